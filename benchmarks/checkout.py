@@ -1,4 +1,4 @@
-"""Where the checkout is. Whichever Python starts a script of this folder, it runs in the one of `bin/hetero_tf`."""
+"""Finds the checkout, and runs a script of this folder in the Python environment of `bin/hetero_tf`."""
 
 import importlib.util
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("tensorflow", "keras", "numpy", "yaml", "absl")
-# Sets $python as the commands in bin/ do, which make `.venv` where there is none.
+# Sets $python like the commands in bin/, which create `.venv` if it is missing.
 FIND = 'root=$1; shift; also=; . "$root/bin/environment.sh"; exec "$python" "$@"'
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares clients on devices with the simulator's, and measures what they take.
+"""Compares clients on devices with simulated clients, and measures their time and memory.
 
     benchmarks/device.py --recipe mnist --levels a e [--steps 20] [--json]
 
-For each level it writes the file that `export --format litert_train` writes, of the state before the first round. The
-first steps of one client are taken in a process of their own, without TensorFlow and Keras; losses and values are
-compared with those of the simulator. "alike" counts the first steps whose losses differ by at most 1e-4: a large
-learning rate may amplify rounding from step to step. Milliseconds are medians without the first step, on one thread;
-memory is the peak of that process, its batches included.
+For each level it writes the file of `export --format litert_train` for the state before the first round. A separate
+process without TensorFlow and Keras runs the first steps of one client; losses and values are compared with those of
+the simulator. "alike" is the number of first steps whose losses differ by at most 1e-4: a large learning rate may
+amplify rounding from step to step. Milliseconds are medians without the first step, on one thread. Memory is the peak
+of that process, including its batches.
 """
 
 import argparse
@@ -30,12 +30,12 @@ def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="digits")
-    parser.add_argument("--levels", nargs="+", default=["a", "e"], help="one of the recipe's levels each")
-    parser.add_argument("--steps", type=int, default=20, help="of the client, or as many as it has")
+    parser.add_argument("--levels", nargs="+", default=["a", "e"], help="levels of the recipe")
+    parser.add_argument("--steps", type=int, default=20, help="steps of the client, at most all")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON line for each level instead of a table")
-    parser.add_argument("--device", type=Path, help="only take the steps that lie in a folder, as the device does")
+    parser.add_argument("--device", type=Path, help="only run the steps of a folder, as the device does")
     return parser.parse_args()
 
 
@@ -63,11 +63,11 @@ def on_device(folder):
 def peak_mb():
     """The peak memory of this process in MiB."""
     status = Path("/proc/self/status")
-    # Linux lets a new program keep the peak of the one that started it in what `getrusage` says.
+    # On Linux `getrusage` of a new program includes the peak of the program that started it.
     if status.exists():
         (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
         return int(line.split()[1]) / 2**10
-    # On macOS it is counted in bytes.
+    # macOS reports bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
@@ -84,12 +84,12 @@ def measured(process, state, level, steps, folder):
     model = process.network(state, level, {})
     kind = images if process.dataset.kind == "images" else text
     with tempfile.TemporaryDirectory() as scratch:
-        function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE]
-    part = Converted(folder, kind.PORTABLE, function, specs, process, level, model, "", None)
+        function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE_SIGNATURE]
+    part = Converted(folder, kind.PORTABLE_SIGNATURE, function, specs, process, level, model, "", None)
     with formats.quiet():
         about = litert_train.convert(part, folder / litert_train.FILE)
-    told = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
-    (folder / "export.json").write_text(json.dumps(told))
+    export_info = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
+    (folder / "export.json").write_text(json.dumps(export_info))
     (folder / "work.json").write_text(json.dumps({"steps": client.steps, "learning_rate": client.learning_rate}))
     start = client.cut()
     np.savez(folder / "start.npz", **start)
@@ -97,11 +97,11 @@ def measured(process, state, level, steps, folder):
         np.savez(folder / f"batch{step}.npz", present=client.present, **batch)
     command = [sys.executable, __file__, "--device", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    device_result = json.loads(done.stdout.splitlines()[-1])
     losses, values = client.train()
     with np.load(folder / "after.npz") as after:
         gaps = [np.abs(after[path] - value).max() / max(np.abs(value).max(), 0.01) for path, value in values.items()]
-    difference = np.abs(np.array(found["losses"]) - losses)
+    difference = np.abs(np.array(device_result["losses"]) - losses)
     return {
         "recipe": process.recipe.name,
         "data": process.dataset.source,
@@ -112,8 +112,8 @@ def measured(process, state, level, steps, folder):
         "steps_alike": int(np.argmax(np.append(difference, np.inf) > 1e-4)),
         "weights_difference": float(max(gaps)),
         "file_bytes": (folder / litert_train.FILE).stat().st_size,
-        "ms_per_step": found["ms"],
-        "peak_rss_mb": found["peak_mb"],
+        "ms_per_step": device_result["ms"],
+        "peak_rss_mb": device_result["peak_mb"],
     }
 
 

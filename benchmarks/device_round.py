@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Takes a compiled round to a machine that has a GPU and JAX but no TensorFlow, and times it there.
+"""Exports a compiled round, and times it on another machine with JAX and a GPU but without TensorFlow.
 
     benchmarks/device_round.py export --recipe mnist --levels a-e --steps 20 DIR    # here
     benchmarks/device_round.py run DIR [--json]                                     # there; here it checks the export
 
-`export` writes the round as StableHLO with its arguments and its result on this CPU; `run` compares and times it on the
-first device that JAX sees. It uses a private interface of JAX (written against 0.10.2).
+`export` writes the round as StableHLO with its arguments and its result on this CPU. `run` compares and times it on
+the first JAX device. It uses a private API of JAX (written for 0.10.2).
 """
 
 import argparse
@@ -27,7 +27,7 @@ def parse():
     export = commands.add_parser("export")
     export.add_argument("--recipe", default="digits")
     export.add_argument("--levels", default="a")
-    export.add_argument("--steps", type=int, default=20, help="at most so many steps of each client")
+    export.add_argument("--steps", type=int, default=20, help="maximum number of steps of each client")
     export.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     export.add_argument("--data_dir", type=Path)
     run = commands.add_parser("run")
@@ -85,12 +85,12 @@ def run(args):
     seconds = []
     for _ in range(1 + args.repeats):
         began = time.perf_counter()
-        found = [value.block_until_ready() for value in program.execute(arguments)]
+        outputs = [value.block_until_ready() for value in program.execute(arguments)]
         seconds.append(time.perf_counter() - began)
     expected = _arrays(args.folder / "expected.npz")
-    gap = max(float(np.max(np.abs(np.asarray(mine) - theirs))) for mine, theirs in zip(found, expected))
+    gap = max(float(np.max(np.abs(np.asarray(mine) - theirs))) for mine, theirs in zip(outputs, expected))
     took, peak = statistics.median(seconds[1:]), _peak(jax, device)
-    told = {
+    report = {
         **about,
         "device": device.device_kind,
         "compile_s": compiled,
@@ -100,12 +100,12 @@ def run(args):
         "share_of_peak": about["flops"] / took / peak,
         "largest_difference": gap,
     }
-    print(json.dumps(told) if args.json else "\n".join(f"{name:20} {value}" for name, value in told.items()))
+    print(json.dumps(report) if args.json else "\n".join(f"{name:20} {value}" for name, value in report.items()))
 
 
 def _arrays(path):
     with np.load(path) as stored:
-        return [stored[f"arr_{place}"] for place in range(len(stored.files))]
+        return [stored[f"arr_{index}"] for index in range(len(stored.files))]
 
 
 def _peak(jax, device, size=8192, repeats=5):
@@ -124,5 +124,5 @@ def _peak(jax, device, size=8192, repeats=5):
 
 
 if __name__ == "__main__":
-    given = parse()
-    {"export": export, "run": run}[given.command](given)
+    args = parse()
+    {"export": export, "run": run}[args.command](args)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Asks every file of exports in a process of its own without this package, and compares the answers.
+"""Runs every exported file in a separate process without this package, and compares the logits.
 
     bin/hetero_tf export --run_dir RUN --level all --format keras,onnx,litert,litert_int8 --out EXPORTS
     benchmarks/exports.py EXPORTS
 
-Per level and format: bytes, the metric on the whole test set that `export.json` tells of this very file, the largest
-difference of logits from the SavedModel's over random requests (as a share of the largest logit), what happens at each
-batch and length, and milliseconds of a request of one example. The files of other runtimes take at most a segment of
-text; longer ones are cut by the client, as the SavedModel does inside.
+Prints per level and format: bytes, the metric of the file on the whole test set (from `export.json`), the largest
+difference of logits from the SavedModel's over random requests (as a share of the largest logit), the batches and
+lengths that fail, and milliseconds of a request of one example. Files of other runtimes accept at most one segment of
+text; this program cuts longer texts like the SavedModel does.
 """
 
 import argparse
@@ -23,12 +23,12 @@ import checkout  # noqa: F401  finds the libraries
 import numpy as np
 
 BATCHES, LENGTHS = (0, 1, 7, 64), (1, 63, 64, 65, 130)
-# How each runtime loads its file; `ask(array) -> logits`. hetero_tf is blocked but for Keras, which needs its layers.
+# Code that loads the file in each runtime; `predict(array) -> logits`. Only Keras may import hetero_tf, for its layers.
 LOADERS = {
     "savedmodel": """
 import tensorflow as tf
 serve = tf.saved_model.load(path).signatures["serving_default"]
-ask = lambda given: serve(**{name: tf.constant(given)})["logits"].numpy()
+predict = lambda inputs: serve(**{name: tf.constant(inputs)})["logits"].numpy()
 """,
     "openvino": """
 import openvino
@@ -36,51 +36,51 @@ core = openvino.Core()
 # Its fused attention is wrong where a segment has 16 to 63 words.
 exact = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
 compiled = core.compile_model(core.read_model(path), "CPU", exact)
-ask = lambda given: compiled({name: given})["logits"]
+predict = lambda inputs: compiled({name: inputs})["logits"]
 """,
     "keras": """
 import hetero_tf
 model = hetero_tf.load_model(path)
-ask = lambda given: np.asarray(model(given, training=False))
+predict = lambda inputs: np.asarray(model(inputs, training=False))
 """,
     "onnx": """
 import onnxruntime
 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-ask = lambda given: session.run(["logits"], {name: given})[0]
+predict = lambda inputs: session.run(["logits"], {name: inputs})[0]
 """,
     "litert": """
 from ai_edge_litert.interpreter import Interpreter
 interpreter = Interpreter(model_path=path)
 runner = interpreter.get_signature_runner("infer" if "infer" in interpreter.get_signature_list() else None)
-ask = lambda given: np.array(runner(**{name: given})["logits"])
+predict = lambda inputs: np.array(runner(**{name: inputs})["logits"])
 """,
 }
 LOADERS |= dict.fromkeys(("litert_int8", "litert_train"), LOADERS["litert"])
-ASKING = """
+RUN_MODEL = """
 import json, sys, time
 import numpy as np
 path, name, segment, requests, out = sys.argv[1:6]
 if "hetero_tf" not in sys.argv[6:]:
     sys.modules["hetero_tf"] = None
 LOADER
-segment, answers, told = int(segment), {}, {}
-def cut(given):
-    if not segment or given.shape[1] <= segment:
-        return ask(given)
-    parts = [ask(given[:, at : at + segment]) for at in range(0, given.shape[1], segment)]
+segment, logits_by_request, report = int(segment), {}, {}
+def cut(inputs):
+    if not segment or inputs.shape[1] <= segment:
+        return predict(inputs)
+    parts = [predict(inputs[:, start : start + segment]) for start in range(0, inputs.shape[1], segment)]
     return np.concatenate(parts, 1)
-for key, given in np.load(requests).items():
+for key, inputs in np.load(requests).items():
     try:
-        answers[key] = cut(given)
-    except Exception as problem:
-        told[key] = type(problem).__name__
+        logits_by_request[key] = cut(inputs)
+    except Exception as error:
+        report[key] = type(error).__name__
 one = np.load(requests)["one"]
 seconds = []
 for _ in range(30):
     began = time.perf_counter(); cut(one); seconds.append(time.perf_counter() - began)
-told["ms"] = 1000 * sorted(seconds)[len(seconds) // 2]
-np.savez(out, **answers)
-print(json.dumps(told))
+report["ms"] = 1000 * sorted(seconds)[len(seconds) // 2]
+np.savez(out, **logits_by_request)
+print(json.dumps(report))
 """
 
 
@@ -88,76 +88,78 @@ def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="EXPORTS of EXPORTS/<level>/<version>/")
-    parser.add_argument("--json", action="store_true", help="one JSON line a file instead of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON line per file instead of a table")
     return parser.parse_args()
 
 
 def requests(about):
-    """Random requests, `{key: array}`, and the name of the input, by what `export.json` says of both."""
+    """Random requests, `{key: array}`, and the name of the input, as `export.json` describes them."""
     rng, spec = np.random.default_rng(0), about["input"]
-    ((name, given),) = about["signatures"]["serving_default"]["inputs"].items()
-    if given["dtype"] == "float32":
-        made = {f"batch {count}": rng.random((count, *given["shape"][1:]), np.float32) for count in BATCHES}
+    ((name, spec_of_input),) = about["signatures"]["serving_default"]["inputs"].items()
+    if spec_of_input["dtype"] == "float32":
+        made = {f"batch {count}": rng.random((count, *spec_of_input["shape"][1:]), np.float32) for count in BATCHES}
         return {**made, "one": made["batch 1"]}, name
     words, segment = spec.get("words") or spec["mask_token_id"] + 1, spec.get("segment") or spec["length"]
-    # A model that reads whole rows has one length.
-    lengths = LENGTHS if given["shape"][1] is None else ()
+    # A model that reads full rows has one length.
+    lengths = LENGTHS if spec_of_input["shape"][1] is None else ()
     made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in lengths}
     made |= {f"batch {count}": rng.integers(0, words, (count, segment), np.int32) for count in BATCHES}
     return {**made, "one": made["batch 1"]}, name
 
 
-def answers(kind, path, name, segment, given, scratch):
-    """`({key: logits}, {key: what failed, "ms": of one request})` of a file."""
+def run_file(kind, path, name, segment, requests_file, scratch):
+    """`({key: logits}, {key: error, "ms": of one request})` of a file."""
     out = scratch / f"{kind}.npz"
     allowed = ["hetero_tf"] if kind == "keras" else []
-    arguments = [str(path), name, str(segment), str(given), str(out), *allowed]
-    code = ASKING.replace("LOADER", LOADERS[kind])
+    arguments = [str(path), name, str(segment), str(requests_file), str(out), *allowed]
+    code = RUN_MODEL.replace("LOADER", LOADERS[kind])
     environment = {**os.environ, "PYTHONPATH": str(checkout.ROOT) if allowed else ""}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
     if done.returncode:
         return {}, {"loading": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
-    with np.load(out) as found:
-        return dict(found), json.loads(done.stdout.splitlines()[-1])
+    with np.load(out) as outputs:
+        return dict(outputs), json.loads(done.stdout.splitlines()[-1])
 
 
-def compared(found, wanted):
-    """The largest difference of logits as a share of the largest one, over all requests that both answer."""
+def largest_gap(outputs, expected):
+    """The largest difference of logits as a share of the largest one, over the requests in both results."""
     gaps = [
-        np.abs(found[key] - wanted[key]).max() / max(1, np.abs(wanted[key]).max())
-        for key in found.keys() & wanted.keys()
-        if wanted[key].size
+        np.abs(outputs[key] - expected[key]).max() / max(1, np.abs(expected[key]).max())
+        for key in outputs.keys() & expected.keys()
+        if expected[key].size
     ]
     return max(map(float, gaps), default=float("nan"))
 
 
 def rows(version):
-    """What is to be said of each file of a version."""
+    """One row for each file of a version."""
     about = json.loads((version / "export.json").read_text("utf-8"))
-    given, name = requests(about)
+    request_arrays, name = requests(about)
     cut = about["input"].get("segment", 0)
-    beside = sum(told["bytes"] for told in about["formats"].values())
-    saved = {**about, "bytes": about["bytes"] - beside}
+    other_bytes = sum(file_info["bytes"] for file_info in about["formats"].values())
+    saved = {**about, "bytes": about["bytes"] - other_bytes}
     files = {"savedmodel": (".", 0, saved), "openvino": (".", 0, saved)}
-    files |= {kind: (told["file"], cut, told) for kind, told in about["formats"].items() if kind in LOADERS}
+    files |= {
+        kind: (file_info["file"], cut, file_info) for kind, file_info in about["formats"].items() if kind in LOADERS
+    }
     with tempfile.TemporaryDirectory() as scratch:
-        np.savez(Path(scratch, "requests.npz"), **given)
-        wanted = None
-        for kind, (file, segment, told) in files.items():
+        np.savez(Path(scratch, "requests.npz"), **request_arrays)
+        expected = None
+        for kind, (file, segment, file_info) in files.items():
             request = Path(scratch, "requests.npz")
-            found, said = answers(kind, version / file, name, segment, request, Path(scratch))
-            wanted = found if wanted is None else wanted
-            gap = about["largest_difference_of_logits"] if kind == "savedmodel" else compared(found, wanted)
-            measured = {key: value for key, value in told["measured"].items() if key != "on"}
+            outputs, report = run_file(kind, version / file, name, segment, request, Path(scratch))
+            expected = outputs if expected is None else expected
+            gap = about["largest_difference_of_logits"] if kind == "savedmodel" else largest_gap(outputs, expected)
+            measured = {key: value for key, value in file_info["measured"].items() if key != "on"}
             yield {
                 "level": about["level"],
                 "format": kind,
-                "bytes": told["bytes"],
+                "bytes": file_info["bytes"],
                 "measured": {} if kind == "openvino" else measured,
                 "gap": gap,
-                "ms": said.pop("ms", float("nan")),
-                "answered": sorted(found.keys() - {"one"}),
-                "failed": said,
+                "ms": report.pop("ms", float("nan")),
+                "answered": sorted(outputs.keys() - {"one"}),
+                "failed": report,
             }
 
 

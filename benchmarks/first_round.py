@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times what comes before the second round of a recipe: building models, tracing the round, and its first call.
+"""Times the start of a recipe up to its second round: building models, tracing the round, and its first call.
 
     benchmarks/first_round.py cifar10 methods/depthfl [--set levels.mix=a-e] [--json]
 
-Every client of the round trains for one step, so that the seconds are those of making the graph. Each recipe has a
-process of its own, whose peak memory is told.
+Every client of the round trains for one step, so graph construction dominates the time. Each recipe runs in a separate
+process, whose peak memory is printed.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def parse():
     parser.add_argument("recipe", nargs="+", help="shipped names or files")
     parser.add_argument("--set", action="append", default=[], help="overrides of the recipes")
     parser.add_argument("--data_dir", type=Path)
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -38,7 +38,7 @@ def parse():
 def measure(args, name):
     """The numbers of one recipe."""
     hardware.import_quietly()
-    hardware.prepare(args.threads)
+    hardware.configure_threads(args.threads)
     from hetero_tf import learning_process, load_recipe
 
     recipe = load_recipe(name, args.set)
@@ -54,7 +54,7 @@ def measure(args, name):
 
 
 def rows(args):
-    """The name of each recipe with its numbers, as soon as they are there; None where its process was killed."""
+    """Yield each recipe's name and numbers; None if its process was killed."""
     # Forked processes would share TensorFlow's threads with this one.
     context = multiprocessing.get_context("spawn")
     for name in args.recipe:
@@ -72,8 +72,12 @@ def main():
         print(json.dumps({"threads": args.threads, "recipes": dict(rows(args))}))
         return
     print(f"{'recipe':28}" + "".join(f"{name:>13}" for name in COLUMNS))
-    for name, found in rows(args):
-        values = ["killed"] if found is None else [format(value, SHOWN[type(value)]) for value in found.values()]
+    for name, measurements in rows(args):
+        values = (
+            ["killed"]
+            if measurements is None
+            else [format(value, SHOWN[type(value)]) for value in measurements.values()]
+        )
         print(f"{name:28}" + "".join(f"{value:>13}" for value in values), flush=True)
 
 

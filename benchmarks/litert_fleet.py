@@ -90,7 +90,7 @@ def measure(folder, files):
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     (best,) = (row for row in rows if row["round"] in checkpoints.numbers(folder / "run" / "best"))
     print(f"round {rows[-1]['round']}: {rows[-1]['global_accuracy']:.1f} % on the test set by the server")
-    print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, kept in {folder / 'run' / 'best'}")
+    print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, saved in {folder / 'run' / 'best'}")
     process, state = hetero_tf.load_run(folder / "run", "last")
     test = process.dataset.test
     pixels = test.x.astype(np.float32) / 255
@@ -114,11 +114,11 @@ def measure(folder, files):
 def main():
     """Exports, trains and measures."""
     args = parse()
-    from hetero_tf.base.errors import InputError, require
+    from hetero_tf.base.errors import InputError, require_modules
     from hetero_tf.recipe import load
 
     try:
-        require("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
+        require_modules("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
     except InputError as problem:
         sys.exit(str(problem))
     args.folder = args.folder.resolve()

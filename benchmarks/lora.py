@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes one base by adapters of low rank under several rules for clients of unlike ranks, and tabulates them.
+"""Fine-tunes one base with low-rank adapters under several rules for clients of different ranks, and prints a table.
 
     benchmarks/lora.py DIR [--seeds 0 1 2] [--rounds 6] [--variants holders zeros ...] [--data_dir DIR]
 
-The base is the Transformer of recipes/wikitext2.yaml, made small enough for two cores, after some rounds of FedAvg of
-the whole model. Then it stands still, and clients of the ranks 8, 2 and 1, equally many of each, train adapters
-(recipes/wikitext2_lora.yaml). DIR keeps the weights of the base (`base.npz_reader`) and a line of JSON for each run;
-runs that have one are skipped.
+The base is the Transformer of recipes/wikitext2.yaml, reduced for two cores, after some rounds of FedAvg of the full
+model. Then the base is frozen, and equal numbers of clients with ranks 8, 2 and 1 train adapters
+(recipes/wikitext2_lora.yaml). DIR receives the weights of the base (`base.npz`) and a JSON file for each run; finished
+runs are skipped.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from hetero_tf import recipe
 from hetero_tf.process.learning_process import learning_process
 
 SMALL = [
-    # The real text with the words that appear most often: a softmax over all of them would take most of the time.
+    # The real text with its most frequent words: a softmax over all words would take most of the time.
     "data={name: text, train: wikitext-2/train.txt.gz, test: wikitext-2/test.txt.gz, vocabulary: 2000, rows: 480}",
     "partition.clients=120",
     "round={clients: 6, label_rows: all}",
@@ -44,10 +44,10 @@ VARIANTS = {
 def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the base and the results are kept")
+    parser.add_argument("folder", type=Path, help="folder of the base and the results")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=6, help="of fine-tuning")
-    parser.add_argument("--base_rounds", type=int, default=6, help="of the base")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of fine-tuning")
+    parser.add_argument("--base_rounds", type=int, default=6, help="rounds of FedAvg for the base")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--set", action="append", default=[], help="further overrides of all fine-tuning")
     parser.add_argument("--data_dir", help="folder of the data, see README")
@@ -55,7 +55,7 @@ def parse():
 
 
 def trained(name, overrides, rounds, data_dir):
-    """Runs the rounds of a recipe: the state after them, and what is told of it."""
+    """Runs the rounds of a recipe; returns the final state and its metrics."""
     process = learning_process(recipe.load(name, overrides), data_dir=data_dir)
     state, sent = process.initialize(), 0
     process.compile()
@@ -79,27 +79,27 @@ def trained(name, overrides, rounds, data_dir):
 
 
 def base(args):
-    """The file of the base's weights, and its perplexity; trained where it is not there."""
-    path, told = args.folder / "base.npz", args.folder / "base.json"
-    if not told.exists():
+    """The file of the base's weights, and its metrics; trains the base if the file is missing."""
+    path, metrics_file = args.folder / "base.npz", args.folder / "base.json"
+    if not metrics_file.exists():
         args.folder.mkdir(parents=True, exist_ok=True)
-        state, found = trained("wikitext2", [*SMALL, *BASE], args.base_rounds, args.data_dir)
+        state, metrics = trained("wikitext2", [*SMALL, *BASE], args.base_rounds, args.data_dir)
         np.savez(path, **{name: np.asarray(value) for name, value in state.weights.items()})
-        told.write_text(json.dumps(found))
-    return path, json.loads(told.read_text())
+        metrics_file.write_text(json.dumps(metrics))
+    return path, json.loads(metrics_file.read_text())
 
 
 def main():
-    """Runs what is missing and prints the table."""
+    """Trains the missing runs and prints the table."""
     args = parse()
-    path, found = base(args)
-    print(f"base: {found}", file=sys.stderr, flush=True)
+    path, base_metrics = base(args)
+    print(f"base: {base_metrics}", file=sys.stderr, flush=True)
     rows = {}
     for seed in args.seeds:
         for variant in args.variants:
-            told = args.folder / f"{variant.replace(' ', '_')}-{seed}.json"
-            if not told.exists():
-                given = [
+            result_file = args.folder / f"{variant.replace(' ', '_')}-{seed}.json"
+            if not result_file.exists():
+                overrides = [
                     *SMALL,
                     *ADAPTED,
                     f"model.initial_weights={path}",
@@ -107,12 +107,15 @@ def main():
                     *VARIANTS[variant],
                     *args.set,
                 ]
-                _, result = trained("wikitext2_lora", given, args.rounds, args.data_dir)
-                told.write_text(json.dumps(result))
-            rows.setdefault(variant, []).append(json.loads(told.read_text()))
+                _, result = trained("wikitext2_lora", overrides, args.rounds, args.data_dir)
+                result_file.write_text(json.dumps(result))
+            rows.setdefault(variant, []).append(json.loads(result_file.read_text()))
             print(f"{variant}, seed {seed}: {rows[variant][-1]}", file=sys.stderr, flush=True)
     print("| ranks and merge | perplexity | from | to | seconds of a run | MB of a run |\n| --- " + "| --- " * 5 + "|")
-    print(f"| the base | {found['perplexity']:.3f} | | | {found['seconds']:.0f} | {found['megabytes']:.0f} |")
+    print(
+        f"| the base | {base_metrics['perplexity']:.3f} | | | {base_metrics['seconds']:.0f} "
+        f"| {base_metrics['megabytes']:.0f} |"
+    )
     for variant, results in rows.items():
         values = [result["perplexity"] for result in results]
         spent = [np.mean([result[name] for result in results]) for name in ("seconds", "megabytes")]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Follows the resident memory of a run over many rounds, or of a program that builds many learning processes.
+"""Measures the resident memory of a run over many rounds, or of a program that builds many learning processes.
 
 benchmarks/memory.py --recipe tiny/digits --rounds 1000 [--set levels.mix=a-b-c-d-e] [--json]
 benchmarks/memory.py --recipe tiny/digits --processes 50
 
-Each round is planned, trained and measured. Each learning process trains one round and is let go.
+Each round is planned, trained and measured. Each learning process trains one round and is deleted.
 """
 
 import argparse
@@ -28,14 +28,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="tiny/digits")
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--processes", type=int, help="build so many learning processes instead of many rounds")
+    parser.add_argument("--processes", type=int, help="number of learning processes to build instead of rounds")
     parser.add_argument("--set", action="append", default=[], help="overrides of the recipe")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
 def over_rounds(recipe, rounds):
-    """MiB after every twentieth of the rounds, and how often the round was traced."""
+    """MiB after every twentieth of the rounds, and the number of traces of the round."""
     from hetero_tf import learning_process
 
     process = learning_process(recipe)
@@ -49,7 +49,7 @@ def over_rounds(recipe, rounds):
 
 
 def over_processes(recipe, processes):
-    """MiB after every twentieth of the learning processes, and how often their rounds were traced, once each."""
+    """MiB after every twentieth of the learning processes, and the number of traces of their rounds, once each."""
     from hetero_tf import learning_process
 
     seen = {}
@@ -64,10 +64,10 @@ def over_processes(recipe, processes):
 
 
 def main():
-    """Prints memory twenty times, and its growth since the first of them."""
+    """Prints memory twenty times, and its growth since the first value."""
     args = arguments()
     hardware.import_quietly()
-    hardware.prepare(hardware.cores())
+    hardware.configure_threads(hardware.core_count())
     from hetero_tf import load_recipe
 
     recipe = load_recipe(args.recipe, args.set)

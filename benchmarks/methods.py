@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Runs several methods on the same data and clients with several seeds, and tabulates them.
+"""Runs several methods on the same data and clients with several seeds, and prints a table.
 
     benchmarks/methods.py DIR --data mnist [--mode controlled] [--methods heterofl my.yaml] [--seeds 0 1] [--jobs 2]
 
-Every method is a recipe of recipes/methods, or a recipe file of one's own (`--plugin` names its modules), made small: a
+Every method is a recipe of recipes/methods, or another recipe file (`--plugin` names its modules), in a small form: a
 PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few rounds (`--rounds`).
 
-published: each recipe as it is. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
+published: each recipe unchanged. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
 budgets "Fair", for which levels become narrower, shallower or fewer ("of budget" names levels that still exceed them);
-a tenth of the clients' examples held out, on which each method's learning rate is chosen of RATES (in runs of a third
-of the rounds with a seed of their own) and its best round. OWN and the table have settings that are not shared.
+a tenth of the clients' examples held out, which select each method's learning rate from RATES (in runs of a third of
+the rounds with a separate seed) and its best round. UNSHARED and the table have settings that are not shared.
 
-Each run has a folder below DIR; the same command goes on where it was stopped. Below the table stand the noise floor,
-which is the same method once more under other seeds and another name, and rank correlations with FeDepth's tables over
-the methods within their budgets.
+Each run has a folder in DIR; after an interruption the same command resumes. The lines after the table are the noise
+floor, which is one method repeated under other seeds and another name, and rank correlations with FeDepth's tables
+over the methods within their budgets.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from checkout import ROOT
 
 from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
-from hetero_tf.reports.summaries import cost, spread, summary
+from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.store.run_folder import RunFolder
 
@@ -62,17 +62,17 @@ CONTROLLED = (
     "optimizer.clip_norm=null",
     "partition.held_out=0.1",
 )
-# What a method cannot share with the others, `{rounds}` of the run filled in.
-OWN = {
+# Settings that a method cannot share with the others; `{ramp}` and `{quarter}` depend on the rounds of the run.
+UNSHARED = {
     "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
     "depthfl": ("round.weighting=uniform", "client.coupling.ramp={ramp}"),
     "scalefl": ("client.coupling.from_round={quarter}",),
     "fedepth_mkd": ("levels.budgets=surplus",),
 }
 RATES = (0.03, 0.1, 0.3)
-# Of the runs that choose a rate, and of those that show the noise.
+# Seeds of the runs that choose a learning rate, and of those that measure the noise.
 PILOT_SEED, NOISE_SEED = 1000, 2000
-# What a method starts from: the run of another one with the same seed.
+# Methods that start from the run of another method with the same seed.
 STARTS = {"lg_fedavg": "fedavg"}
 # FeDepth (Zhang et al. 2023, arXiv 2303.04887): CIFAR-10, Dirichlet(0.3), "Fair", clients of equal and of unequal size.
 TABLES = {
@@ -98,7 +98,7 @@ METRICS = ("global_accuracy last", "global_accuracy best", "local_accuracy last"
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its folder, the recipe it is made of, and what is changed in that."""
+    """One run: its folder, its recipe, and the overrides of the recipe."""
 
     folder: Path
     recipe: str
@@ -108,16 +108,16 @@ class Run:
 def parse(arguments=None):
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the runs are kept")
+    parser.add_argument("folder", type=Path, help="folder of the runs")
     parser.add_argument("--data", choices=sorted(DATA), default="mnist")
     parser.add_argument("--mode", choices=("published", "controlled"), default="controlled")
     parser.add_argument("--methods", nargs="+", default=methods(), help="recipes of recipes/methods, or files")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=30, help="of each run")
-    parser.add_argument("--noise", help="method that is run once more under other seeds, such as fedavg")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of each run")
+    parser.add_argument("--noise", help="method to repeat under other seeds, such as fedavg")
     parser.add_argument("--set", action="append", default=[], help="further overrides of all recipes")
-    parser.add_argument("--plugin", action="append", default=[], help="own Python module that a recipe needs")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once; they share the cores")
+    parser.add_argument("--plugin", action="append", default=[], help="Python module that a recipe needs")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they share the cores")
     parser.add_argument("--data_dir", help="folder of the data, see README")
     return parser.parse_args(arguments)
 
@@ -127,15 +127,17 @@ def methods():
     return sorted(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))
 
 
-def own_settings(method, rounds):
-    """What a method does not share with the others in the controlled mode."""
-    return tuple(text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in OWN.get(method, ()))
+def unshared_settings(method, rounds):
+    """Settings that a method does not share with the others in the controlled mode."""
+    return tuple(
+        text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in UNSHARED.get(method, ())
+    )
 
 
 def planned(args, method, seed, rates, pilot=False, name=None):
-    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, that of its recipe without one.
+    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, by default that of the recipe.
 
-    Measuring all levels takes longer than several rounds, so a pilot is measured once and other runs are twice.
+    Evaluating all levels takes longer than several rounds, so pilots are evaluated once and other runs twice.
     """
     rounds, short, rate = args.rounds // 3 if pilot else args.rounds, Path(method).stem, rates.get(method)
     rounds, evaluations = max(rounds, 1), 1 if pilot else 2
@@ -146,7 +148,7 @@ def planned(args, method, seed, rates, pilot=False, name=None):
     overrides += [f"evaluate.every={-(-rounds // evaluations)}", f"name={name}", f"seed={seed}"]
     overrides += ["evaluate.levels=global"] * pilot
     if args.mode == "controlled":
-        overrides += [*CONTROLLED, *own_settings(short, rounds)]
+        overrides += [*CONTROLLED, *unshared_settings(short, rounds)]
     if rate is not None:
         overrides.append(f"optimizer.learning_rate={rate}")
     if short in STARTS:
@@ -157,14 +159,14 @@ def planned(args, method, seed, rates, pilot=False, name=None):
 
 def command(args, run):
     """The command line of a run."""
-    given = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
-    given += [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    given.append(f"--threads={max(hardware.cores() // args.jobs, 1)}")
-    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *given]
+    options = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
+    options += [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    options.append(f"--threads={max(hardware.core_count() // args.jobs, 1)}")
+    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *options]
 
 
 def do(args, runs):
-    """Does runs, or what is missing of them, `--jobs` at once; those that ended well."""
+    """Executes or resumes runs, `--jobs` at once; returns those that succeeded."""
 
     def one(run):
         print(run.folder, file=sys.stderr, flush=True)
@@ -183,24 +185,24 @@ def chosen_rates(args):
     for method in ordered(args):
         runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True) for rate in RATES}
         done = do(args, list(runs.values()))
-        found = [
-            (summary(read(run.folder), "validation_accuracy")["last"], rate)
+        accuracies = [
+            (summarize(read(run.folder), "validation_accuracy")["last"], rate)
             for rate, run in runs.items()
             if run in done
         ]
-        if found:
-            best[method] = max(found)[1]
+        if accuracies:
+            best[method] = max(accuracies)[1]
     return best
 
 
 def ordered(args):
-    """The methods, those that others start from first."""
+    """The methods, those from which others start first."""
     needed = dict.fromkeys(STARTS[method] for method in args.methods if method in STARTS)
     return list(dict.fromkeys([*needed, *args.methods]))
 
 
 def tabulated(args, rates):
-    """The rows of the table: what each method reached, as `summaries.spread` gives it over the seeds."""
+    """The rows of the table: results of each method over the seeds, see `summaries.mean_and_spread`."""
     rows = {}
     for method in ordered(args):
         runs = [planned(args, method, seed, rates) for seed in args.seeds]
@@ -215,22 +217,22 @@ def row_of(args, runs, rate):
     """One row: means and spreads of all columns; None without runs."""
     if not runs:
         return None
-    found, values = [read(run.folder) for run in runs], {}
+    results, values = [read(run.folder) for run in runs], {}
     for column in METRICS:
         metric, what = column.split()
-        values[column] = spread(summary(run, metric)[what] for run in found)
-    for level in found[0].mix:
+        values[column] = mean_and_spread(summarize(run, metric)[what] for run in results)
+    for level in results[0].mix:
         name = f"level_accuracy_{level}"
-        values[name] = spread(run.rows[-1].get(name) for run in found)
-    costs = [cost(run) for run in found]
-    values |= {key: spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
+        values[name] = mean_and_spread(run.rows[-1].get(name) for run in results)
+    costs = [run_cost(run) for run in results]
+    values |= {key: mean_and_spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
     over = re.findall(r"level (\w+) is OVER .* hold ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8"))
-    rate = found[0].keys["optimizer.learning_rate"] if rate is None else rate
-    return {"rate": rate, "seeds": len(found), "over": dict(over), "values": values}
+    rate = results[0].keys["optimizer.learning_rate"] if rate is None else rate
+    return {"rate": rate, "seeds": len(results), "over": dict(over), "values": values}
 
 
 def table(args, rows):
-    """The rows as Markdown, by method: rows that differ in what they may hold have no order."""
+    """The rows as Markdown, sorted by method: rows with different budgets have no ranking."""
     heads = ["method", "rate", "Global", "Global, best round", "Local", "its worst decile", "a", "b", "c", "d"]
     heads += ["of budget", "MB", "TFLOP", "own settings"]
     lines = [heads, ["---"] * len(heads)]
@@ -240,8 +242,8 @@ def table(args, rows):
         cells += [_cell(values.get(f"level_accuracy_{level}")) for level in "abcd"]
         over = ", ".join(f"{level} {float(share):.0f} %" for level, share in row["over"].items())
         cells += [over or "within", _cell(values["bytes"], 1e6), _cell(values["train_flops"], 1e12)]
-        own = own_settings(name, args.rounds) if args.mode == "controlled" else ()
-        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(own) or "-"])
+        unshared = unshared_settings(name, args.rounds) if args.mode == "controlled" else ()
+        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(unshared) or "-"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -253,11 +255,11 @@ def _cell(value, unit=1):
 
 
 def notes(args, rows):
-    """What the table is worth: the noise floor and rank correlations with published tables."""
-    found = []
+    """The noise floor, and rank correlations with published tables."""
+    lines = []
     if args.noise and f"{args.noise} again" in rows:
         one, other = (rows[name]["values"][METRICS[0]] for name in (args.noise, f"{args.noise} again"))
-        found.append(
+        lines.append(
             f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
             f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
         )
@@ -266,10 +268,10 @@ def notes(args, rows):
         if len(shared) > 2:
             ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
             rank = correlation(ours, [published[name] for name in shared])
-            found.append(
+            lines.append(
                 f"rank correlation with FeDepth's {title} over {len(shared)} methods within their budgets: {rank:.2f}"
             )
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def correlation(one, other):
@@ -280,7 +282,7 @@ def correlation(one, other):
 
 
 def main(arguments=None):
-    """Does what is missing and prints the table; the exit code."""
+    """Executes the missing runs and prints the table; returns the exit code."""
     args = parse(arguments)
     args.folder = args.folder.resolve()
     for module in args.plugin:

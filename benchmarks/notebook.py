@@ -7,10 +7,10 @@
 # ---
 
 # %% [markdown]
-# # A model, data and a loop of your own
+# # Train your own Keras model in your own loop
 #
-# This notebook trains a Keras model of your own on a `tf.data` pipeline of your own, among clients of two levels, with
-# three seeds, and draws what both levels reach. No YAML file is needed. It takes half a minute on two cores.
+# This notebook trains a custom Keras model on a custom `tf.data` pipeline with clients of two levels and three seeds, and
+# plots the accuracy of both levels. It needs no YAML file. It takes half a minute on two cores.
 
 # %%
 import keras
@@ -26,7 +26,7 @@ from hetero_tf.run.callbacks import EarlyStopping, log
 # %% [markdown]
 # ## Data
 #
-# Any finite `tf.data.Dataset` of pairs `(x, y)` will do. These are the digits that come with the package, 8 x 8 pixels,
+# You can use any finite `tf.data.Dataset` of pairs `(x, y)`. Here it contains the digits of the package, 8 x 8 pixels,
 # enlarged to 16 x 16.
 
 # %%
@@ -48,9 +48,9 @@ print(dataset.train.x.shape, dataset.train.x.dtype, dataset.classes, "classes")
 # %% [markdown]
 # ## Model
 #
-# A function of a width and the number of classes returns a Keras model that gives logits. Each level trains the model
-# of its width, and its weights are cut out of the widest one's: the layers must be the same at every width.
-# `static_norms` puts static batch normalisation in the place of Keras' own.
+# A function of a width and the number of classes returns a Keras model with logits as outputs. Each level trains the
+# model of its width. Its weights are cut from those of the widest model, so the layers must be the same at every width.
+# `static_norms` replaces Keras' batch normalisation with static batch normalisation.
 
 
 # %%
@@ -69,8 +69,8 @@ def residual_network(width, classes):
 # %% [markdown]
 # ## Training
 #
-# The recipe is a dictionary with the keys of the YAML files. Ten clients have digits of unequal kinds; half of them
-# train the whole width, half a third of it.
+# The recipe is a dictionary with the keys of the YAML files. Ten clients have digits of different classes. One half of
+# them trains the full width, the other half a third of it.
 
 # %%
 RECIPE = {
@@ -95,9 +95,9 @@ for seed in range(3):
     last = trained.state
 
 # %% [markdown]
-# ## What came out
+# ## Results
 #
-# Every measured round has the accuracy of both levels' models; here it is for the last one of each seed, in percent.
+# Every evaluated round has the accuracy of both levels. This prints the last one of each seed, in percent.
 
 # %%
 for seed, rows in curves.items():
@@ -117,7 +117,7 @@ axes.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# How each client's own test examples are answered, as arrays:
+# The accuracy on the test examples of each client, as arrays:
 
 # %%
 results = process.client_results(last)
@@ -125,7 +125,7 @@ for client, level, examples, accuracy in zip(results.clients, results.levels, re
     print(f"client {client}  level {level}  {examples:3d} test examples  {accuracy:5.1f} %")
 
 # %% [markdown]
-# The trained model of any level is a Keras model that takes pixels as the data set stores them:
+# The trained model of each level is a Keras model. Its inputs are pixels in the format of the data set:
 
 # %%
 narrow = process.model(last, "b")

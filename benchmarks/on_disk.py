@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains on images that stay on disk, with few and with many of them, and prints how much memory that takes.
+"""Trains on images that stay on disk, with few and with many images, and prints the memory.
 
 benchmarks/on_disk.py [--examples 128117 1281167] [--size 32] [--rounds 3] [--folder DIR] [--in_memory]
 
-Clients have 20 images each, so a round of 100 active clients reads 2,000 images however many there are. The images are
-noise, written by this program and removed at its end. Each number of examples is a process of its own.
+Clients have 20 images each, so a round of 100 active clients always reads 2,000 images. The images are noise that this
+program writes and removes at its end. Each number of examples runs in a separate process.
 """
 
 import argparse
@@ -46,8 +46,8 @@ def arguments():
     parser.add_argument("--examples", type=int, nargs="+", default=[128117, 1281167])
     parser.add_argument("--size", type=int, default=32, help="height and width of the images, which have 3 channels")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where to write the images; else where temporary files are")
-    parser.add_argument("--in_memory", action="store_true", help="hold the images in memory, to compare")
+    parser.add_argument("--folder", type=Path, help="folder for the images; default: a temporary folder")
+    parser.add_argument("--in_memory", action="store_true", help="keep the images in memory, for comparison")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -80,7 +80,7 @@ def splits_of(dataset):
 
 
 def measure(args):
-    """What one process tells: seconds of a start, a round and an evaluation, and the peak of its resident memory."""
+    """Results of one process: seconds of a start, a round and an evaluation, and its peak resident memory."""
     hardware.import_quietly()
     from hetero_tf import learning_process
     from hetero_tf.data import npy

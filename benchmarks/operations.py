@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tells where the milliseconds of a client's step go: processor time of each kind of operation.
+"""Profiles a client's step: processor time of each kind of operation.
 
     benchmarks/operations.py --recipe mnist --levels e --steps 50 [--engine sequential] [--json]
 
-The round runs with one stack in flight, so that operations do not disturb each other; what no operation accounts for is
-TensorFlow's own work between them. It reads TensorFlow's profile (a private format, written against 2.21).
+The round runs one block of clients at a time, so operations do not disturb each other. Time outside of operations is
+TensorFlow's work between them. It reads TensorFlow's profile (a private format, written for 2.21).
 """
 
 import argparse
@@ -25,7 +25,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="digits")
     parser.add_argument("--levels", default="a")
-    parser.add_argument("--steps", type=int, default=50, help="at most so many steps of each client")
+    parser.add_argument("--steps", type=int, default=50, help="maximum number of steps of each client")
     parser.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
@@ -35,7 +35,7 @@ def parse():
 
 
 def measure(args):
-    """Milliseconds of a step, in all and by operation."""
+    """Milliseconds of a step, in total and by operation."""
     import tensorflow as tf
 
     from hetero_tf import data, learning_process, recipe
@@ -45,10 +45,10 @@ def measure(args):
         args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", f"engine={args.engine}", *args.set]
     )
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
-    # The engine is chosen for all cores; then one of them is used.
-    process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
-    engine = dataclasses.replace(process.parts.engine, replicas=Replicas(1))
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine))
+    # The engine is selected for all cores; the measurement uses one of them.
+    process = learning_process(loaded, dataset=dataset, parallel=hardware.core_count())
+    engine = dataclasses.replace(process.setup.engine, replicas=Replicas(1))
+    process = dataclasses.replace(process, setup=dataclasses.replace(process.setup, engine=engine))
     plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)
     state, steps = process.initialize(), int(plan.steps.sum())
     process.run(state, [plan])
@@ -57,7 +57,7 @@ def measure(args):
         with tf.profiler.experimental.Profile(folder):
             process.run(state, [plan])
         spent, calls = operations(Path(folder))
-    found = {
+    summary = {
         "recipe": loaded.name,
         "levels": args.levels,
         "at_once": process.engine_report()["clients_at_once"],
@@ -67,7 +67,7 @@ def measure(args):
         {"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
         for name, value in spent.most_common()
     ]
-    return {**found, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
+    return {**summary, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
 
 
 def operations(folder):
@@ -79,7 +79,7 @@ def operations(folder):
         space.ParseFromString(path.read_bytes())
         for plane in space.planes:
             for event in (event for line in plane.lines for event in line.events):
-                # Operations are called "name of the node:kind"; what encloses them has no kind.
+                # Operations are named "node:kind"; enclosing events have no kind.
                 node, colon, kind = plane.event_metadata[event.metadata_id].name.rpartition(":")
                 if colon and "/" in node:
                     spent[kind.removeprefix("_Mkl").removeprefix("Native")] += event.duration_ps / 1e9
@@ -91,16 +91,16 @@ def main():
     """Measures and prints."""
     args = parse()
     hardware.import_quietly()
-    hardware.prepare(1)
-    found = measure(args)
+    hardware.configure_threads(1)
+    result = measure(args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
     print(
-        f"{found['recipe']} {found['levels']} {found['at_once']}: {found['ms_per_step']:.3f} ms of one core a step, "
-        f"{found['in_operations']:.3f} in operations (profiled)"
+        f"{result['recipe']} {result['levels']} {result['at_once']}: {result['ms_per_step']:.3f} ms of one core per "
+        f"step, {result['in_operations']:.3f} in operations (profiled)"
     )
-    for row in found["operations"][: args.rows]:
+    for row in result["operations"][: args.rows]:
         print(f"{row['ms_per_step']:9.4f} ms {row['calls_per_step']:7.2f} calls  {row['operation']}")
 
 

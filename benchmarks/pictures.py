@@ -10,11 +10,11 @@ from pathlib import Path
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 
 from hetero_tf.base import hardware
-from hetero_tf.base.files import replacing
+from hetero_tf.base.files import replace_file
 from hetero_tf.base.registry import find
 
 PICTURE = Path(__file__).resolve().parent / "pictures" / "levels.png"
-# The layer, and how many clients of the round have each share of its channels.
+# The layer, and the number of clients of the round with each share of its channels.
 INPUTS, OUTPUTS, CLIENTS = 16, 32, {"a": (1.0, 2), "b": (0.5, 3), "c": (0.25, 5)}
 WAYS = {"prefix": "prefix (HeteroFL)", "rolling": "rolling (FedRolex), round 5", "random": "random (Federated Dropout)"}
 
@@ -27,7 +27,7 @@ def parse(arguments=None):
 
 
 def coverage(way, round_number=5):
-    """How many clients of one round train each entry of a layer: int `[INPUTS, OUTPUTS]`."""
+    """Number of clients of one round that train each entry of a layer: int `[INPUTS, OUTPUTS]`."""
     import numpy as np
 
     keep, counts, client = find("submodels", way).keep, np.zeros((INPUTS, OUTPUTS), int), 0
@@ -66,7 +66,7 @@ def main(arguments=None):
     figure = Figure(figsize=(10, 3.4), dpi=130, layout="constrained", facecolor="white")
     draw_levels(figure)
     PICTURE.parent.mkdir(exist_ok=True)
-    with replacing(out) as file:
+    with replace_file(out) as file:
         figure.savefig(file, format="png", metadata={"Software": None})
     print(f"drew {out}")
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Accuracy of a run's model on pictures of other sizes than its own, by how the picture is resized.
+"""Accuracy of a run's model on pictures of other sizes, by resizing method.
 
     benchmarks/resizing.py RUN_DIR [--images 1000]
 
-Test pictures are made 2 and 10 times larger, or 2 times smaller, in several ways, as a client may have them; then each
-method that could stand in the export brings them back to the model's size. The table has a row for each pair, and the
-mean of each method. A client's picture that is 10 times smaller has 2 x 3 pixels of MNIST left and tells nothing.
+Test pictures are made 2 and 10 times larger, or 2 times smaller, in several ways, as clients may send them. Then each
+method that an export could use resizes them to the model's size. The table has a row for each pair, and the mean of
+each method. Pictures that are 10 times smaller are not measured: MNIST would have 2 x 3 pixels.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from hetero_tf.export import images
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.store.run_folder import RunFolder
 
-# How a client's picture has come to its size.
+# Methods that gave a client's picture its size.
 CLIENTS = (("nearest", False), ("bilinear", True), ("bicubic", True), ("area", False), ("lanczos3", True))
-# How the export could bring it to the model's size: method, whether it is antialiased.
+# Methods with which an export could resize it to the model's size: (method, antialiased).
 METHODS = (
     ("bilinear", True),
     ("bilinear", False),
@@ -38,8 +38,8 @@ FACTORS = (10, 2, 0.5)
 
 def resized(pixels, size, method, antialias):
     """Pictures of another size, as 8-bit files would hold them."""
-    found = tf.image.resize(pixels, size, method, antialias=antialias)
-    return tf.round(255 * tf.clip_by_value(found, 0, 1)) / 255
+    pictures = tf.image.resize(pixels, size, method, antialias=antialias)
+    return tf.round(255 * tf.clip_by_value(pictures, 0, 1)) / 255
 
 
 def main():
@@ -50,35 +50,35 @@ def main():
     arguments = parser.parse_args()
     run = RunFolder(arguments.run_dir)
     process = hetero_tf.learning_process(recipe.loads(run.read_recipe()))
-    found = open_newest(run.checkpoints, process)
+    checkpoint = open_newest(run.checkpoints, process)
     model, test = (
-        process.network(found.state, statistics=found.statistics.get(process.recipe.levels.global_level)),
+        process.network(checkpoint.state, statistics=checkpoint.statistics.get(process.recipe.levels.global_level)),
         process.dataset.test,
     )
     pixels, labels = images.pixels(test.x[: arguments.images]), test.y[: arguments.images]
-    own = pixels.shape[1:3]
+    model_size = pixels.shape[1:3]
 
     @tf.function
     def logits(batch):
         return images.answers(process, model, batch)["logits"]
 
     def accuracy(batch):
-        found = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]
-        return 100 * np.mean(np.argmax(np.concatenate(found), -1) == labels)
+        logits_by_batch = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]
+        return 100 * np.mean(np.argmax(np.concatenate(logits_by_batch), -1) == labels)
 
     names = [f"{method}{' antialiased' if antialias else ''}" for method, antialias in METHODS]
-    print(f"own size {accuracy(pixels):.1f}\n")
+    print(f"model size {accuracy(pixels):.1f}\n")
     print("| picture | " + " | ".join(names) + " |\n" + "| --- " * (len(names) + 1) + "|")
     rows = []
     for factor in FACTORS:
         for method, antialias in CLIENTS:
-            given = resized(pixels, [round(factor * size) for size in own], method, antialias)
-            found = [
-                accuracy(tf.clip_by_value(tf.image.resize(given, own, name, antialias=smooth), 0, 1))
+            resized_pixels = resized(pixels, [round(factor * size) for size in model_size], method, antialias)
+            accuracies = [
+                accuracy(tf.clip_by_value(tf.image.resize(resized_pixels, model_size, name, antialias=smooth), 0, 1))
                 for name, smooth in METHODS
             ]
-            rows.append(found)
-            print(f"| x{factor} {method} | " + " | ".join(f"{one:.1f}" for one in found) + " |", flush=True)
+            rows.append(accuracies)
+            print(f"| x{factor} {method} | " + " | ".join(f"{one:.1f}" for one in accuracies) + " |", flush=True)
     print("| mean | " + " | ".join(f"{one:.1f}" for one in np.mean(rows, 0)) + " |")
 
 

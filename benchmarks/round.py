@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times the compiled round of a recipe beside the matmul peak of the same process.
+"""Times the compiled round of a recipe, and the matmul peak of the same process.
 
     benchmarks/round.py --recipe mnist --levels a-e [--repeats 3] [--epochs 1] [--json]
 
-The cohort has equally many clients of each named level. Cut and merge are timed by a round without steps, evaluation
-apart. Times are medians; run it on a quiet machine and compare ratios of one run, not seconds of two.
+The cohort has equal numbers of clients of each level. Cut and merge are timed by a round without steps, evaluation
+separately. Times are medians; run it on a quiet machine and compare ratios within one run, not seconds of two runs.
 """
 
 import argparse
@@ -26,19 +26,19 @@ def parse():
     parser.add_argument("--levels", default="a", help="a, e, a-e, a-b-c-d-e...: levels in equal numbers")
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
     parser.add_argument("--epochs", type=int, help="local epochs, to shorten wide levels")
-    parser.add_argument("--steps", type=int, help="at most so many steps of each client, to shorten further")
+    parser.add_argument("--steps", type=int, help="maximum number of steps of each client")
     parser.add_argument("--engine", choices=("auto", "sequential", "stacked"))
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--evaluate", action="store_true", help="also time the statistics query and the test")
-    parser.add_argument("--live", action="store_true", help="also time rounds that tell how far they are, in turns")
+    parser.add_argument("--live", action="store_true", help="also time rounds with a progress display")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
 
 def timed(work):
-    """Seconds that `work()` takes, and what it gives."""
+    """Seconds of `work()`, and its result."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
@@ -58,16 +58,16 @@ def peak_flops(threads, size=2048, repeats=5):
 
 
 def balanced_cohort(process):
-    """Ids of as many clients of each level of the mix as fit into a cohort."""
+    """Ids of equal numbers of clients of each level of the mix, as many as fit into a cohort."""
     import numpy as np
 
     from hetero_tf.planning import level_assignment
 
     recipe = process.recipe
     registered = len(process.partition.train)
-    given = level_assignment.assign(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
+    levels = level_assignment.assign_levels(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
     share = recipe.round.clients // len(recipe.levels.names)
-    return np.concatenate([np.flatnonzero(given == place)[:share] for place in range(len(recipe.levels.names))])
+    return np.concatenate([np.flatnonzero(levels == level)[:share] for level in range(len(recipe.levels.names))])
 
 
 def shortened(plan, steps):
@@ -86,9 +86,9 @@ def shortened(plan, steps):
 
 
 def measure(args):
-    """Everything that is printed, as a dict."""
+    """All printed values, as a dict."""
     hardware.import_quietly()
-    hardware.prepare(args.threads)
+    hardware.configure_threads(args.threads)
     from hetero_tf import recipe
     from hetero_tf.run import experiment
 
@@ -108,7 +108,7 @@ def measure(args):
     merge = median(args.repeats, lambda: process.run(state, [idle]), warm=True)
     steps, examples = int(plan.steps.sum()), process.examples(plan).sum()
     peak = peak_flops(args.threads)
-    found = {
+    result = {
         "recipe": loaded.name,
         "levels": args.levels,
         "data": process.dataset.source.split(" (")[0],
@@ -128,19 +128,19 @@ def measure(args):
         "cut_and_merge_ms": 1000 * merge,
     }
     if args.evaluate:
-        found["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
-        found["statistics_s"] = median(args.repeats, lambda: process.statistics(state))
-        found["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - found["statistics_s"]
+        result["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
+        result["statistics_s"] = median(args.repeats, lambda: process.statistics(state))
+        result["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - result["statistics_s"]
     if args.live:
-        found["live_share"] = live_share(args.repeats, process, state, plan)
-    found["traces"] = process._round.experimental_get_tracing_count()
-    found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+        result["live_share"] = live_share(args.repeats, process, state, plan)
+    result["traces"] = process._round.experimental_get_tracing_count()
+    result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return result
 
 
 def live_share(repeats, process, state, plan):
-    """What telling how far a round is adds to its time, as a share; the median over pairs of rounds, run in turns."""
-    watched = process.watched(lambda steps, clients: None)
+    """Share that the progress display adds to the time of a round; the median over alternating pairs of rounds."""
+    watched = process.with_progress(lambda steps, clients: None)
     watched.run(state, [plan])
     pairs = [
         (timed(lambda: watched.run(state, [plan]))[0], timed(lambda: process.run(state, [plan]))[0])
@@ -150,7 +150,7 @@ def live_share(repeats, process, state, plan):
 
 
 def median(repeats, work, warm=False):
-    """The median of the seconds of some runs of `work()`; `warm`: after one that is not counted."""
+    """The median of the seconds of some runs of `work()`; `warm`: after one untimed run."""
     if warm:
         work()
     return statistics.median(timed(work)[0] for _ in range(repeats))
@@ -160,10 +160,10 @@ def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
     from hetero_tf.models.costs.counting import forward
 
-    example, label_axis = process.example_shape, process.parts.examples.present.shape[1]
-    models = [process.family.fresh(level, label_axis) for level in process.family.submodels]
+    example, label_axis = process.example_shape, process.setup.examples.present.shape[1]
+    models = [process.family.new_training_model(level, label_axis) for level in process.family.submodels]
     costs = [forward(model, example).multiply_adds for model in models]
-    # Products of text are counted for a whole segment.
+    # Products of text are counted for a full segment.
     size = 1 if len(example) == 3 else example[0]
     return sum(
         6 * costs[process.family.submodel_of[level]] * many / size
@@ -174,11 +174,11 @@ def training_flops(process, plan):
 def main():
     """Measures and prints."""
     args = parse()
-    found = measure(args)
+    result = measure(args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:18} {value if not isinstance(value, float) else format(value, ',.3f')}")
 
 

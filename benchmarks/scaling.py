@@ -3,16 +3,15 @@
 
     benchmarks/scaling.py [--population 100 10000 1000000] [--active 10 20 100] [--levels a c e] [--json]
 
-Every combination runs in a process of its own, so that its memory is its own, and every client has equally many
-examples. Times are medians. What a larger population may cost are its ids, labels and images: set-up and memory, and
+Every combination runs in a separate process, so its memory is measured separately. All clients have the same number of
+examples. Times are medians. A larger population should cost set-up time and memory for its ids, labels and images, and
 nothing in a round.
 
     benchmarks/scaling.py --plan [--recipes mnist cifar10 wikitext2] [--gigabits 10] [--workers 16] [--server_gb 64]
 
-computes what nobody has at home: traffic, memory, merge and planning of a server with 10 thousand to 100 million
-registered clients, from what one client is measured to cost; "tree s" is the time of link and merge where an
-aggregation tree of workers, each with a link of its own, shares them; "first" is the part that takes longest, or memory
-where that does not fit.
+extrapolates to large deployments: traffic, memory, merge and planning of a server with 10 thousand to 100 million
+registered clients, from the measured cost of one client. "tree s" is the time of link and merge if an aggregation tree
+of workers with separate links shares them. "first" is the part that takes longest, or memory if that does not fit.
 """
 
 import argparse
@@ -52,19 +51,19 @@ def parse():
     parser.add_argument("--examples", type=int, default=2, help="training images of each client")
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds after the first")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--plan", action="store_true", help="compute the cost of large populations instead")
     parser.add_argument("--recipes", nargs="+", default=["mnist", "cifar10", "wikitext2", "methods/lg_fedavg"])
-    parser.add_argument("--gigabits", type=float, default=10, help="of a server's link, a second")
-    parser.add_argument("--workers", type=int, default=16, help="of an aggregation tree")
+    parser.add_argument("--gigabits", type=float, default=10, help="gigabits per second of the server's link")
+    parser.add_argument("--workers", type=int, default=16, help="workers of an aggregation tree")
     parser.add_argument("--server_gb", type=float, default=64, help="memory of the server")
-    parser.add_argument("--data_dir", help="of the recipes' data")
+    parser.add_argument("--data_dir", help="folder of the data")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
 
 def images(examples):
-    """A `Dataset` of noise with so many training images."""
+    """A `Dataset` of noise with this number of training images."""
     import numpy as np
 
     from hetero_tf.data.dataset import Dataset, Split
@@ -119,7 +118,7 @@ def measure(args, population, active, levels):
 
 
 def rows(args):
-    """The rows of all combinations, each as soon as it is there."""
+    """Yield the row of each combination when it is measured."""
     # Forked processes would share TensorFlow's threads with this one.
     context = multiprocessing.get_context("spawn")
     for population, active, levels in itertools.product(args.population, args.active, args.levels):

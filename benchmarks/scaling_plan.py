@@ -1,4 +1,4 @@
-"""What rounds of large populations cost a server, computed from costs that are measured here for one client."""
+"""Costs of rounds of large populations for a server, computed from the measured costs of one client."""
 
 import math
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class OneClient:
-    """What is measured and counted for one client of a recipe, on average over its mix.
+    """Measured and counted costs of one client of a recipe, averaged over its mix.
 
     Attributes:
         down, up: Bytes of weights that it receives and sends.
-        table: Bytes that the server keeps for it between rounds: personal values, memories, peers.
-        index: Bytes of the partition that it needs.
-        merge: Seconds to add what it returns to the sum.
+        table: Bytes that the server stores for it between rounds: personal values, memories, peers.
+        index: Bytes of its part of the partition.
+        merge: Seconds to add its result to the sum.
         plan: Seconds to plan and pack its round.
-        model: Bytes of the global values, with what the server keeps of each.
+        model: Bytes of the global values and of the server's slots.
     """
 
     down: float
@@ -74,7 +74,7 @@ def one_client(process) -> OneClient:
         index=PER_CLIENT + process.dataset.classes + PER_EXAMPLE * float(process.partition.train.sizes.mean()),
         merge=seconds * up / size,
         plan=planning / process.recipe.round.clients,
-        # The values, what the server keeps of each, and the sums and coverage of a round.
+        # The values, the slots of the server, and the sums and coverage of a round.
         model=size * (3 + slots),
     )
 
@@ -85,25 +85,25 @@ def row(
     """One line of the table.
 
     Args:
-        name: Of the recipe.
-        client: What one client costs.
-        registered, active: Clients.
-        gigabits: Of the server's link, a second.
-        workers: Of a tree, each with a link of its own; they add up by an all-reduce in a ring.
-        memory: Bytes that the server has.
+        name: Name of the recipe.
+        client: Costs of one client.
+        registered, active: Numbers of clients.
+        gigabits: Gigabits per second of the server's link.
+        workers: Number of workers of a tree, each with a separate link; they add up by a ring all-reduce.
+        memory: Bytes of memory of the server.
     """
     traffic = active * (client.down + client.up)
     link, merge = traffic / (gigabits * GIGABIT), active * client.merge
-    held = client.model + registered * (client.table + client.index)
-    # A ring sends the sums around twice, whatever the number of workers.
+    stored_bytes = client.model + registered * (client.table + client.index)
+    # A ring all-reduce transfers the sums twice, for any number of workers.
     tree = (link + merge) / workers + 2 * client.model / (gigabits * GIGABIT) * (workers > 1)
     parts = {"link": link, "merge": merge, "plan": active * client.plan}
-    first = "memory" if held > memory else max(parts, key=parts.__getitem__)
-    return (name, registered, active, traffic / 1e9, link, held / 1e9, merge, parts["plan"], tree, first)
+    first = "memory" if stored_bytes > memory else max(parts, key=parts.__getitem__)
+    return (name, registered, active, traffic / 1e9, link, stored_bytes / 1e9, merge, parts["plan"], tree, first)
 
 
 def table(clients: dict[str, OneClient], gigabits: float, workers: int, memory: float) -> list[tuple]:
-    """All lines: for each recipe every population with every cohort that fits into it."""
+    """All lines: each recipe with every population and every cohort that fits into it."""
     return [
         row(name, client, registered, active, gigabits, workers, memory)
         for name, client in clients.items()

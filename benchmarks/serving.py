@@ -9,8 +9,8 @@ in milliseconds and requests a second, then those of a plain call of the same mo
 has `model.keras`) and OpenVINO (where it is installed) in one process without HTTP. Another version is published in the
 middle of a further series. EXPORTS is not changed: a copy is served.
 
-MLServer (https://pypi.org/project/mlserver) is a model server for the Open Inference Protocol. It needs an environment
-of its own, and runs `model.onnx` by ONNX Runtime in a runtime class as its documentation shows, with NumPy tensors, in
+MLServer (https://pypi.org/project/mlserver) is a model server for the Open Inference Protocol. It needs a separate
+environment. It runs `model.onnx` with ONNX Runtime in a runtime class as in its documentation, with NumPy tensors, in
 the process of the server (`parallel_workers: 0`):
 
     python3 -m venv VENV && VENV/bin/pip install mlserver onnxruntime
@@ -34,7 +34,7 @@ import checkout
 import numpy as np
 
 CLIENTS = (1, 8, 64)
-# Requests before those that are measured.
+# Number of untimed requests at the start.
 WARM_UP = 50
 STARTUP_SECONDS = 120
 HEADERS_END = b"\r\n\r\n"
@@ -68,13 +68,13 @@ def parse():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--level", default="a")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--mlserver", type=Path, help="the program mlserver of an environment with onnxruntime")
+    parser.add_argument("--mlserver", type=Path, help="path of mlserver in an environment with onnxruntime")
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def running(command, folder, health):
-    """Runs a server from its first healthy answer on."""
+    """Starts a server and waits for its first healthy response."""
     with open(folder / "log.txt", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
@@ -111,7 +111,7 @@ async def load(port, path, bodies, clients, requests, between=None):
     """Sends requests by several clients at once.
 
     Returns:
-        Milliseconds of each request, seconds in all, and `(index of the body, status, response)` of each.
+        Milliseconds of each request, total seconds, and `(index of the body, status, response)` of each.
     """
     milliseconds, responses, remaining = [], [], iter(range(requests))
 
@@ -142,7 +142,7 @@ def measure(name, port, path, bodies, logits_of, expected, requests):
 
 
 def count_right(responses, logits_of, expected):
-    """How many responses have the status 200 and the SavedModel's logits."""
+    """Number of responses with status 200 and the SavedModel's logits."""
     return sum(
         status == 200 and np.allclose(logits_of(json.loads(body)), expected[index], atol=1e-4)
         for index, status, body in responses
@@ -206,7 +206,7 @@ def serve_by_mlserver(arguments, source, scratch, images, expected):
 
 
 def timed(call, images):
-    """Milliseconds of single calls, after some that are not counted."""
+    """Milliseconds of single calls, after some untimed calls."""
     for image in images[:5]:
         call(image[None])
     milliseconds = []

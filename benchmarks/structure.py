@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How simple the package is to follow: what a run of a recipe enters, and how the sources import each other.
+"""Measures the structure of the package: modules that a run enters, and imports between sources.
 
     benchmarks/structure.py [CHECKOUT] [--recipe tiny/mnist]
 
@@ -23,7 +23,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-# Where the step of local SGD is computed, in this version and before: (end of the file's path, function).
+# Functions that compute a step of local SGD, in this version and earlier ones: (end of the file's path, function).
 STEPS = (("optimizers/sgd.py", "step"), ("local_training.py", "sgd"), ("clients.py", "sgd"))
 
 
@@ -63,7 +63,7 @@ class Profile:
 
 
 def traced(checkout: Path, recipe: str) -> dict:
-    """What a run of a recipe enters; the package must not have been imported yet."""
+    """Profile of a run of a recipe; the package must not have been imported yet."""
     sys.path.insert(0, str(checkout))
     from hetero_tf.__main__ import main
 
@@ -100,7 +100,7 @@ def imports(path: Path, root: Path) -> set:
 
 
 def sources(checkout: Path) -> dict:
-    """What the sources say."""
+    """Counts of the sources."""
     root = checkout / "hetero_tf"
     arrows = {}
     for path in root.rglob("*.py"):
@@ -129,7 +129,7 @@ def main() -> None:
     """Prints the counts as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).resolve().parents[1])
-    parser.add_argument("--recipe", default="tiny/mnist", help="the recipe that is run")
+    parser.add_argument("--recipe", default="tiny/mnist", help="recipe to run")
     parser.add_argument("--traced", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     checkout = args.checkout.resolve()
@@ -137,7 +137,7 @@ def main() -> None:
         # The run itself prints one line on standard output.
         print(json.dumps(traced(checkout, args.recipe)))
         return
-    # In a process of its own, which imports that checkout and nothing of this one.
+    # A separate process imports that checkout and nothing of this one.
     command = [sys.executable, __file__, str(checkout), "--recipe", args.recipe, "--traced"]
     run = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
     print(json.dumps(json.loads(run.stdout.splitlines()[-1]) | sources(checkout), indent=2))

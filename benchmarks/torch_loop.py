@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Times the same local steps in PyTorch as the authors loop over them, client after client, to compare with round.py.
+"""Times the same local steps in PyTorch, one client after the other as in the authors' code, to compare with round.py.
 
     benchmarks/torch_loop.py --model mnist --levels a-e [--steps 300] [--repeats 3] [--json]
 
 The networks, widths, batches, loss and SGD are those of the recipes mnist, cifar10 and wikitext2: batch norm without
 running averages, Scaler, absent labels as logit 0, clipping to norm 1, momentum, weight decay. Denormal numbers are
-flushed to zero, as TensorFlow does; without that PyTorch can be several times slower. Examples are random pixels, or
-words of which a client has as many as in WikiText-2, since only time is measured; cutting sub-models, merging and
-augmentation are not part of it. Times are medians of whole rounds on a quiet machine.
+flushed to zero, as TensorFlow does; otherwise PyTorch can be several times slower. Examples are random pixels, or
+words, with the number of different words per client of WikiText-2, because only time is measured. Cutting sub-models,
+merging and augmentation are excluded. Times are medians of full rounds on a quiet machine.
 
-PyTorch has faster ways: a network of several clients side by side at narrow levels, two processes of one thread at wide
-ones (see RESULTS.md).
+PyTorch can be faster: with several clients in one network at narrow levels, or two processes of one thread at wide
+levels (see RESULTS.md).
 
-PyTorch is no requirement of hetero_tf. Give it an environment of its own.
+hetero_tf does not require PyTorch. Install it in a separate environment.
 """
 
 import argparse
@@ -32,7 +32,7 @@ try:
     from torch import nn
 except ImportError:
     print(
-        "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+        "torch_loop.py needs PyTorch, which is not installed; install it in a separate environment: "
         "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
         "torch_env/bin/python benchmarks/torch_loop.py",
         file=sys.stderr,
@@ -40,8 +40,8 @@ except ImportError:
     sys.exit(2)
 
 CLASSES, BATCH = 10, 10
-# Of WikiText-2: words, how many of them a client has on average, and those of a step.
-WORDS, OWN_WORDS, SEGMENT, MASKED = 33_278, 3_774, 64, 0.15
+# WikiText-2: words, average number of different words of a client, and words of a step.
+WORDS, CLIENT_WORDS, SEGMENT, MASKED = 33_278, 3_774, 64, 0.15
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 # Shape of an image, examples of a client, and learning rate, by model.
 SETTINGS = {"mnist": ((1, 28, 28), 600, 0.01), "cifar10": ((3, 32, 32), 500, 0.1)}
@@ -61,7 +61,7 @@ class Scaler(nn.Module):
 
 
 class PreActivationBlock(nn.Module):
-    """Two 3x3 convolutions behind Scaler, norm and ReLU, added to a shortcut; see `hetero_tf/layers`."""
+    """Two 3x3 convolutions, each preceded by Scaler, norm and ReLU, added to a shortcut; see `hetero_tf/layers`."""
 
     def __init__(self, before, after, stride, scale):
         super().__init__()
@@ -138,19 +138,19 @@ class MaskedWords(nn.Module):
     def __init__(self, width, blocks=4, heads=8):
         super().__init__()
         size, head_width, hidden = (math.ceil(full * width) for full in (256, 32, 512))
-        self.words, self.places = nn.Embedding(WORDS + 1, size), nn.Embedding(SEGMENT, size)
+        self.words, self.position_table = nn.Embedding(WORDS + 1, size), nn.Embedding(SEGMENT, size)
         self.start = nn.Sequential(Scaler(width), nn.LayerNorm(size), nn.Dropout(0.2))
         self.blocks = nn.Sequential(*(TransformerBlock(size, heads, head_width, hidden, width) for _ in range(blocks)))
         self.head = nn.Sequential(scaled(size, size, width), nn.GELU(), nn.LayerNorm(size), nn.Linear(size, WORDS))
 
     def forward(self, words):
         """[rows, positions] to [rows, positions, WORDS]."""
-        places = torch.arange(words.shape[1])
-        return self.head(self.blocks(self.start(self.words(words) + self.places(places))))
+        positions = torch.arange(words.shape[1])
+        return self.head(self.blocks(self.start(self.words(words) + self.position_table(positions))))
 
 
 def batches(model, examples, steps):
-    """Inputs and targets of each step of a client: epoch after epoch in a new order, or words one behind the other."""
+    """Inputs and targets of each step of a client: a new order per epoch, or consecutive words."""
     if model == TEXT:
         for step in range(steps):
             words = examples[step % len(examples)][None]
@@ -165,7 +165,7 @@ def batches(model, examples, steps):
 
 
 def train(args, network, examples, present):
-    """Local training of one client; gives the sum of losses."""
+    """Trains one client; returns the sum of losses."""
     network.train()
     rate = TEXT_RATE if args.model == TEXT else SETTINGS[args.model][2]
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=5e-4)
@@ -182,26 +182,26 @@ def train(args, network, examples, present):
 
 
 def play_round(args, levels, examples, present):
-    """One round: every client trains a network of its level; gives the sum of losses."""
+    """Runs one round: every client trains a network of its level; returns the sum of losses."""
     widths = [WIDTHS[levels[client % len(levels)]] for client in range(args.clients)]
     networks = (MaskedWords(width) if args.model == TEXT else build(args.model, width) for width in widths)
     return sum(train(args, network, examples, present) for network in networks)
 
 
 def drawn(model):
-    """Random examples of a client, and which classes it has."""
+    """Random examples of a client, and a mask of its classes."""
     if model == TEXT:
-        own = torch.randperm(WORDS)[:OWN_WORDS]
+        client_words = torch.randperm(WORDS)[:CLIENT_WORDS]
         present = torch.zeros(WORDS, dtype=torch.bool)
-        present[own] = True
-        return own[torch.randint(0, OWN_WORDS, (327, SEGMENT))], present
+        present[client_words] = True
+        return client_words[torch.randint(0, CLIENT_WORDS, (327, SEGMENT))], present
     shape, examples, _ = SETTINGS[model]
     pixels = torch.randint(0, 256, (examples, *shape), dtype=torch.uint8)
     return (pixels, torch.randint(0, CLASSES, (examples,))), torch.ones(CLASSES, dtype=torch.bool)
 
 
 def timed(work):
-    """Seconds that `work()` takes."""
+    """Seconds of `work()`."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -214,7 +214,7 @@ def peak_flops(size=2048, repeats=5):
 
 
 def measure(args):
-    """Everything that is printed, as a dict."""
+    """All printed values, as a dict."""
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
@@ -246,7 +246,7 @@ def parse():
     parser.add_argument("--clients", type=int, default=10, help="clients of a round")
     parser.add_argument("--steps", type=int, default=300, help="steps of each client")
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     args = parser.parse_args()
     for name in ("clients", "steps", "repeats", "threads"):
@@ -260,11 +260,11 @@ def parse():
 def main():
     """Measures and prints."""
     args = parse()
-    found = measure(args)
+    result = measure(args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:18} {value if not isinstance(value, float) else format(value, ',.3f')}")
 
 

@@ -4,9 +4,9 @@
     benchmarks/workers.py --recipe mnist [--processes 2] [--rounds 4] [--repeats 3] [--set PATH=VALUE ...]
 
 "devices" are logical devices of one process (`launch --local`), "workers" are processes (`--workers`), whose ports are
-open to the network. All have the same threads in total. They start in turns; a round's time is that of `timings.jsonl`,
-the median over all rounds but the first one of each start, without measuring. "cost" is the time as a share of that of
-one process, minus 1: the cost of planning, messages and collectives, since all use the same cores.
+open to the network. All use the same total number of threads. They start in turns. The time of a round comes from
+`timings.jsonl`: the median over all rounds except the first one of each start, without evaluation. "cost" is the time
+as a share of that of one process, minus 1: the cost of planning, messages and collectives on the same cores.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def parse():
 
 
 def rounds_of(commands, folder):
-    """Seconds of each round but the first one; `commands` start together, and the first one writes the run folder."""
+    """Seconds of each round except the first; `commands` start together, and the first one writes the run folder."""
     program = [sys.executable, "-m", "hetero_tf"]
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     started = [subprocess.Popen([*program, *words, f"--run_dir={folder}"], **options) for words in commands]
@@ -61,7 +61,7 @@ def commands_of(way, count, threads, shared):
 def main():
     """Prints one line for each way."""
     args = parse()
-    # Every round is a call, so that there are several to take the median of; only the last one is measured.
+    # Every round is a call, which gives several values for the median; only the last one is evaluated.
     changes = [f"rounds={args.rounds}", f"evaluate.every={args.rounds}", "checkpoint.every=1", *args.set]
     shared = [f"--recipe={args.recipe}", *(f"--set={change}" for change in changes)]
     shared += [f"--data_dir={args.data_dir}"] if args.data_dir else []
@@ -69,12 +69,12 @@ def main():
     for way, of_way in [*seconds.items()] * args.repeats:
         with tempfile.TemporaryDirectory() as folder:
             of_way += rounds_of(commands_of(way, args.processes, args.threads, shared), Path(folder) / "run")
-    print(f"recipe {args.recipe}, {args.threads} threads in all, {len(seconds['devices'])} rounds each")
+    print(f"recipe {args.recipe}, {args.threads} threads in total, {len(seconds['devices'])} rounds each")
     one = statistics.median(seconds["one process"])
     for way, of_way in seconds.items():
         name = way if way == "one process" else f"{args.processes} {way}"
         median, least, most = statistics.median(of_way), min(of_way), max(of_way)
-        print(f"{name:16} {median:.3f} s a round ({least:.3f} to {most:.3f})  cost {100 * (median / one - 1):+.1f} %")
+        print(f"{name:16} {median:.3f} s per round ({least:.3f} to {most:.3f})  cost {100 * (median / one - 1):+.1f} %")
 
 
 if __name__ == "__main__":

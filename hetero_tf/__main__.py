@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Python itself looks in the working folder first, whose files must not take the place of libraries.
+# Python searches the working folder first; files there must not replace libraries.
 sys.path[:] = [entry for entry in sys.path if os.path.exists(entry) and not os.path.samefile(entry, ".")]
 
 from hetero_tf.cli.main import main  # noqa: E402

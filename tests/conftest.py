@@ -1,7 +1,7 @@
-"""What holds for every test: no GPU, quiet TensorFlow, the same threads everywhere; and which tests are left out.
+"""Settings of all tests: no GPU, quiet TensorFlow, fixed threads; and the selection of tests.
 
-All settings go through environment variables, set before any test imports TensorFlow: a test that does not need
-TensorFlow does not pay for it, and programs that a test starts inherit the same.
+All settings are environment variables, set before any test imports TensorFlow. Tests without TensorFlow stay fast, and
+programs that a test starts inherit the settings.
 """
 
 import functools
@@ -22,36 +22,36 @@ SETTINGS = {
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
-# Graphs are many small objects that live long: looking through all of them again and again takes a tenth of the time.
+# Graphs are many small objects with a long life: with the default thresholds, collections take a tenth of the time.
 gc.set_threshold(100_000, 50, 100)
-# A shell starts background jobs with SIGINT ignored, and nohup starts them with SIGHUP ignored; the programs that tests
-# start and stop would inherit that.
+# A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP ignored. The programs that tests start and
+# stop would inherit that.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
 
 def pytest_addoption(parser):
-    """`--all`: the long tests too."""
-    parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
+    """Add `--all`, which includes the long tests."""
+    parser.addoption("--all", action="store_true", help="also run the tests marked `long`")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """As many processes as cores; with --all one more, since long tests also wait for clocks and other programs."""
-    return hardware.cores() + config.getoption("--all")
+    """One process per core; with --all one more, since long tests also wait for clocks and other programs."""
+    return hardware.core_count() + config.getoption("--all")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the tests marked `long` without --all, and those marked `gpu` where no GPU is to be seen.
+    """Skip the tests marked `long` without --all, and those marked `gpu` without a visible GPU.
 
-    Files with long tests come first, so that in the end no core waits for another one.
+    Files with long tests run first, so that no core is idle at the end.
     """
     slow = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
     hidden = os.environ["CUDA_VISIBLE_DEVICES"] in ("", "-1")
     reasons = {
-        "long": None if config.getoption("--all") else "takes long: --all runs it",
+        "long": None if config.getoption("--all") else "long test: run it with --all",
         "gpu": "CUDA_VISIBLE_DEVICES hides the GPU" if hidden else None,
     }
     for item in items:
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def train(monkeypatch):
-    """Runs in the process of the test, see `runs.trainer`."""
+    """Function that trains in the process of the test, see `runs.trainer`."""
     import runs  # here, as it imports TensorFlow
 
     return runs.trainer(monkeypatch)
@@ -78,7 +78,7 @@ def write_run(tmp_path):
 
 @pytest.fixture
 def eager():
-    """Functions run step by step: where a test is not about compiled rounds, tracing would take most of its time."""
+    """Run functions eagerly: without compiled rounds to test, tracing would take most of the time."""
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)
@@ -87,8 +87,8 @@ def eager():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forgotten(request):
-    """Lets go of what a file has built when its tests have ended: every process keeps its graphs."""
+def clear_caches(request):
+    """Clear the caches of a test file after its tests; otherwise every process keeps all graphs."""
     yield
     modules = [
         request.module,
@@ -100,9 +100,9 @@ def forgotten(request):
                 value.cache_clear()
     if "runs" in sys.modules:
         sys.modules["runs"]._built.clear()
-    # A file that has made fewer objects than the first threshold has built no graph.
+    # A file with fewer new objects than the first threshold has built no graph.
     if "keras" in sys.modules and any(gc.get_count()[1:]):
         gc.collect()
-        # What is left after the first file belongs to the libraries, and is not looked through again after each.
+        # Objects that remain after the first file belong to libraries; freeze them to keep later collections fast.
         if not gc.get_freeze_count():
             gc.freeze()

@@ -1,1 +1,1 @@
-"""What every other room uses: errors, seeds, the registry of plug-ins, the console, threads and files."""
+"""Shared by all packages: errors, seeds, the plug-in registry, the console, threads and files."""

@@ -1,4 +1,4 @@
-"""Processes of the program that another one starts, and how they ended."""
+"""Child processes: start, read output, stop, and describe the exit code."""
 
 import contextlib
 import os
@@ -10,47 +10,47 @@ from collections.abc import Iterator, Sequence
 
 from hetero_tf.base import exits
 
-# Milliseconds between two looks whether a silent process lives.
+# Milliseconds between two checks of a silent process.
 PAUSE = 200
-# Seconds in which a stopped program ends: it may be saving a round.
+# Seconds to wait for a stopped program, which may be saving a round.
 STOPPING = 5.0
 
 
-def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
-    """Starts a program that ends when this one does, if it calls `end_with(0)`.
+def start(command: Sequence[str], inherit_output: bool = False) -> subprocess.Popen:
+    """Start a program; it exits together with this process if it calls `exit_with_parent(0)`.
 
     Args:
-        words: The program and its flags.
-        shown: Whether what it says goes where this program's does; else it is read from `stdout`.
+        command: The program and its flags.
+        inherit_output: Write to the output of this process; otherwise the caller reads `stdout`.
     """
     return subprocess.Popen(
-        words,
-        # Nothing is written to it: the program ends when this process lets go of it, see `end_with`.
+        command,
+        # Never written to: the child exits when this end of the pipe closes, see `exit_with_parent`.
         stdin=subprocess.PIPE,
-        stdout=None if shown else subprocess.PIPE,
-        stderr=None if shown else subprocess.STDOUT,
+        stdout=None if inherit_output else subprocess.PIPE,
+        stderr=None if inherit_output else subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     )
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Stops a program of `start` and waits until it has ended, a few seconds at most."""
+    """Stop a process of `start` and wait a few seconds for its end."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPING)
 
 
-def lines(process: subprocess.Popen) -> Iterator[str]:
-    """Yields the lines that a process of `start` prints, until it has ended.
+def read_lines(process: subprocess.Popen) -> Iterator[str]:
+    """Yield the lines that a process of `start` prints, until the process ends.
 
-    The end of its pipe alone would not do: processes that it started may hold the pipe open after a SIGKILL.
+    Waiting for the end of the pipe is not enough: its child processes may keep the pipe open after a SIGKILL.
     """
     assert process.stdout is not None
     descriptor, poll, rest = process.stdout.fileno(), select.poll(), b""
     poll.register(descriptor, select.POLLIN)
     while True:
-        # Looked at before the pipe: output that is there when the process has ended is its last.
+        # Poll the process before the pipe: output read after its end is complete.
         ended = process.poll() is not None
         block = os.read(descriptor, 2**16) if poll.poll(0 if ended else PAUSE) else None
         *whole, rest = (rest + (block or b"")).split(b"\n")
@@ -62,11 +62,11 @@ def lines(process: subprocess.Popen) -> Iterator[str]:
         yield rest.decode(errors="backslashreplace")
 
 
-def end_with(pipe: int) -> None:
-    """Ends this process, as a signal would, when nobody holds the other end of a pipe any more.
+def exit_with_parent(pipe: int) -> None:
+    """Exit this process, as after a signal, when the other end of a pipe closes.
 
     Args:
-        pipe: File descriptor to which nobody writes; 0, the standard input, in a process of `start`.
+        pipe: Read descriptor of a pipe without data; 0 (standard input) in a process of `start`.
     """
 
     def wait():
@@ -78,6 +78,6 @@ def end_with(pipe: int) -> None:
     threading.Thread(target=wait, name="end with the starter", daemon=True).start()
 
 
-def ended(code: int) -> str:
-    """Says how a program ended that said nothing."""
+def describe_exit(code: int) -> str:
+    """Describe the exit code of a process that printed no error."""
     return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

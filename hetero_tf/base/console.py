@@ -1,4 +1,4 @@
-"""What the program says while it works: one live line on a terminal, plain lines when piped, and a log."""
+"""Console output: one progress line on a terminal, plain lines when piped, and a log file."""
 
 import contextlib
 import io
@@ -13,64 +13,63 @@ from types import TracebackType
 from hetero_tf.base import files
 from hetero_tf.base.errors import UserError
 
-IMPORTED = time.monotonic()
+IMPORT_TIME = time.monotonic()
 
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
-# Of terminals: back to the first column of an empty line; faint; as usual.
+# Terminal codes: clear the line; dim; normal.
 CLEAR, DIM, PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[22m"
 
 
 class Console:
-    """Prints sentences and progress; a closed pipe or full disk silences it instead of stopping the work.
+    """Prints messages and progress; a closed pipe or full disk silences it and does not stop the work.
 
-    Whatever a text quotes, a terminal sees only characters that can be printed, see `printable`. Several threads may
-    print.
+    Control characters are escaped, see `escape_unprintable`. Several threads may print.
 
     Args:
-        stream: Where to print; standard error if the result is to be read by a program.
-        clock: Seconds, monotonic.
-        quiet: Prints nothing; the log gets everything.
+        stream: Output stream; standard error if a program reads the result from standard output.
+        clock: Monotonic clock in seconds.
+        quiet: Print nothing; the log still gets everything.
 
     Attributes:
-        laps: Seconds of each `lap`, by name.
+        phase_seconds: Seconds of each phase, by name; see `mark_phase`.
     """
 
     def __init__(self, stream=None, clock=time.monotonic, quiet=False):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
-        self.laps = {}
+        self.phase_seconds = {}
         self._quiet, self._log, self._unlogged = quiet, None, []
-        self._lapped = clock() - age()
+        self._phase_start = clock() - process_age()
         self._live, self._lock = False, threading.Lock()
 
-    def lap(self, name: str) -> None:
-        """Ends a part of the work, which lasted since the one before; the first began with the process."""
+    def mark_phase(self, name: str) -> None:
+        """Record the time since the previous call under `name`; the first phase starts with the process."""
         now = self.clock()
-        self.laps[name], self._lapped = now - self._lapped, now
+        self.phase_seconds[name], self._phase_start = now - self._phase_start, now
 
-    def open_log(self, path: Path | str, mark: str) -> None:
-        """Adds a mark, all that was said before, and from now on what is said, to a file; each line with its time."""
+    def open_log(self, path: Path | str, header: str) -> None:
+        """Append a header, all earlier output and all later output to a file, each line with its time."""
         with self._lock:
-            waiting, self._log, self._unlogged = self._unlogged, path, []
-            self._record(printable(f"---- {time.strftime('%Y-%m-%d')}  {mark}"))
-            for text, at in waiting:
+            unlogged, self._log, self._unlogged = self._unlogged, path, []
+            self._record(escape_unprintable(f"---- {time.strftime('%Y-%m-%d')}  {header}"))
+            for text, at in unlogged:
                 self._record(text, at)
 
     def say(self, text: str) -> None:
-        """Prints a sentence on lines of its own, and logs it."""
+        """Print and log a message."""
         with self._lock:
-            text = printable(text)
+            text = escape_unprintable(text)
             self._print(text)
             self._record(text)
 
     def progress(self, text: str, keep: bool = True) -> None:
-        """Says how far the work is: in one line of a terminal, which stays if `keep`; else as a line. Logs it."""
+        """Print and log progress; on a terminal, the next line overwrites it unless `keep`."""
         with self._lock:
-            text = printable(text)
-            if not self.terminal:
+            text = escape_unprintable(text)
+            if not self.is_terminal:
                 self._print(text)
             elif keep:
                 self._print(self._cut(text))
@@ -79,16 +78,16 @@ class Console:
             self._record(text)
 
     def live(self, text: str) -> None:
-        """Shows the state of the work over the last one; only on a terminal, and not in the log."""
+        """Overwrite the progress line of a terminal; does not log."""
         with self._lock:
-            if self.terminal:
-                self._overwrite(printable(text))
+            if self.is_terminal:
+                self._overwrite(escape_unprintable(text))
 
     @property
-    def terminal(self) -> bool:
-        """Whether a person sees the lines as they come, and a line can be overwritten."""
-        seen = self.stream is not None and not self.stream.closed and self.stream.isatty()
-        return seen and not self._quiet and os.environ.get("TERM") != "dumb"
+    def is_terminal(self) -> bool:
+        """Return True if the stream is a terminal on which a line can be overwritten."""
+        is_tty = self.stream is not None and not self.stream.closed and self.stream.isatty()
+        return is_tty and not self._quiet and os.environ.get("TERM") != "dumb"
 
     def _print(self, text):
         self._write((CLEAR if self._live else "") + text + "\n")
@@ -99,7 +98,7 @@ class Console:
         self._live = True
 
     def _cut(self, text):
-        # Some terminals do not tell their width; in the last column some begin another line.
+        # Some terminals report no width; some wrap after the last column.
         width = (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1
         return text if len(text) <= width else text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
 
@@ -112,22 +111,22 @@ class Console:
         except (OSError, ValueError):
             self.stream = None
 
-    def _record(self, text, at=None):
-        at = at or time.strftime("%H:%M:%S")
+    def _record(self, text, clock_time=None):
+        clock_time = clock_time or time.strftime("%H:%M:%S")
         if self._log is None:
-            self._unlogged.append((text, at))
+            self._unlogged.append((text, clock_time))
             return
-        # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
+        # A full disk raises at the next row of metrics, so ignore it here.
         with contextlib.suppress(OSError, UserError):
-            descriptor = files.open_in_place(self._log, os.O_WRONLY | os.O_APPEND, "append to")
+            descriptor = files.open_for_update(self._log, os.O_WRONLY | os.O_APPEND, "append to")
             with open(descriptor, "a", encoding="utf-8") as log:
-                log.write("".join(f"{at} {line}\n" for line in text.split("\n")))
+                log.write("".join(f"{clock_time} {line}\n" for line in text.split("\n")))
 
 
-def printable(text: str) -> str:
-    """A text with every character but line ends that is not printed (controls, bytes that are no UTF-8) as an escape.
+def escape_unprintable(text: str) -> str:
+    """Escape control characters and invalid UTF-8 in a text; line ends stay.
 
-    A name out of a file could otherwise move the cursor of a terminal, rename its window or overwrite lines above.
+    Otherwise a name from a file could move the cursor of a terminal, rename its window or overwrite lines.
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
@@ -135,10 +134,10 @@ def printable(text: str) -> str:
 
 
 def prepare_streams() -> None:
-    """Makes standard input, output and error fit for a program whose work must not end because a text is not printed.
+    """Make the standard streams safe, so that a printing error never ends the work.
 
-    One that is closed leads to nowhere: otherwise the next file to be opened would take its place, and noise of a
-    library would be written into a checkpoint. What an encoding such as ASCII lacks is written as an escape.
+    Closed streams are replaced by the null device: otherwise the next opened file would get their descriptor, and
+    output of a library could end up in a checkpoint. Characters that the encoding lacks are escaped.
     """
     for name, mode in STREAMS:
         stream = getattr(sys, name)
@@ -148,18 +147,18 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def age() -> float:
-    """Seconds since this process began; since the import of this module where the system does not tell."""
+def process_age() -> float:
+    """Return seconds since the process started, or since this module was imported if that is unknown."""
     try:
-        # Fields after the name, which may hold blanks and brackets; the twentieth is the start in ticks since boot.
+        # Skip the name, which may contain blanks and brackets; the twentieth field after it is the start in ticks.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
     except (OSError, AttributeError, ValueError, IndexError):
-        return time.monotonic() - IMPORTED
+        return time.monotonic() - IMPORT_TIME
 
 
-def duration(seconds: float) -> str:
-    """Seconds for a person: 8 s, 3:05 min, 2:10:00 h."""
+def format_duration(seconds: float) -> str:
+    """Format seconds as 8 s, 3:05 min or 2:10:00 h."""
     seconds = max(int(seconds), 0)
     if seconds < 60:
         return f"{seconds} s"
@@ -169,150 +168,155 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
 
 
-def figures(metrics: dict) -> str:
-    """`{name: number}` in one line: "global_accuracy 97.12  local_loss 0.0841"."""
+def format_metrics(metrics: dict) -> str:
+    """Format `{name: number}` as "global_accuracy 97.12  local_loss 0.0841"."""
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text as lines, the first column to the left and the others to the right."""
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Align rows of text: the first column left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
     return "\n".join(map("  ".join, cells))
 
 
-def engine_lines(report: dict) -> str:
-    """How clients are computed, in one line; and a line for each level that could not be computed several at once.
+def format_engine(report: dict) -> str:
+    """Return one line on the execution of clients, and a line for each level that cannot be batched.
 
     Args:
-        report: As `rounds.engine.report` gives it.
+        report: Output of `rounds.engine.report`.
     """
-    together: dict[int, list[str]] = {}
+    levels_by_count: dict[int, list[str]] = {}
     for level, clients in report["clients_at_once"].items():
-        together.setdefault(clients, []).append(level)
-    ways = [
-        f"{f'{clients} clients at once' if clients > 1 else 'one by one'} {_at(levels)}"
-        for clients, levels in sorted(together.items(), reverse=True)
+        levels_by_count.setdefault(clients, []).append(level)
+    batches = [
+        f"{clients} clients together" if clients > 1 else "one client at a time"
+        for clients in sorted(levels_by_count, reverse=True)
+    ]
+    if len(batches) > 1:
+        groups = (levels for _, levels in sorted(levels_by_count.items(), reverse=True))
+        batches = [f"{batch} {_describe_levels(levels)}" for batch, levels in zip(batches, groups)]
+    parallel, kernel_threads = report["parallel"], report["threads"]
+    threads = f"{parallel} thread" if parallel == 1 else f"{parallel} threads"
+    threads += f" of {kernel_threads} kernel threads" if kernel_threads > 1 else ""
+    verb = "training" if parallel == 1 else "each training"
+    details = [
+        f"{report['device'].upper()}, {report['precision']}" + ", compiled by XLA" * report["compiled"],
+        f"{threads}, {verb} {', '.join(batches)}",
     ]
     if report["by_taps"]:
-        ways.append(f"wide kernels tap by tap {_at(report['by_taps'])}")
-    threads = report["threads"]
-    how = [
-        *ways,
-        f"{report['parallel']} in flight, {threads} thread{'s' * (threads != 1)} each",
-        f"{report['precision']}, {report['device']}" + ", compiled by XLA" * report["compiled"],
-    ]
+        details.append(f"wide kernels tap by tap {_describe_levels(report['by_taps'])}")
     if report["replicas"] > 1:
-        how.append(f"{report['replicas']} replicas share each round")
-    return "\n".join(["engine: " + "; ".join(how), *report["reasons"]])
+        details.append(f"{report['replicas']} replicas share each round")
+    return "\n".join(["engine: " + "; ".join(details), *report["reasons"]])
 
 
-def _at(levels):
-    """Levels by their names, behind what they have in common."""
+def _describe_levels(levels):
+    """Return "at level a" or "at levels a, b"."""
     return f"at level{'s' * (len(levels) > 1)} {', '.join(levels)}"
 
 
-# Seconds between two looks at the work, and between two lines where nobody sees a live one.
-EVERY, PIPED = 0.5, 60.0
+# Seconds between two updates of the progress line, and between two lines of piped output.
+REFRESH_SECONDS, PIPED_SECONDS = 0.5, 60.0
 
 
-class Live:
-    """Shows what a run is doing, on a thread of its own, from `with` to its end.
+class ProgressDisplay:
+    """Context manager that shows the current activity of a run from a background thread.
 
     Args:
-        console: Where to show it; its clock measures.
+        console: Output; its clock measures the time.
     """
 
     def __init__(self, console: Console):
-        self._console, self._lock, self._ended = console, threading.Lock(), threading.Event()
+        self._console, self._lock, self._stop_event = console, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._show, name="live", daemon=True)
-        self._said = console.clock()
+        self._last_printed = console.clock()
         self._begin("", None, 0, 0)
 
-    def __enter__(self) -> "Live":
+    def __enter__(self) -> "ProgressDisplay":
         self._thread.start()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ended.set()
+        self._stop_event.set()
         self._thread.join()
 
-    def begin(self, what: str, expected: float | None = None, steps: int = 0, clients: int = 0) -> None:
-        """Begins a part of the work.
+    def begin(self, activity: str, expected: float | None = None, steps: int = 0, clients: int = 0) -> None:
+        """Start an activity.
 
         Args:
-            what: In a few words, such as "round 3/10".
-            expected: Seconds that it will take; None: nobody knows.
-            steps, clients: How many there are in it; 0: they are not counted.
+            activity: A few words, such as "round 3/10".
+            expected: Expected seconds; None if unknown.
+            steps, clients: Total counts; 0: not counted.
         """
         with self._lock:
-            self._begin(what, expected, steps, clients)
+            self._begin(activity, expected, steps, clients)
 
-    def _begin(self, what, expected, steps, clients):
-        self._what, self._expected, self._steps, self._clients = what, expected, steps, clients
-        self._began, self._more = self._console.clock(), ""
-        self._last = self._began
+    def _begin(self, activity, expected, steps, clients):
+        self._activity, self._expected, self._steps, self._clients = activity, expected, steps, clients
+        self._start, self._details = self._console.clock(), ""
+        self._last_progress = self._start
         self._done, self._first_report = [0, 0], (0, 0.0)
 
-    def tell(self, what: str, expected: float | None = None, more: str = "") -> None:
-        """Says otherwise what goes on, without beginning anew.
+    def update(self, activity: str, expected: float | None = None, details: str = "") -> None:
+        """Change the text of the current activity without restarting its time.
 
         Args:
-            what, expected: As for `begin`; the seconds count from the beginning.
-            more: What follows behind the times, where there is room.
+            activity, expected: See `begin`; seconds count from its start.
+            details: Appended after the times if there is room.
         """
         with self._lock:
-            self._what, self._expected, self._more = what, expected, more
+            self._activity, self._expected, self._details = activity, expected, details
 
-    def seen(self, steps: int, clients: int) -> None:
-        """Counts steps and clients that are done; see `LearningProcess.watched`."""
+    def add_progress(self, steps: int, clients: int) -> None:
+        """Add finished steps and clients; see `LearningProcess.with_progress`."""
         with self._lock:
             self._done = [self._done[0] + steps, self._done[1] + clients]
-            self._last = self._console.clock()
+            self._last_progress = self._console.clock()
             if not self._first_report[0]:
-                self._first_report = (self._done[0], self._last)
+                self._first_report = (self._done[0], self._last_progress)
 
     @property
     def seconds_of_steps(self) -> float | None:
-        """Seconds of all steps at the pace from the first report to the last client; None where that is unknown."""
+        """Estimated seconds of all steps, at the pace since the first report; None if unknown."""
         with self._lock:
-            steps, began = self._first_report
+            steps, start = self._first_report
             if not 0 < self._clients <= self._done[1] or self._done[0] == steps:
                 return None
-            return (self._last - began) / (self._done[0] - steps) * self._steps
+            return (self._last_progress - start) / (self._done[0] - steps) * self._steps
 
     @property
     def since_last_step(self) -> float | None:
-        """Seconds since the last client was done; None where steps are not seen, or not all of them yet."""
+        """Seconds since the last client finished; None if steps are not counted or not all are done."""
         with self._lock:
-            return self._console.clock() - self._last if 0 < self._clients <= self._done[1] else None
+            return self._console.clock() - self._last_progress if 0 < self._clients <= self._done[1] else None
 
     def line(self) -> str:
-        """Returns the live line, "" before anything began."""
+        """Return the progress line, "" before the first activity."""
         with self._lock:
-            took = self._console.clock() - self._began
+            elapsed = self._console.clock() - self._start
             steps, clients = self._done
-            parts = [self._what, duration(took)]
+            parts = [self._activity, format_duration(elapsed)]
             if self._expected is not None:
-                parts[1] = _of(took, self._expected, " of about ")
+                parts[1] = _join_durations(elapsed, self._expected, " of about ")
             if self._steps and steps:
-                parts[1] = _of(took, took * self._steps / steps, " of ")
+                parts[1] = _join_durations(elapsed, elapsed * self._steps / steps, " of ")
                 parts += [f"{clients}/{self._clients} clients", f"{steps:,}/{self._steps:,} steps"]
-                parts.append(f"{steps / max(took, 1e-6):,.3g} steps/s")
-            parts += [self._more] if self._more else []
-            return "  ".join(parts) if self._what else ""
+                parts.append(f"{steps / max(elapsed, 1e-6):,.3g} steps/s")
+            parts += [self._details] if self._details else []
+            return "  ".join(parts) if self._activity else ""
 
     def _show(self):
-        while not self._ended.wait(EVERY):
+        while not self._stop_event.wait(REFRESH_SECONDS):
             text, now = self.line(), self._console.clock()
-            if self._console.terminal:
+            if self._console.is_terminal:
                 self._console.live(text)
-            elif text and now - max(self._said, self._began) >= PIPED:
-                self._said = now
+            elif text and now - max(self._last_printed, self._start) >= PIPED_SECONDS:
+                self._last_printed = now
                 self._console.progress(text)
 
 
-def _of(took, whole, of):
-    """Two durations, with their unit once where it is the same."""
-    (number, unit), told = duration(took).split(), duration(whole)
-    return f"{number}{of}{told}" if told.endswith(f" {unit}") else f"{number} {unit}{of}{told}"
+def _join_durations(elapsed, total_seconds, separator):
+    """Format two durations; a common unit is written once."""
+    (number, unit), total = format_duration(elapsed).split(), format_duration(total_seconds)
+    return f"{number}{separator}{total}" if total.endswith(f" {unit}") else f"{number} {unit}{separator}{total}"

@@ -1,8 +1,8 @@
-"""What a value of a recipe may be, and how the signature of a plug-in says so.
+"""Allowed values of recipe keys, read from the annotations of plug-in signatures.
 
 A signature uses plain types (int, float, str, bool), `Literal["link", "branch"]` for choices,
-`Annotated[float, Range(low=0.0, below=1.0)]` for bounds, `tuple[Share, ...]` for lists, `| None`, and names that stand
-for one of these: the names below, and those of the module itself. `annotations` reads them from source text.
+`Annotated[float, Range(low=0.0, below=1.0)]` for bounds, `tuple[Share, ...]` for lists, `| None`, and aliases of
+these: the aliases below, or aliases in the module of the plug-in. `parse_annotation` reads them from source text.
 """
 
 import ast
@@ -20,7 +20,7 @@ LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = 1e9
 
 
-# Products of smaller numbers vanish in float32.
+# Products of smaller numbers underflow in float32.
 SMALLEST_FLOAT = 1e-18
 
 
@@ -32,10 +32,10 @@ class Range:
     """Bounds of a number in an annotation.
 
     Attributes:
-        low, high: The smallest and the largest number that are allowed.
-        above, below: Bounds that are not allowed themselves.
-        odd: Whether even numbers are refused.
-        sizes: Whether `!w n` and `!classes` may stand for the number: a size that follows the level or the labels.
+        low, high: Inclusive bounds.
+        above, below: Exclusive bounds.
+        odd: Refuse even numbers.
+        sizes: Allow `!w n` and `!classes`: a size that scales with the level or the number of classes.
     """
 
     low: float | None = None
@@ -79,25 +79,25 @@ Epsilon = Annotated[float, Range(above=0.0, high=1.0)]
 Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
 
 
-# Of a kernel, stride or patch: with another one at every level it would be another model, not a narrower one.
+# Kernel, stride or patch size: it must be the same at every level, since a sub-model only has fewer channels.
 FixedSize = Annotated[int, Range(low=1, high=999)]
 
 
-# TensorFlow's gradients of convolutions end the process at larger kernels.
+# TensorFlow's convolution gradients abort the process for larger kernels.
 OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """What is allowed of one value.
+    """Constraint on one value.
 
     Attributes:
-        type: int, float, str, bool, tuple, or pair, which is a whole number or a list of two.
-        optional: Whether null is allowed.
+        type: int, float, str, bool, tuple, or pair (a whole number or a list of two).
+        optional: Allow null.
         low, high, above, below, odd, sizes: As in `Range`.
-        choices: The allowed texts or whole numbers; None: all that the rest allows.
-        pattern: Regular expression that a text must match.
-        item: What a list holds; None: any numbers.
+        choices: Allowed strings or whole numbers; None: no restriction.
+        pattern: Regular expression that a string must match.
+        item: Constraint on list items; None: any numbers.
     """
 
     type: str
@@ -113,11 +113,11 @@ class Constraint:
     item: "Constraint | None" = None
 
     def allowed(self) -> str:
-        """The sentence part that says it, e.g. "must be a whole number from 1 to 10"."""
+        """Return the constraint as text, e.g. "must be a whole number from 1 to 10"."""
         return "must be " + self.noun()
 
     def noun(self) -> str:
-        """What the value is, e.g. "a whole number from 1 to 10 or null"."""
+        """Return a noun phrase for the value, e.g. "a whole number from 1 to 10 or null"."""
         if self.choices:
             text = "one of " + ", ".join(map(str, self.choices))
         elif self.type == "tuple":
@@ -129,7 +129,7 @@ class Constraint:
         return text + (", `!w n` or `!classes`" if self.sizes else "") + (" or null" if self.optional else "")
 
     def bounds(self) -> tuple:
-        """Inclusive bounds with the general limits filled in: nothing in a recipe is astronomical."""
+        """Return inclusive bounds; the global limits replace missing ones."""
         largest = LARGEST_FLOAT if self.type == "float" else LARGEST_INT
         unbounded = self.low is None and self.above is None
         return (-largest if unbounded else self.low), (largest if self.high is None else self.high)
@@ -137,7 +137,7 @@ class Constraint:
     def _list(self):
         item = self.item or Constraint("float")
         plain = item == Constraint(item.type)
-        return f"a list of {_PLURALS[item.type]}" if plain else f"a list, each of it {item.noun()}"
+        return f"a list of {_PLURALS[item.type]}" if plain else f"a list, each item {item.noun()}"
 
     def _range(self):
         low, high = self.bounds()
@@ -160,38 +160,38 @@ _NOUNS = {
 _PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "true and false"}
 
 
-PLAIN = ("int", "float", "str", "bool", "tuple")
+PLAIN_TYPES = ("int", "float", "str", "bool", "tuple")
 
 
-FORMS = (
+ANNOTATION_FORMS = (
     'int, float, str, bool, tuple, Literal["a", "b"], Annotated[float, Range(low=0.0)], tuple[int, ...], one of these '
     "| None, or a name for one of these"
 )
 
 
 @functools.lru_cache
-def tree(path: Path) -> ast.Module:
-    """The parsed source of a file."""
+def parse_source(path: Path) -> ast.Module:
+    """Return the syntax tree of a source file."""
     return ast.parse(path.read_text("utf-8"))
 
 
-def constraint(annotation: ast.expr, path: Path) -> Constraint:
-    """What an annotation allows.
+def parse_annotation(annotation: ast.expr, path: Path) -> Constraint:
+    """Return the `Constraint` that an annotation expresses.
 
     Args:
-        annotation: One of `FORMS`.
-        path: The file it stands in; names are looked up there and where they are imported from.
+        annotation: One of `ANNOTATION_FORMS`.
+        path: File of the annotation. Aliases are resolved there, following imports.
 
     Raises:
-        InputError: It is no such form.
+        InputError: The annotation has another form.
     """
     match annotation:
-        case ast.Name(id=name) if name in PLAIN:
+        case ast.Name(id=name) if name in PLAIN_TYPES:
             return Constraint(name)
         case ast.Name(id=name):
-            return constraint(*_lookup(name, path))
+            return parse_annotation(*_lookup(name, path))
         case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
-            return replace(constraint(left, path), optional=True)
+            return replace(parse_annotation(left, path), optional=True)
         case ast.Subscript(value=ast.Name(id=form) | ast.Attribute(attr=form), slice=inside):
             return _form(form, inside, annotation, path)
     raise _unreadable(annotation, path)
@@ -202,11 +202,11 @@ def _form(form, inside, annotation, path):
         case "Literal", _:
             return _choices(inside, annotation, path)
         case "tuple", ast.Tuple(elts=[item, ast.Constant(value=value)]) if value is ...:
-            return Constraint("tuple", item=constraint(item, path))
+            return Constraint("tuple", item=parse_annotation(item, path))
         case "Annotated", ast.Tuple(elts=[number, ast.Call(func=ast.Name(id="Range"), args=[], keywords=keywords)]):
             limits = {keyword.arg: _value(keyword.value, path) for keyword in keywords}
             if limits.keys() <= asdict(Range()).keys():
-                return replace(constraint(number, path), **limits)
+                return replace(parse_annotation(number, path), **limits)
     raise _unreadable(annotation, path)
 
 
@@ -219,7 +219,7 @@ def _choices(inside, annotation, path):
 
 
 def _value(node, path):
-    """A plain value, or that of a constant of the module."""
+    """Evaluate a literal, or a constant of the module."""
     if isinstance(node, ast.Name):
         return _value(*_lookup(node.id, path))
     try:
@@ -229,27 +229,27 @@ def _value(node, path):
 
 
 def _lookup(name, path):
-    """The expression that a name stands for at the top of a file, and the file with it; imports are followed."""
-    for node in tree(path).body:
+    """Return the expression assigned to a module-level name and its file, following imports."""
+    for node in parse_source(path).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == name:
                 return value, path
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 for imported in names:
                     if name == (imported.asname or imported.name):
-                        return _lookup(imported.name, _file(module, path))
-    raise InputError(f"{path.name}: {name!r} is no type of an option; it must be {FORMS}")
+                        return _lookup(imported.name, _source_file(module, path))
+    raise InputError(f"{path.name}: {name!r} is not a type of an option; it must be {ANNOTATION_FORMS}")
 
 
-def _file(module, path):
-    found = importlib.util.find_spec(module)
-    if found is None or not found.origin or not found.origin.endswith(".py"):
-        raise InputError(f"{path.name}: types of options cannot be read from {module}, which has no source text")
-    return Path(found.origin)
+def _source_file(module, path):
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise InputError(f"{path.name}: cannot read option types from {module}: it has no source file")
+    return Path(spec.origin)
 
 
 def _unreadable(node, path):
-    return InputError(f"{path.name}: the type of an option must be {FORMS}. Received: {ast.unparse(node)}")
+    return InputError(f"{path.name}: the type of an option must be {ANNOTATION_FORMS}. Received: {ast.unparse(node)}")
 
 
 def key(
@@ -264,60 +264,62 @@ def key(
     kind: str | None = None,
     pattern: str | None = None,
 ) -> Any:
-    """A dataclass field with its meaning and allowed range.
+    """Return a dataclass field for a recipe key, with its meaning and allowed values.
 
     Args:
-        doc: One line for a person.
-        default: Used where the recipe leaves the key out (unless `required`).
-        required: The recipe must give it.
+        doc: One-line description.
+        default: Used if the recipe omits the key (unless `required`).
+        required: The recipe must set the key.
         choices: Allowed strings.
         low, high: Inclusive bounds of a number.
         above, below: Exclusive bounds of a number.
-        kind: Kind of a plug-in.
-        pattern: Regular expression that text must match.
+        kind: Plug-in kind.
+        pattern: Regular expression that a string must match.
     """
     limits = {"choices": choices, "low": low, "high": high, "above": above, "below": below, "pattern": pattern}
-    about = {"doc": doc, "required": required, "kind": kind, "limits": limits}
+    metadata = {"doc": doc, "required": required, "kind": kind, "limits": limits}
     if required:
-        return field(metadata=about)
-    return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
+        return field(metadata=metadata)
+    return (
+        field(default_factory=dict, metadata=metadata) if default == {} else field(default=default, metadata=metadata)
+    )
 
 
 def default_of(field: Field) -> object:
-    """Returns the value of a key that a recipe leaves out."""
+    """Return the value of a key that a recipe omits."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plug-in by name with its own options: `{name: labels, clients: 100, per_client: 2}`."""
+    """A plug-in name with its options: `{name: labels, clients: 100, per_client: 2}`."""
 
     name: str
     options: dict = field(default_factory=dict)
 
 
 def is_plugin(field: Field) -> bool:
-    """Tells whether a key holds a plug-in, or null where there need be none."""
+    """Return True for a key whose value is a plug-in, or an optional one."""
     return field.type in (Plugin, Plugin | None)
 
 
 def is_by_level(field: Field) -> bool:
-    """Tells whether a key holds one value for all levels, or a mapping of level to value."""
+    """Return True for a key that accepts one value for all levels or a mapping of level to value."""
     return str(field.type).endswith(" | dict")
 
 
-def plugin_beside(cls: type) -> Field | None:
-    """Returns the field of a section for the plug-in whose options stand beside its keys; None: it has none."""
+def inline_plugin_field(cls: type) -> Field | None:
+    """Return the plug-in field whose options share the section with its keys; None if the section has none."""
     return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
 
 
 def keys(cls: type) -> dict[str, Field]:
-    """Returns the fields of a section that are keys of a recipe, by name."""
+    """Return the fields of a section that are recipe keys, by name."""
     return {field.name: field for field in fields(cls) if "doc" in field.metadata}
 
 
 def constraint_of(field: Field) -> Constraint:
-    """Returns the `Constraint` of a field that holds one value, or one for each level in a mapping."""
+    """Return the `Constraint` of a field with one value, or one value for each level."""
     name = field.type.__name__ if isinstance(field.type, type) else str(field.type).removesuffix(" | dict")
-    stated = constraint(ast.parse(name, mode="eval").body, Path(__file__))
-    return replace(stated, **field.metadata["limits"])
+    annotated = parse_annotation(ast.parse(name, mode="eval").body, Path(__file__))
+    return replace(annotated, **field.metadata["limits"])

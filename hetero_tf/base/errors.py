@@ -1,4 +1,4 @@
-"""The errors that the program explains to a person: one sentence each, with the exit code that belongs to it."""
+"""Errors that the command line prints as one sentence, each with its exit code."""
 
 import difflib
 import importlib.util
@@ -7,32 +7,32 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A problem that the program explains in one sentence instead of a traceback.
+    """A problem that the command line prints as one sentence, without a traceback.
 
-    `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 runs of a
-    sweep that did not finish, 8 a worker of the run is gone. A problem of another process keeps the code it had there.
+    `code` is the exit code: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 unfinished runs of a sweep,
+    8 a lost worker. An error from another process keeps its code.
     """
 
     code = 1
 
-    def __init__(self, sentence: str, code: int | None = None):
-        super().__init__(sentence)
+    def __init__(self, message: str, code: int | None = None):
+        super().__init__(message)
         if code is not None:
             self.code = code
 
 
 class InputError(UserError):
-    """A recipe, override, flag or data file is wrong; the message says where and what to do."""
+    """A recipe, override, flag or data file is invalid; the message names it and says what to do."""
 
     code = 2
 
 
 class NotBuilt(InputError):
-    """The process of a run folder cannot be built again, as a rule because its data were moved or changed."""
+    """The learning process of a run folder cannot be rebuilt, usually because its data moved or changed."""
 
 
 class DiskProblem(UserError):
-    """Reading or writing failed in the operating system: full, read-only, gone."""
+    """The operating system failed to read or write: disk full, read-only or missing."""
 
     code = 3
 
@@ -44,29 +44,29 @@ class MemoryProblem(UserError):
 
 
 class Locked(UserError):
-    """Another process works on the same run folder."""
+    """Another process uses the same run folder."""
 
     code = 5
 
 
 class NotFinite(UserError):
-    """Too many clients returned NaN or infinite weights, or the values to merge or to save are not finite."""
+    """Too many clients returned NaN or infinite weights, or the values to merge or save are not finite."""
 
     code = 6
 
 
 class Unfinished(UserError):
-    """Some runs of a sweep did not finish; `result` says which, ready for JSON."""
+    """Some runs of a sweep did not finish; `result` lists them, ready for JSON."""
 
     code = 7
 
-    def __init__(self, sentence: str, result: dict):
-        super().__init__(sentence)
+    def __init__(self, message: str, result: dict):
+        super().__init__(message)
         self.result = result
 
 
 class WorkerLost(UserError):
-    """A process that shares the run stopped, hangs or cannot be reached."""
+    """A worker process of the run stopped, hangs or cannot be reached."""
 
     code = 8
 
@@ -78,51 +78,51 @@ class TooFewDevices(UserError):
 
 
 def error_from_graph(error: Exception) -> UserError | None:
-    """Returns the refusal that a graph met when it called Python, of which TensorFlow's error has only the text.
+    """Recover the `UserError` that Python code called from a graph raised; TensorFlow keeps only its text.
 
     Args:
-        error: Any error; None is returned for one that tells of no refusal.
+        error: Any error. The result is None if its text contains no `UserError`.
     """
-    kinds = {kind.__name__: kind for kind in _kinds(UserError) if kind is not Unfinished}
-    # TensorFlow's own class is known by name: it may not be imported yet.
+    classes = {cls.__name__: cls for cls in _subclasses(UserError) if cls is not Unfinished}
+    # Compare by name: TensorFlow may not be imported yet.
     if type(error).__name__ != "UnknownError":
         return None
-    found = re.search(rf"(?:^|\}}\}} )({'|'.join(kinds)}): (.+)$", str(error), re.MULTILINE)
-    return kinds[found[1]](found[2]) if found else None
+    match = re.search(rf"(?:^|\}}\}} )({'|'.join(classes)}): (.+)$", str(error), re.MULTILINE)
+    return classes[match[1]](match[2]) if match else None
 
 
-def _kinds(kind):
-    return [kind, *(below for each in kind.__subclasses__() for below in _kinds(each))]
+def _subclasses(cls):
+    return [cls, *(descendant for subclass in cls.__subclasses__() for descendant in _subclasses(subclass))]
 
 
-def require(what: str, modules: Iterable[str], extra: str) -> None:
-    """Raises `InputError` unless the modules are installed; `extra` of this package has them, `what` needs them."""
+def require_modules(feature: str, modules: Iterable[str], extra: str) -> None:
+    """Raise `InputError` unless the modules that `feature` needs are installed; `extra` of this package has them."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
-            f"{what} needs {' and '.join(missing)}, which is not installed; pip install 'hetero_tf[{extra}]'"
+            f"{feature} needs {' and '.join(missing)}, which is not installed; pip install 'hetero_tf[{extra}]'"
         )
 
 
-def nearest(word: object, known: Iterable[object]) -> str | None:
-    """Returns the name among `known` that is most like a word, or None if none is like it."""
-    near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
-    return near[0] if near else None
+def find_nearest(word: object, known: Iterable[object]) -> str | None:
+    """Return the name in `known` that is closest to a word, or None if none is close."""
+    matches = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    return matches[0] if matches else None
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """Returns the nearest of `known` as "; did you mean 'x'?", or all of them if none is near."""
-    near = nearest(word, known)
-    if near:
-        return f"; did you mean {near!r}?"
+    """Return the closest name as "; did you mean 'x'?", or the list of all names if none is close."""
+    match = find_nearest(word, known)
+    if match:
+        return f"; did you mean {match!r}?"
     return f"; known: {', '.join(sorted(str(name) for name in known))}"
 
 
-def short(value: object, most: int = 200) -> str:
-    """Returns a value as Python writes it, cut off after `most` characters."""
+def shorten_repr(value: object, limit: int = 200) -> str:
+    """Return `repr(value)`, truncated to `limit` characters."""
     try:
         text = repr(value)
     except ValueError:
-        # Python does not write integers of more than 4,300 digits.
+        # Python refuses to print integers of more than 4,300 digits.
         text = f"a {type(value).__name__} too large to print"
-    return text if len(text) <= most else f"{text[:most]}..."
+    return text if len(text) <= limit else f"{text[:limit]}..."

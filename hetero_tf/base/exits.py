@@ -1,7 +1,7 @@
-"""Actions that run before a signal ends the process, which runs neither `finally` nor `atexit`.
+"""Actions that run before a signal ends the process without running `finally` or `atexit`.
 
-Such an end is `os._exit` in a handler: another thread may be inside a compiled call of minutes. The list belongs to the
-process, like its handlers of signals.
+The signal handler calls `os._exit`, because another thread may be inside a compiled call that takes minutes. The list
+of actions belongs to the process, like its signal handlers.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _ACTIONS: list[Callable[[], object]] = []
 
 @contextlib.contextmanager
 def before_exit(action: Callable[[], object]) -> Iterator[None]:
-    """Runs `action` if a signal ends the process inside the block; it must end within seconds."""
+    """Run `action` if a signal ends the process inside the block; it must finish within seconds."""
     _ACTIONS.append(action)
     try:
         yield
@@ -26,33 +26,32 @@ def before_exit(action: Callable[[], object]) -> Iterator[None]:
 
 
 def run_actions() -> None:
-    """Runs the actions of all open blocks, the newest first; a failed one does not stop the others."""
+    """Run the actions of all open blocks, newest first; a failing action does not stop the others."""
     for action in reversed(_ACTIONS):
         with contextlib.suppress(Exception):
             action()
 
 
 def make_temporary_folder(prefix: str) -> Path:
-    """Makes a folder among the temporary files of the system; its name begins with `prefix`.
+    """Create a temporary folder whose name starts with `prefix`.
 
     Raises:
-        DiskProblem: The folder cannot be made.
+        DiskProblem: The folder cannot be created.
     """
     try:
         return Path(tempfile.mkdtemp(prefix=prefix))
     except OSError as error:
         raise DiskProblem(
-            f"a temporary folder could not be made: {error.strerror or error}; "
-            "set TMPDIR to a folder that you may write"
+            f"could not create a temporary folder: {error.strerror or error}; set TMPDIR to a writable folder"
         ) from error
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Makes a folder that is removed at the end of the block, and before a signal ends the process.
+    """Create a folder; remove it at the end of the block, or before a signal ends the process.
 
     Raises:
-        DiskProblem: The folder cannot be made.
+        DiskProblem: The folder cannot be created.
     """
     folder = make_temporary_folder("hetero_tf-")
 

@@ -1,7 +1,7 @@
-"""Reading and writing files: whole and on the disk, or one sentence about what is in the way.
+"""Durable file access: files are written completely and synced, and errors become one sentence.
 
-What the program writes is a regular file, or a folder, of its own: whatever else has that name (a link, a pipe, a
-device) is refused, so that nothing is written through it.
+The program writes only regular files and folders. A link, pipe or device with that name is refused, so that nothing
+is written through it.
 """
 
 import contextlib
@@ -19,63 +19,63 @@ from hetero_tf.base import exits
 from hetero_tf.base.errors import DiskProblem, InputError
 
 TEMPORARY = ".tmp-"
-HASHED_AT_ONCE = 2**20
-# A draft is named after so many characters of what it becomes: with them its name never exceeds 255 bytes.
-NAMED = 60
+HASH_BLOCK = 2**20
+# Characters of the final name in the name of a draft, so that it never exceeds 255 bytes.
+DRAFT_NAME_LENGTH = 60
 
 ADVICE = {
     errno.ENOSPC: "free some space and run the same command again",
     errno.EDQUOT: "free some of your quota and run the same command again",
     errno.EFBIG: "raise the file size limit (`ulimit -f`) and run the same command again",
     errno.EROFS: "choose a folder that can be written",
-    errno.EACCES: "choose a folder that you may write, or change its permissions",
-    errno.EPERM: "choose a folder that you may write, or change its permissions",
-    errno.ENOENT: "its folder does not exist: make it or choose another one",
+    errno.EACCES: "choose a writable folder, or change its permissions",
+    errno.EPERM: "choose a writable folder, or change its permissions",
+    errno.ENOENT: "its folder does not exist: create it or choose another one",
     errno.EIO: "check the disk, then run the same command again",
     errno.ENAMETOOLONG: "choose a shorter path",
 }
-# The file itself is missing or broken. Any other error may pass by itself, so it must not cost a saved round.
-BROKEN = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
-# Answers to a lock of NFS without a lock daemon, Lustre without the option `flock`, and some FUSE file systems.
-WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+# The file is missing or broken. Other errors may be temporary, so they must not discard a saved round.
+FILE_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
+# Lock errors of NFS without a lock daemon, Lustre without the option `flock`, and some FUSE file systems.
+LOCK_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
-# Opening a pipe must not wait for its other end, and a link must not lead elsewhere.
-GUARDED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Do not block on a pipe, and do not follow a link.
+SAFE_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Damaged(InputError):
-    """A file is missing, is no regular file, or does not hold what it must hold."""
+    """A file is missing, is not a regular file, or has invalid content."""
 
 
-def explain(path: Path | str, doing: str, error: OSError) -> str:
-    """Says in one sentence which file it was, what was tried, what the system answered, and what helps."""
+def describe_os_error(path: Path | str, action: str, error: OSError) -> str:
+    """Return one sentence with the file, the action, the system error and advice."""
     advice = ADVICE.get(error.errno or 0, "check the path and the disk")
-    return f"{path}: could not {doing}: {error.strerror or error}; {advice}"
+    return f"{path}: could not {action}: {error.strerror or error}; {advice}"
 
 
 @contextlib.contextmanager
-def disk(path: Path | str, doing: str) -> Iterator[None]:
-    """Turns an OSError of the block into a `DiskProblem`; `doing` is a verb such as "write"."""
+def disk_errors(path: Path | str, action: str) -> Iterator[None]:
+    """Turn an OSError of the block into a `DiskProblem`; `action` is a verb such as "write"."""
     try:
         yield
     except OSError as error:
-        raise DiskProblem(explain(path, doing, error)) from error
+        raise DiskProblem(describe_os_error(path, action, error)) from error
 
 
-def check_place(path: Path | str, folder: bool = False) -> None:
-    """Refuses what stands where the program writes a file, or a folder; it is fine if nothing is there.
+def check_write_target(path: Path | str, folder: bool = False) -> None:
+    """Refuse a write target that exists as another kind of file; a missing target is accepted.
 
     Raises:
-        InputError: A link, pipe, device, or a folder instead of a file, has that name.
+        InputError: The path is a link, pipe or device, or a folder instead of a file.
     """
-    with disk(path, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with disk_errors(path, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_kind(path, os.lstat(path).st_mode, folder)
 
 
 def _require_kind(path, mode, folder=False):
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
-        wanted = "a folder" if folder else "a file"
-        raise InputError(f"{path}: expected {wanted} or nothing. Received: {_kind(mode)}; move it away")
+        expected = "a folder" if folder else "a file"
+        raise InputError(f"{path}: expected {expected} or nothing. Received: {_kind(mode)}; move it away")
 
 
 def _kind(mode):
@@ -83,27 +83,27 @@ def _kind(mode):
     return kinds.get(stat.S_IFMT(mode), "a pipe, device or socket")
 
 
-def open_in_place(path: Path | str, access: int, doing: str) -> int:
-    """Opens a regular file that is changed in place, made if missing, and returns its descriptor.
+def open_for_update(path: Path | str, access: int, action: str) -> int:
+    """Open a regular file for changes in place, creating it if missing, and return its descriptor.
 
     Args:
         path: Path of the file.
         access: `os.O_RDWR`, or `os.O_WRONLY | os.O_APPEND`.
-        doing: A verb for the sentence, such as "append to".
+        action: A verb for error messages, such as "append to".
 
     Raises:
-        InputError: A link, pipe, device or folder has that name, or the file has another name too, perhaps elsewhere.
+        InputError: The path is a link, pipe, device or folder, or the file has a second hard link.
         DiskProblem: The system refused.
     """
-    check_place(path)
-    with disk(path, doing):
-        descriptor = os.open(path, access | os.O_CREAT | GUARDED, 0o666)
+    check_write_target(path)
+    with disk_errors(path, action):
+        descriptor = os.open(path, access | os.O_CREAT | SAFE_OPEN_FLAGS, 0o666)
     try:
-        # Looked at again: something else may have come between the look and the opening.
+        # Check again: the file may have been replaced between the check and the open.
         status = os.fstat(descriptor)
         _require_kind(path, status.st_mode)
         if status.st_nlink > 1:
-            raise InputError(f"{path}: has another name too (a hard link), which would change with it; put a copy here")
+            raise InputError(f"{path}: has a second hard link, whose content would change too; replace it by a copy")
     except BaseException:
         os.close(descriptor)
         raise
@@ -111,8 +111,8 @@ def open_in_place(path: Path | str, access: int, doing: str) -> int:
 
 
 @contextlib.contextmanager
-def creating(path: Path | str) -> Iterator[BinaryIO]:
-    """Opens a file that must not exist yet for writing bytes; when the block ends, they are on the disk."""
+def create_file(path: Path | str) -> Iterator[BinaryIO]:
+    """Create a new file for writing bytes; they are synced to disk at the end of the block."""
     with open(path, "xb") as file:
         yield file
         file.flush()
@@ -120,15 +120,15 @@ def creating(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def lock(descriptor: int, path: Path | str, wait: bool) -> None:
-    """Locks an open file until its descriptor is closed.
+    """Lock an open file until its descriptor is closed.
 
     Args:
-        descriptor: Of the file.
-        path: Its path, for the error.
-        wait: Whether to wait for the process that has locked it.
+        descriptor: File descriptor.
+        path: Path for error messages.
+        wait: Wait for the process that holds the lock.
 
     Raises:
-        BlockingIOError: Another process has locked it; not where `wait`.
+        BlockingIOError: Another process holds the lock, and `wait` is False.
         DiskProblem: The system refused, for example because the file system has no locks.
     """
     try:
@@ -136,21 +136,21 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
     except BlockingIOError:
         raise
     except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            raise DiskProblem(explain(path, "lock", error)) from error
+        if error.errno not in LOCK_UNSUPPORTED:
+            raise DiskProblem(describe_os_error(path, "lock", error)) from error
         raise DiskProblem(
             f"{path}: this file system has no locks ({error.strerror}), so two programs could write into one folder; "
             "choose a folder on a local disk, or mount this file system with locks"
         ) from error
 
 
-def wait_for_lock(descriptor: int, path: Path | str, say: Callable[[str], None]) -> None:
-    """Locks an open file, and waits for the process that has locked it; the system frees the lock when that ends.
+def wait_for_lock(descriptor: int, path: Path | str, notify: Callable[[str], None]) -> None:
+    """Lock an open file; wait for the process that holds the lock, whose end releases it.
 
     Args:
-        descriptor: Of the file.
-        path: Its path, for sentences.
-        say: Called once if another process has the lock.
+        descriptor: File descriptor.
+        path: Path for messages.
+        notify: Called once if another process holds the lock.
 
     Raises:
         DiskProblem: See `lock`.
@@ -158,28 +158,28 @@ def wait_for_lock(descriptor: int, path: Path | str, say: Callable[[str], None])
     try:
         lock(descriptor, path, wait=False)
     except BlockingIOError:
-        say(f"{path}: another process writes this file; waiting for it")
+        notify(f"{path}: another process is writing this file; waiting for it")
         lock(descriptor, path, wait=True)
 
 
 def write_new(path: Path | str, data: bytes | memoryview) -> None:
-    """Writes a file that must not exist yet, and waits until it is on the disk.
+    """Write a new file and sync it to disk.
 
     Raises:
         DiskProblem: A file or link of that name exists, or the system refused.
     """
-    with disk(path, "write"), creating(path) as file:
+    with disk_errors(path, "write"), create_file(path) as file:
         file.write(data)
 
 
 def write_private(path: Path | str, data: bytes) -> None:
-    """Writes a new file with mode 0600 from its creation, whatever the umask, and waits until it is on the disk.
+    """Write a new file with mode 0600, whatever the umask, and sync it to disk.
 
     Raises:
         DiskProblem: A file or link of that name exists, or the system refused.
     """
-    with disk(path, "write"):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | GUARDED, 0o600)
+    with disk_errors(path, "write"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_OPEN_FLAGS, 0o600)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
@@ -187,23 +187,23 @@ def write_private(path: Path | str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path | str) -> Iterator[BinaryIO]:
-    """Opens a file for writing bytes that takes the place of `path` when the block ends.
+def replace_file(path: Path | str) -> Iterator[BinaryIO]:
+    """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
-    After any crash `path` holds its old bytes or all of the new ones.
+    After a crash, `path` contains either the old or the new bytes, never a mixture.
 
     Raises:
-        InputError: A link, pipe, device or folder has that name.
-        DiskProblem: The system refused; the old file is untouched.
+        InputError: The path is a link, pipe, device or folder.
+        DiskProblem: The system refused; the old file is unchanged.
     """
     path = Path(path)
-    check_place(path)
-    draft = draft_of(path)
+    check_write_target(path)
+    draft = draft_path(path)
     remove(draft)
     try:
-        with exits.before_exit(lambda: discard(draft)), disk(path, "write"), creating(draft) as file:
+        with exits.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
             yield file
-        with disk(path, "replace"):
+        with disk_errors(path, "replace"):
             os.rename(draft, path)
     except BaseException:
         discard(draft)
@@ -211,26 +211,26 @@ def replacing(path: Path | str) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def draft_of(path: Path) -> Path:
-    """The name under which the next content of a file or folder is written, beside it."""
-    # The process id keeps two programs that write the same file from writing into each other's draft.
-    return path.with_name(f"{TEMPORARY}{path.name[:NAMED]}.{os.getpid()}")
+def draft_path(path: Path) -> Path:
+    """Return the path of the draft of a file or folder, in the same folder."""
+    # The process id gives two programs that write the same file separate drafts.
+    return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
 def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
-    """Replaces the content of a file in one step; see `replacing`."""
-    with replacing(path) as file:
+    """Replace the content of a file atomically; see `replace_file`."""
+    with replace_file(path) as file:
         file.write(data)
 
 
 def sync_folder(path: Path | str) -> None:
-    """Waits until the names in a folder are on the disk."""
-    with disk(path, "write"):
+    """Sync the directory entries of a folder to disk."""
+    with disk_errors(path, "write"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            # Some network file systems have no fsync for folders; there a rename is durable by itself.
+            # Some network file systems have no fsync for folders, and their renames are durable.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -238,8 +238,8 @@ def sync_folder(path: Path | str) -> None:
 
 
 def remove(path: Path | str) -> None:
-    """Removes a file, a link (not its target) or a whole folder; it is fine if nothing is there."""
-    with disk(path, "remove"), contextlib.suppress(FileNotFoundError):
+    """Remove a file, a link (not its target) or a folder with its content; a missing file is accepted."""
+    with disk_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path)
         else:
@@ -247,52 +247,52 @@ def remove(path: Path | str) -> None:
 
 
 def discard(path: Path | str) -> None:
-    """Removes what a failed write left, as `remove`; a second problem must not hide the first one."""
+    """Remove the rest of a failed write; a second error must not hide the first one."""
     with contextlib.suppress(DiskProblem):
         remove(path)
 
 
 @contextlib.contextmanager
-def reading(path: Path | str) -> Iterator[None]:
-    """Turns an OSError of the block into `Damaged` when the file itself is at fault, else into `DiskProblem`."""
+def read_errors(path: Path | str) -> Iterator[None]:
+    """Turn an OSError of the block into `Damaged` if the file is the cause, else into `DiskProblem`."""
     try:
         yield
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Damaged(f"{path}: is a symbolic link, which is not followed") from error
-        kind = Damaged if error.errno in BROKEN else DiskProblem
-        raise kind(f"{path}: could not read: {error.strerror or error}") from error
+        error_class = Damaged if error.errno in FILE_ERRORS else DiskProblem
+        raise error_class(f"{path}: could not read: {error.strerror or error}") from error
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """Returns the hex digest of what is left of an open file, which is read in blocks."""
+    """Return the hex SHA-256 digest of the rest of an open file, read in blocks."""
     digest = hashlib.sha256()
-    while block := file.read(HASHED_AT_ONCE):
+    while block := file.read(HASH_BLOCK):
         digest.update(block)
     return digest.hexdigest()
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, folder: int | None = None, follow: bool = True) -> Iterator[BinaryIO]:
-    """Opens a regular file for reading bytes.
+def open_file(path: Path | str, folder: int | None = None, follow: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file for reading bytes.
 
     Args:
         path: Path of the file.
-        folder: Descriptor of the folder that holds it, so that swapping the folder for a link changes nothing.
-        follow: Whether a symbolic link is followed; if not, it is refused.
+        folder: Descriptor of its folder, which protects against replacing the folder by a link.
+        follow: Follow a symbolic link; otherwise refuse it.
 
     Raises:
-        Damaged: It is missing, a folder, a pipe, a device or a link, or cannot be read by its own fault.
+        Damaged: The file is missing, unreadable, a folder, a pipe, a device or a link.
         DiskProblem: The system refused for another reason.
     """
-    flags = os.O_RDONLY | (GUARDED & ~os.O_NOFOLLOW if follow else GUARDED)
-    with reading(path):
+    flags = os.O_RDONLY | (SAFE_OPEN_FLAGS & ~os.O_NOFOLLOW if follow else SAFE_OPEN_FLAGS)
+    with read_errors(path):
         descriptor = os.open(path if folder is None else Path(path).name, flags, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise Damaged(f"{path}: expected a file. Received: {_kind(status.st_mode)}")
-            # What a kernel shows as a file (/proc/kmsg) has no size and may never end: it counts as empty.
+            # Kernel files such as /proc/kmsg have no size and may never end: treat them as empty.
             source = descriptor if status.st_size else os.devnull
             with open(source, "rb", closefd=source == os.devnull) as file:
                 yield file
@@ -301,12 +301,12 @@ def opened(path: Path | str, folder: int | None = None, follow: bool = True) -> 
 
 
 def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: bool = False) -> bytes:
-    """Returns the bytes of a regular file; a file above `limit` bytes is refused before memory is taken.
+    """Return the bytes of a regular file; refuse more than `limit` bytes before allocating memory.
 
     Raises:
-        Damaged, DiskProblem: As for `opened`; also `Damaged` for a file that is too large.
+        Damaged, DiskProblem: See `open_file`; also `Damaged` for a file that is too large.
     """
-    with opened(path, folder, follow) as file:
+    with open_file(path, folder, follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise Damaged(f"{path}: has {size} bytes, at most {limit} are allowed")
@@ -314,17 +314,15 @@ def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: 
 
 
 def check_utf8(path: Path | str) -> None:
-    """Raise `InputError` for a path that is not valid UTF-8, as archives of other systems leave it."""
+    """Raise `InputError` for a path that is not valid UTF-8, as archives of other systems create it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{str(path)!r}: has a name that is not UTF-8; rename it (convmv does so for folders)"
-        ) from None
+        raise InputError(f"{str(path)!r}: the name is not UTF-8; rename it (convmv renames whole folders)") from None
 
 
 def decode(content: bytes, path: Path | str) -> str:
-    """Returns bytes as text; drops a UTF-8 byte order mark, and raises `Damaged` for other encodings."""
+    """Decode UTF-8 text, dropping a byte order mark; raise `Damaged` for other encodings."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Damaged(f"{path}: is UTF-16 text; save it as UTF-8")
     try:

@@ -1,4 +1,4 @@
-"""Folders: names that the system can hold, and what killed programs left behind."""
+"""Folders: check the length of a path, and remove leftovers of killed programs."""
 
 import contextlib
 import errno
@@ -10,50 +10,50 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 
 
-def check_name(folder: Path) -> None:
-    """Refuses a path that the system cannot hold.
+def check_path_length(folder: Path) -> None:
+    """Refuse a path that is too long for the file system.
 
     Raises:
         InputError: It is too long.
-        DiskProblem: The system refused to look.
+        DiskProblem: The system denied access.
     """
-    with files.disk(folder, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with files.disk_errors(folder, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         try:
             os.lstat(folder)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 text = str(folder)
                 raise InputError(
-                    f"{text[:60] + '...' * (len(text) > 60)}: is too long a path for this system; choose a "
+                    f"{text[:60] + '...' * (len(text) > 60)}: the path is too long for this system; choose a "
                     f"shorter one. Received: {len(text)} characters, {len(folder.name)} of them in the last name"
                 ) from error
             raise
 
 
-def sweep(folder: Path | str, left: re.Pattern) -> None:
-    """Removes what killed programs left in a folder.
+def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:
+    """Remove files that killed programs left in a folder.
 
     Args:
         folder: The folder; it may be missing.
-        left: The whole name of what is removed. Where it has a group `process`, the number of the program that wrote
-            it, what belongs to a program that still runs stays.
+        pattern: Full-match pattern of the names to remove. With a group `process` (the id of the process that wrote
+            the file), files of running processes are kept.
 
     Raises:
-        DiskProblem: The system refused.
+        DiskProblem: The system denied access.
     """
-    with files.disk(folder, "list"):
+    with files.disk_errors(folder, "list"):
         names = os.listdir(folder) if os.path.lexists(folder) else []
-    for match in filter(None, map(left.fullmatch, names)):
-        process = match.groupdict().get("process")
-        # A number that is ours was another program's, as this one has written nothing yet.
-        if process is None or int(process) == os.getpid() or not alive(int(process)):
+    for match in filter(None, map(pattern.fullmatch, names)):
+        pid = match.groupdict().get("process")
+        # An id equal to ours belongs to a former process: this one has not written anything yet.
+        if pid is None or int(pid) == os.getpid() or not is_process_alive(int(pid)):
             files.remove(Path(folder) / match[0])
 
 
-def alive(process: int) -> bool:
-    """Whether a process of that id runs on this machine."""
+def is_process_alive(pid: int) -> bool:
+    """Return True if a process with this id runs on this machine."""
     try:
-        os.kill(process, 0)
+        os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:

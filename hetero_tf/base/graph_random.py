@@ -1,6 +1,6 @@
-"""Random numbers inside a graph as an integer hash of a key: the same natively, under XLA and when exported.
+"""Random numbers inside a graph: an integer hash of a key, identical natively, under XLA and in exports.
 
-`tf.random.stateless_uniform` with a seed known only at run time draws differently natively and under XLA.
+`tf.random.stateless_uniform` with a seed tensor gives different numbers natively and under XLA.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ def _fold(value, shift):
     return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, tf.constant(shift, value.dtype)))
 
 
-def hashed(key: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
-    """Returns numbers that depend on every word of their key.
+def hash_key(key: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
+    """Return uint32 hashes that depend on every word of the key.
 
     Args:
-        key: int32 [..., words], words static. With leading axes, each row gives the same numbers as alone.
-        count: How many numbers of each key.
+        key: int32 [..., words], words static. A row of a batch gives the same numbers as the single key.
+        count: Number of hashes for each key.
 
     Returns:
         uint32 [..., count].
@@ -41,28 +41,28 @@ def hashed(key: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
 
 
 def uniform(key: tf.Tensor, shape: Sequence) -> tf.Tensor:
-    """Returns float32 numbers in [0, 1) with 24 random bits.
+    """Return float32 numbers in [0, 1) with 24 random bits.
 
     Args:
         key: int32 [..., words], words static, e.g. (seed, round, client, step).
         shape: Sizes, ints or scalar tensors.
 
     Returns:
-        [..., *shape], leading axes as those of the key.
+        [..., *shape], with the leading axes of the key.
     """
-    bits = tf.bitwise.right_shift(hashed(key, tf.reduce_prod(shape)), tf.constant(8, tf.uint32))
+    bits = tf.bitwise.right_shift(hash_key(key, tf.reduce_prod(shape)), tf.constant(8, tf.uint32))
     if bits.shape.rank > 1:
         shape = tf.concat([tf.shape(bits)[:-1], shape], 0)
     return tf.reshape(tf.cast(bits, tf.float32) * 2.0**-24, shape)
 
 
 def bits16(key: tf.Tensor, rows: int | tf.Tensor, columns: int) -> tf.Tensor:
-    """Returns many cheap numbers of 16 random bits, four of each 64-bit word: SplitMix64 started at the key.
+    """Return 16-bit random numbers, four from each 64-bit word of SplitMix64 seeded with the key.
 
     Args:
         key: int32 [..., 2], with or without leading axes.
         rows: Int or scalar tensor.
-        columns: A Python int; rows start at whole words, so a multiple of 4 wastes nothing.
+        columns: Python int. Each row starts at a new 64-bit word, so multiples of 4 waste no bits.
 
     Returns:
         uint16 [..., rows, columns].

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from hetero_tf.base.errors import MemoryProblem
 
-# At a batch of 10 a kernel is too small to split.
+# With batches of 10, kernels are too small to split.
 KERNEL_THREADS = 1
 
 
 def import_quietly() -> None:
-    """Imports TensorFlow without its start-up messages, which none of its settings silences completely."""
+    """Import TensorFlow without its start-up messages, which no setting silences completely."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -22,7 +22,7 @@ def import_quietly() -> None:
         with _no_collection():
             import tensorflow as tf
 
-        # The first look at the devices prints too.
+        # The first device query prints too.
         tf.config.list_physical_devices()
     finally:
         os.dup2(terminal, 2)
@@ -32,10 +32,9 @@ def import_quietly() -> None:
 
 @contextlib.contextmanager
 def _no_collection():
-    """Switches the garbage collector off during the first import of TensorFlow, then freezes what the import created.
+    """Disable the garbage collector during the first import of TensorFlow, then freeze the new objects.
 
-    None of these objects is garbage; scanning them again and again costs half a second of a start, and as much at the
-    end.
+    None of these objects is garbage. Scanning them costs half a second at start-up, and as much at exit.
     """
     if "tensorflow" in sys.modules or not gc.isenabled():
         yield
@@ -52,17 +51,17 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def precision_hint(precision: str, device: str) -> str | None:
-    """Returns a sentence where this processor would train faster in another precision; None: it would not.
+    """Return a hint if this processor trains faster in another precision, else None.
 
     Args:
-        precision: Of the recipe.
-        device: On which clients are trained, "cpu" or "gpu".
+        precision: Precision of the recipe.
+        device: Training device, "cpu" or "gpu".
     """
     try:
-        tiles = "amx_bf16" in CPUINFO.read_text(errors="replace").split()
+        has_amx = "amx_bf16" in CPUINFO.read_text(errors="replace").split()
     except OSError:
         return None
-    if not tiles or precision != "float32" or device != "cpu":
+    if not has_amx or precision != "float32" or device != "cpu":
         return None
     return (
         "note: this processor has AMX units for bfloat16; --set precision=mixed_bfloat16 trains wide levels faster "
@@ -71,12 +70,12 @@ def precision_hint(precision: str, device: str) -> str | None:
 
 
 def check_memory(path: Path | str, size: int) -> None:
-    """Refuses `size` bytes, read from `path`, that do not fit into half of this machine's memory.
+    """Refuse `size` bytes from `path` that exceed half of this machine's memory.
 
     Raises:
-        MemoryProblem: They do not fit.
+        MemoryProblem: The bytes do not fit.
     """
-    limit = memory() // 2
+    limit = memory_limit() // 2
     if size > limit:
         raise MemoryProblem(
             f"{path}: needs {size / 2**30:.1f} GiB, but half of this machine's memory is "
@@ -84,11 +83,11 @@ def check_memory(path: Path | str, size: int) -> None:
         )
 
 
-def memory(root: Path = Path("/")) -> int:
-    """Returns the bytes of memory that this process may use: the machine's, or fewer where its control groups say so.
+def memory_limit(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that this process may use: the machine's, or the limit of its control groups.
 
     Args:
-        root: The folder that holds `proc` and `sys`.
+        root: The folder with `proc` and `sys`.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError):
@@ -102,26 +101,26 @@ def memory(root: Path = Path("/")) -> int:
 
 
 def _cgroup_limits(top, path, name):
-    """The limits of a control group and of those above it; "max" is none."""
+    """Yield the limits of a control group and its parents; "max" means no limit."""
     inside = Path(path.lstrip("/"))
     for folder in (inside, *inside.parents):
         with contextlib.suppress(OSError, ValueError):
             yield int((top / folder / name).read_text())
 
 
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
+def core_count() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def prepare(threads: int) -> None:
-    """Gives each client one kernel thread, and TensorFlow `threads` clients to run at the same time.
+def configure_threads(threads: int) -> None:
+    """Configure TensorFlow to run `threads` operations in parallel, with one kernel thread each.
 
-    This is up to three times as fast as the default. Memory of GPUs is taken as it is needed. Once TensorFlow has run
-    an operation, nothing changes any more.
+    This is up to three times as fast as the default. GPU memory grows on demand. The call has no effect after
+    TensorFlow has run its first operation.
 
     Args:
-        threads: How many clients run at the same time.
+        threads: Operations (clients) that run at the same time.
     """
     import tensorflow as tf
 
@@ -132,8 +131,8 @@ def prepare(threads: int) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def devices() -> str:
-    """Returns "gpu" if TensorFlow sees one, else "cpu"."""
+def device_type() -> str:
+    """Return "gpu" if TensorFlow detects one, else "cpu"."""
     import tensorflow as tf
 
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"

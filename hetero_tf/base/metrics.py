@@ -1,4 +1,4 @@
-"""Every metric of a run, stated once: what it means, which direction is better, and where it is shown."""
+"""Table of all metrics of a run: meaning, better direction, unit, and visibility."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ class Metric:
     """One entry of the rows of `metrics.jsonl`.
 
     Attributes:
-        meaning: One line for a person.
-        better: "higher" or "lower"; None where neither is better.
-        inputs: Kinds of input with which an evaluation measures it; none: every training round gives it.
-        selects: Whether `evaluate.best` may name it.
-        shown: Whether the lines for a person hold it under its name.
-        unit: Of its values, as an axis of a figure names it; "" where they have none.
+        meaning: One-line description.
+        better: "higher", "lower", or None.
+        inputs: Input kinds for which an evaluation measures it; empty: every training round reports it.
+        selects: `evaluate.best` may name it.
+        shown: Progress lines print it.
+        unit: Unit of its values on a figure axis; "" if they have none.
     """
 
     meaning: str
@@ -26,33 +26,33 @@ class Metric:
 
 LABELLED, TEXT = ("images", "table", "sequences"), ("masked_text", "next_word")
 ANY = (*LABELLED, *TEXT)
-# Text has no test examples of single clients, and its loss covers all positions, so accuracy would say little.
-# A name that ends with LEVEL stands for one metric of each level.
+# Text data have no test examples per client, and the loss covers all positions, so accuracy is not reported.
+# A name that ends in LEVEL is one metric for each level.
 METRICS = {
     "round": Metric(meaning="finished rounds"),
     "loss": Metric(meaning="local training loss, mean over the clients that finished", better="lower", shown=True),
     "gradient_norm": Metric(meaning="norm of the local gradients before clipping, mean over the same clients"),
     "non_finite": Metric(
-        meaning="clients left out because their result was not finite", better="lower", unit="clients"
+        meaning="clients excluded because their result was not finite", better="lower", unit="clients"
     ),
     "levels": Metric(meaning="active clients of each level"),
     "learning_rate": Metric(meaning="local learning rate of the round"),
     "bytes_down": Metric(meaning="bytes of weights that the active clients received", better="lower", unit="bytes"),
     "bytes_up": Metric(meaning="bytes of weights that the active clients sent", better="lower", unit="bytes"),
-    "bytes": Metric(meaning="bytes of weights in both directions since the run began", better="lower", unit="bytes"),
+    "bytes": Metric(
+        meaning="bytes of weights in both directions since the start of the run", better="lower", unit="bytes"
+    ),
     "train_flops": Metric(
         meaning="operations of the local training that reached the server", better="lower", unit="FLOP"
     ),
     "dropped": Metric(meaning="active clients that dropped out", better="lower", shown=True, unit="clients"),
     "refused": Metric(
-        meaning="devices whose answer was not what it must be: wrong names, shapes or sizes; `flower` names each",
+        meaning="devices whose response was invalid: wrong names, shapes or sizes; `flower` names each",
         better="lower",
         shown=True,
         unit="clients",
     ),
-    "late": Metric(
-        meaning="active clients that were not done at the deadline", better="lower", shown=True, unit="clients"
-    ),
+    "late": Metric(meaning="active clients that missed the deadline", better="lower", shown=True, unit="clients"),
     "partial": Metric(meaning="late clients whose finished steps were merged", shown=True, unit="clients"),
     "simulated_seconds": Metric(meaning="simulated seconds of the round", better="lower", unit="s"),
     "simulated_client_seconds": Metric(
@@ -62,7 +62,7 @@ METRICS = {
         meaning="loss of the global model on the test set", better="lower", inputs=ANY, selects=True, shown=True
     ),
     "global_accuracy": Metric(
-        meaning="percent of the test set that the global model gets right",
+        meaning="accuracy of the global model on the test set in percent",
         better="higher",
         inputs=LABELLED,
         selects=True,
@@ -84,7 +84,7 @@ METRICS = {
         shown=True,
     ),
     "validation_accuracy": Metric(
-        meaning="percent of the held-out examples that the global model gets right",
+        meaning="accuracy of the global model on the held-out examples in percent",
         better="higher",
         inputs=LABELLED,
         selects=True,
@@ -99,14 +99,14 @@ METRICS = {
         shown=True,
     ),
     "local_loss": Metric(
-        meaning="loss on the test examples of all clients, each with the labels that its client has",
+        meaning="loss on the test examples of all clients, over the labels that the client has",
         better="lower",
         inputs=LABELLED,
         selects=True,
         shown=True,
     ),
     "local_accuracy": Metric(
-        meaning="percent right of the test examples of all clients, each with the labels that its client has",
+        meaning="accuracy on the test examples of all clients in percent, over the labels that the client has",
         better="higher",
         inputs=LABELLED,
         selects=True,
@@ -132,117 +132,117 @@ METRICS = {
         meaning="standard deviation of the accuracy over clients", better="lower", inputs=LABELLED, unit="%"
     ),
     "local_std_noise": Metric(
-        meaning="what `local_std` would be if all clients were equally good", inputs=LABELLED, unit="%"
+        meaning="expected `local_std` if all clients had the same accuracy", inputs=LABELLED, unit="%"
     ),
     "tuned_loss": Metric(
-        meaning="`local_loss` of every client's own model after fine-tuning", better="lower", inputs=LABELLED
+        meaning="`local_loss` of each client's model after fine-tuning", better="lower", inputs=LABELLED
     ),
     "tuned_accuracy": Metric(
-        meaning="`local_accuracy` of every client's own model after fine-tuning",
+        meaning="`local_accuracy` of each client's model after fine-tuning",
         better="higher",
         inputs=LABELLED,
         shown=True,
         unit="%",
     ),
     "tuned_mean": Metric(
-        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=LABELLED, unit="%"
+        meaning="`local_mean` of each client's model after fine-tuning", better="higher", inputs=LABELLED, unit="%"
     ),
     "tuned_worst_decile": Metric(
-        meaning="`local_worst_decile` of every client's own model after fine-tuning",
+        meaning="`local_worst_decile` of each client's model after fine-tuning",
         better="higher",
         inputs=LABELLED,
         shown=True,
         unit="%",
     ),
     "tuned_std": Metric(
-        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=LABELLED, unit="%"
+        meaning="`local_std` of each client's model after fine-tuning", better="lower", inputs=LABELLED, unit="%"
     ),
     "clients_accuracy_LEVEL": Metric(
-        meaning="`local_mean` of those clients alone that have the level for the whole run; says how well they are "
-        "served, not how good the level's own model is",
+        meaning="`local_mean` of the clients that have this level for the whole run; measures these "
+        "clients with the global model, not the model of the level",
         better="higher",
         inputs=LABELLED,
         unit="%",
     ),
     "level_loss_LEVEL": Metric(
-        meaning="loss on the test set of the level's own model, cut from the global one", better="lower", inputs=ANY
+        meaning="loss of the level's model, cut from the global model, on the test set", better="lower", inputs=ANY
     ),
     "level_accuracy_LEVEL": Metric(
-        meaning="percent of the test set that the level's own model, cut from the global one, gets right",
+        meaning="accuracy of the level's model, cut from the global model, on the test set in percent",
         better="higher",
         inputs=LABELLED,
         shown=True,
         unit="%",
     ),
     "level_perplexity_LEVEL": Metric(
-        meaning="`global_perplexity` of the level's own model, cut from the global one",
+        meaning="`global_perplexity` of the level's model, cut from the global model",
         better="lower",
         inputs=TEXT,
         shown=True,
     ),
 }
-# Names, or how they begin, of the metrics of earlier versions -> what they are called now.
-FORMER = {"flops": "train_flops", "lost": "non_finite", "local_accuracy_": "clients_accuracy_"}
+# Metric names or prefixes of earlier versions -> current names.
+FORMER_NAMES = {"flops": "train_flops", "lost": "non_finite", "local_accuracy_": "clients_accuracy_"}
 
 
-def renamed(row: dict) -> dict:
-    """A row of any version with the present names."""
-    return {_present(name): value for name, value in row.items()}
+def migrate_names(row: dict) -> dict:
+    """Return a row of any version with the current metric names."""
+    return {_current_name(name): value for name, value in row.items()}
 
 
-def _present(name):
-    for former, now in FORMER.items():
+def _current_name(name):
+    for former, now in FORMER_NAMES.items():
         if name == former or former.endswith("_") and name.startswith(former):
             return now + name.removeprefix(former)
     return name
 
 
-def find(name: str) -> Metric | None:
-    """The `Metric` of a name in a row; None where the table has none."""
+def find_metric(name: str) -> Metric | None:
+    """Return the `Metric` of a name in a row, or None."""
     for known, metric in METRICS.items():
         if name == known or known.endswith("LEVEL") and name.startswith(known.removesuffix("LEVEL")):
             return metric
     return None
 
 
-def selecting(kind: str | None = None) -> tuple[str, ...]:
-    """Names of the metrics that may choose the best round: with one kind of input, or with any."""
-    found = (name for name, metric in METRICS.items() if metric.selects and kind in (None, *metric.inputs))
-    return tuple(sorted(found))
+def selection_metrics(input_kind: str | None = None) -> tuple[str, ...]:
+    """Return the metrics that may select the best round, for one input kind or for all."""
+    names = (name for name, metric in METRICS.items() if metric.selects and input_kind in (None, *metric.inputs))
+    return tuple(sorted(names))
 
 
-def default_metric(kind: str, validated: bool) -> str:
-    """The metric that chooses the best round where a recipe names none: that of held-out examples where there are any.
+def default_selection_metric(input_kind: str, validated: bool) -> str:
+    """Return the metric that selects the best round by default: on validation examples if there are any.
 
     Args:
-        kind: Of the data, such as "images" or "text".
-        validated: Whether clients hold examples out.
+        input_kind: Kind of the data, such as "images" or "text".
+        validated: Clients hold out validation examples.
     """
-    return f"{'validation' if validated else 'global'}_{'perplexity' if kind == 'text' else 'accuracy'}"
+    return f"{'validation' if validated else 'global'}_{'perplexity' if input_kind == 'text' else 'accuracy'}"
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:
-    """Whether a value of a metric beats the best one so far; None stands for one that is not finite or not there."""
+    """Return True if a value beats the best one so far; None is a missing or non-finite value."""
     if value is None or best is None:
         return value is not None
     return value < best if METRICS[name].better == "lower" else value > best
 
 
-def improves(name: str, row: dict, best: dict) -> bool:
-    """Whether an evaluation beats the best one so far; of two with the same value, that with the lower loss is better.
+def is_improvement(name: str, row: dict, best: dict) -> bool:
+    """Return True if an evaluation beats the best one so far; the lower loss breaks ties.
 
     Args:
-        name: The metric that chooses.
+        name: Selection metric.
         row: Metrics of the evaluation.
-        best: Those of the best one; nothing before the first.
+        best: Metrics of the best evaluation; empty before the first one.
     """
-    value, former = row.get(name), best.get(name)
-    if value is None or value != former:
-        return is_better(name, value, former)
+    value, best_value = row.get(name), best.get(name)
+    if value is None or value != best_value:
+        return is_better(name, value, best_value)
     loss = f"{name.partition('_')[0]}_loss"
     return is_better(loss, row.get(loss), best.get(loss))
 
 
-def shown(row: dict) -> dict:
-    """What a line for a person holds of a row."""
-    return {name: value for name, value in row.items() if (metric := find(name)) and metric.shown}
+def displayed_metrics(row: dict) -> dict:
+    """Return the metrics of a row that progress lines print."""
+    return {name: value for name, value in row.items() if (metric := find_metric(name)) and metric.shown}

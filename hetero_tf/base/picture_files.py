@@ -1,4 +1,4 @@
-"""Formats and limits of picture files, and the reason why one of them cannot be used; needs no TensorFlow.
+"""Formats and limits of picture files, and the reason why a file cannot be used; without TensorFlow.
 
 References: ISO/IEC 15948 (PNG), ITU-T T.81 annex B (JPEG), Microsoft's BITMAPINFOHEADER (BMP), the GIF89a
 specification, and RFC 9649 (WebP).
@@ -6,14 +6,14 @@ specification, and RFC 9649 (WebP).
 
 import struct
 
-# Pixels of a picture, such as 8,192 x 4,096; they take 96 MiB once decoded.
+# Maximum pixels of a picture, such as 8,192 x 4,096; they take 96 MiB when decoded.
 LARGEST_PICTURE = 2**25
 FORMATS = "PNG, JPEG, BMP, GIF or WebP"
-# The first bytes of the files; a WebP file has its size between RIFF and WEBP.
+# Magic bytes; in a WebP file, the size follows RIFF and precedes WEBP.
 PNG, JPEG, BMP, GIF, RIFF, WEBP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM", b"GIF8", b"RIFF", b"WEBP"
-# Formats that take operations of their own in a graph.
+# Formats that need additional graph operations.
 RARE = (BMP, GIF, RIFF)
-# Bits per pixel of the BMP files that are decoded: 4 and 8 are the index of a color.
+# Bits per pixel of the BMP files that are decoded; 4 and 8 bits are color indices.
 INDEXED_BITS, COLOR_BITS = (4, 8), (24, 32)
 _OTHERS = {
     b"II*\0": "a TIFF picture",
@@ -25,17 +25,17 @@ _OTHERS = {
     b"<svg": "an SVG drawing",
     b"version https://git-lfs": "a pointer of Git LFS without the picture",
 }
-# Segments of a JPEG that are searched for its frame header.
+# Maximum JPEG segments to search for the frame header.
 MOST_SEGMENTS = 2**14
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _WITHOUT_LENGTH = frozenset([0x00, 0x01, 0xFF, *range(0xD0, 0xD9)])
 
 
-def fault_of_file(data: bytes) -> str | None:
-    """Return why the bytes of a picture file cannot be decoded, as far as its header and its length tell.
+def describe_file_fault(data: bytes) -> str | None:
+    """Return the reason why a picture file cannot be decoded, from its header and length.
 
     Returns:
-        The end of a sentence, with what to do; None for a file that seems whole.
+        The end of a sentence, with advice; None if no fault is detected.
     """
     if not data:
         return "is empty; copy it again"
@@ -54,7 +54,7 @@ def fault_of_file(data: bytes) -> str | None:
         return f"is a BMP picture {kind}; save it as PNG"
     if _is_cut_off(data):
         return "is cut off before its end; copy it again"
-    return None if width * height else "has a header without a size; save or copy it again"
+    return None if width * height else "has no size in its header; save or copy it again"
 
 
 def _png_size(data):
@@ -88,7 +88,7 @@ def _part(data, first, count):
 
 
 def _jpeg_size(data):
-    """Width and height of a JPEG's first frame header; 0 and 0 where there is none."""
+    """Return width and height of the first frame header of a JPEG; 0 and 0 if there is none."""
     position = 2
     for _ in range(MOST_SEGMENTS):
         position = data.index(b"\xff", position)
@@ -108,7 +108,7 @@ _SIZES = {PNG: _png_size, JPEG: _jpeg_size, BMP: _bmp_size, GIF: _gif_size, RIFF
 
 
 def _other_bmp(data):
-    """The kind of a BMP that is not decoded, else None."""
+    """Return the kind of an unsupported BMP file, or None."""
     header, _, _, _, bits, compression = struct.unpack_from("<IiiHHI", data + bytes(40), 14)
     if header < 40:
         return "of OS/2"
@@ -120,7 +120,7 @@ def _other_bmp(data):
 
 
 def _is_cut_off(data):
-    """Whether the end of a picture is missing."""
+    """Return True if the end of a picture is missing."""
     if data.startswith(PNG):
         return b"IEND" not in data[-64:] and b"IEND" not in data
     if data.startswith(JPEG):
@@ -138,6 +138,6 @@ def _other_format(data):
         return "an AVIF picture" if data[8:12] in (b"avif", b"avis") else "a HEIC picture or a film"
     begin = data.lstrip()[:64].lower()
     if b"<html" in begin or b"<!doctype" in begin:
-        return "a web page (an error page that was saved as a picture, perhaps)"
+        return "a web page (perhaps an error page saved as a picture)"
     other = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
     return other or f"not a picture: it begins with {data[:8]!r}"

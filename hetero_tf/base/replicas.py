@@ -1,4 +1,4 @@
-"""Who computes together: one process alone, or several devices or processes that share the work and add up results."""
+"""Replicas that share one round: a single process, or devices and processes of a tf.distribute strategy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class Replicas:
-    """The replicas of a `tf.distribute` strategy; without one, a single one that needs to ask nobody.
+    """The replicas of a `tf.distribute` strategy, or a single replica without one.
 
-    What a replica does is written once: `run` calls it on all of them, and inside it `share` says which part of a
-    loop is its own, and `summed` and `joined` put the parts together. All replicas get the same bits.
+    `run` calls a function on all replicas. Inside it, `share` returns the replica's range of a loop, and
+    `all_reduce_sum` and `all_gather_rows` combine the results. All replicas get identical bits.
 
     Attributes:
-        parallel: Stacks of clients, or batches, that a replica has in flight at once.
+        parallel: Client blocks, or batches, that a replica computes at the same time.
         strategy: `tf.distribute.Strategy`, or None.
     """
 
@@ -24,17 +24,17 @@ class Replicas:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of replicas."""
         return 1 if self.strategy is None else self.strategy.num_replicas_in_sync
 
     @property
     def number(self) -> tf.Tensor | int:
-        """Which one this is; to be asked inside of `run`."""
+        """Index of this replica; valid inside `run`."""
         return 0 if self.strategy is None else tf.distribute.get_replica_context().replica_id_in_sync_group
 
     @property
-    def here(self) -> range:
-        """The numbers of those that this process computes."""
+    def local_range(self) -> range:
+        """Indices of the replicas in this process."""
         resolver = None if self.strategy is None else self.strategy.cluster_resolver
         if resolver is None:
             return range(self.count)
@@ -42,14 +42,14 @@ class Replicas:
         return range(resolver.task_id * each, (resolver.task_id + 1) * each)
 
     def run(self, function: Callable, *arguments: Any) -> Any:
-        """Calls a function on every replica with the same arguments, and gives what the first one here returns."""
+        """Call a function on every replica with the same arguments; return the result of the first local one."""
         if self.strategy is None:
             return function(*arguments)
         results = self.strategy.run(function, arguments)
         return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def compiled(self, function: Callable, **options: Any) -> Callable:
-        """`run` of a function as a tf.function; `options`: of `tf.function`."""
+        """Return `run` of a function as a tf.function; `options` are those of `tf.function`."""
 
         def on_all(*arguments):
             return self.run(function, *arguments)
@@ -57,38 +57,38 @@ class Replicas:
         return tf.function(on_all, autograph=False, **options)
 
     def share(self, count: tf.Tensor | int) -> tuple[tf.Tensor | int, tf.Tensor | int]:
-        """Which of `count` turns of a loop are this replica's: (first, behind the last one)."""
+        """Return the half-open range of the `count` loop iterations that this replica runs."""
         if self.strategy is None:
             return 0, count
         return self.number * count // self.count, (self.number + 1) * count // self.count
 
-    def summed(self, values: Any) -> Any:
-        """The sum over all replicas of a nest of tensors, by one collective for each type."""
+    def all_reduce_sum(self, values: Any) -> Any:
+        """Sum a nest of tensors over all replicas, with one collective for each dtype."""
         if self.strategy is None:
             return values
         flat = tf.nest.flatten(values)
         by_type = {dtype: [at for at, value in enumerate(flat) if value.dtype == dtype] for dtype in _types(flat)}
         for dtype, positions in by_type.items():
-            # A loop on a worker could not wait for another one inside of a collective of every tensor.
-            whole = _summed(tf.concat([tf.reshape(flat[at], [-1]) for at in positions], 0), dtype)
-            pieces = tf.split(whole, [tf.size(flat[at]) for at in positions], num=len(positions))
+            # One collective for each tensor could deadlock: loops on workers would wait for each other.
+            total = _all_reduce(tf.concat([tf.reshape(flat[at], [-1]) for at in positions], 0), dtype)
+            pieces = tf.split(total, [tf.size(flat[at]) for at in positions], num=len(positions))
             for at, piece in zip(positions, pieces):
                 flat[at] = tf.ensure_shape(tf.reshape(piece, tf.shape(flat[at])), flat[at].shape)
         return tf.nest.pack_sequence_as(values, flat)
 
-    def joined(self, rows: tf.Tensor, first: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
-        """All rows [count, ...] of which every replica has those from `first` on."""
+    def all_gather_rows(self, rows: tf.Tensor, first: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
+        """Gather all rows [count, ...]; each replica has consecutive rows from `first` on."""
         if self.strategy is None:
             return rows
-        behind = count - first - tf.shape(rows)[0]
-        return self.summed(tf.pad(rows, [[first, behind], *[[0, 0]] * (rows.shape.rank - 1)]))
+        after = count - first - tf.shape(rows)[0]
+        return self.all_reduce_sum(tf.pad(rows, [[first, after], *[[0, 0]] * (rows.shape.rank - 1)]))
 
 
 def _types(tensors):
     return dict.fromkeys(value.dtype for value in tensors)
 
 
-def _summed(vector, dtype):
-    """The sum over all replicas of a vector; truth values are added as numbers."""
+def _all_reduce(vector, dtype):
+    """Sum a vector over all replicas; booleans are added as integers."""
     numbers = tf.cast(vector, tf.int32) if dtype == tf.bool else tf.identity(vector)
     return tf.cast(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, numbers), dtype)

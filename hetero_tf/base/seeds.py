@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of (seed, purpose, numbers): resuming and re-ordering change no draw."""
+"""Random numbers as pure functions of (seed, purpose, numbers), independent of resuming and execution order."""
 
 import zlib
 
@@ -9,35 +9,35 @@ FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def entropy(seed: int, purpose: str, *numbers: int) -> list[int]:
-    """Returns the integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`.
+    """Return the integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`.
 
-    A purpose must always have the same number of numbers: NumPy's seeding ignores zeros at the end.
+    Each purpose needs a fixed count of numbers, because NumPy ignores trailing zeros of a seed.
     """
     return [int(seed), zlib.crc32(purpose.encode()), *(int(number) for number in numbers)]
 
 
 def rng(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
-    """Returns a NumPy generator for one purpose, e.g. `rng(seed, "cohort", round)`."""
+    """Return a NumPy generator for one purpose, e.g. `rng(seed, "cohort", round)`."""
     return np.random.default_rng(entropy(seed, purpose, *numbers))
 
 
 def seed32(seed: int, purpose: str, *numbers: int) -> int:
-    """Returns one non-negative int32 for one purpose, to seed random numbers inside a graph."""
+    """Return a non-negative int32 that seeds random numbers inside a graph."""
     return int(rng(seed, purpose, *numbers).integers(0, 2**31 - 1))
 
 
 def uniform(seed: int, purpose: str, *numbers: int, ids: np.ndarray) -> np.ndarray:
-    """Returns one number in [0, 1) for each of `ids`, which does not depend on the other ids.
+    """Return one number in [0, 1) for each id, independent of the other ids.
 
     Args:
-        seed, purpose, numbers: As for `rng`.
-        ids: int [n], for example of clients.
+        seed, purpose, numbers: See `rng`.
+        ids: int [n], such as client ids.
 
     Returns:
         float64 [n] with 53 random bits.
 
-    Reference: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) read at position `id`, twice with two keys: with only
-    one key, two rounds could draw the same sequence, shifted.
+    Reference: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at position `id`, with two keys: with one
+    key, the sequences of two rounds could be shifted copies.
     """
     words = np.asarray(ids).astype(np.uint64)
     for key in np.random.SeedSequence(entropy(seed, purpose, *numbers)).generate_state(2, np.uint64):

@@ -1,4 +1,4 @@
-"""Functions of tensors whose gradient is written out."""
+"""Decorator for tensor functions with a custom gradient."""
 
 import functools
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from tensorflow.python.framework import ops
 
 
 def written_gradient(function: Callable) -> Callable:
-    """Decorates a function whose gradient a `tf.GradientTape` or `tf.gradients` in the same graph is to take.
+    """Decorate a function with a custom gradient for `tf.GradientTape` and `tf.gradients` in the same graph.
 
     Args:
-        function: `(*tensors, **options) -> (results, gradient)`, with `gradient(*upstream) -> one for each tensor`;
-            options have no gradient.
+        function: `(*tensors, **options) -> (results, gradient)`, where `gradient(*upstream)` returns one gradient
+            for each tensor. Options have no gradient.
 
     Returns:
         `(*tensors, **options) -> results`.
@@ -20,20 +20,20 @@ def written_gradient(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*tensors, **options):
-        # The options are not among its arguments: numbers would become float32 tensors.
+        # Bind the options here: as arguments, numbers would become float32 tensors.
         results = tf.custom_gradient(lambda *tensors: function(*tensors, **options))(*tensors)
         if not tf.executing_eagerly():
-            _hold(tf.nest.flatten(results)[0].op)
+            _move_to_operation(tf.nest.flatten(results)[0].op)
         return results
 
     return call
 
 
-def _hold(operation):
-    """Moves a written gradient from TensorFlow's registry to its operation, where `tf.gradients` looks first.
+def _move_to_operation(operation):
+    """Move a custom gradient from TensorFlow's registry to its operation, which `tf.gradients` checks first.
 
-    The registry keeps the graph of every gradient for good: about 50 MB for each learning process. A tape has its own
-    reference. Where a later TensorFlow keeps its gradients elsewhere, nothing happens and the memory stays in use.
+    The registry never frees the graph of a gradient: about 50 MB for each learning process. A tape has its own
+    reference. If a later TensorFlow has another registry, this does nothing and the memory is not freed.
     """
     registered = getattr(getattr(ops, "gradient_registry", None), "_registry", {})
     entry = registered.pop(operation.get_attr("_gradient_op_type").decode(), None)

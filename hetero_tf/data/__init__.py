@@ -1,7 +1,7 @@
-"""Where examples come from: each module with a `load` is a loader, and its name is the name in a recipe.
+"""Data loaders: each module with a `load` function is a loader, selected in a recipe by its module name.
 
-`load(data_dir, *, options...) -> Dataset` of each; `load` here chooses the module and, if need be, the stand-in.
-`from_arrays` and `from_tf_data` make a `Dataset` of data that are in memory already, or of a `DiskArray` of images.
+Each loader has the signature `load(data_dir, *, options...) -> Dataset`. `load` in this module selects the loader and
+applies the fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory or from a `DiskArray`.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from hetero_tf.data.in_memory import from_arrays, from_tf_data
 
 __all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
 
-# Embedded sets that may stand in, and the options that the stand-in takes over from the recipe.
+# Embedded data sets that a recipe may name as fallback, with the options that they inherit from the recipe.
 STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
-# Shapes of well-known image sets, which cannot be read from a set that is not there.
+# Shapes of well-known image sets, needed when the set itself is not available.
 SHAPES = {
     "mnist": (28, 1),
     "fashion_mnist": (28, 1),
@@ -38,15 +38,15 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
 
     Args:
         plugin: `recipe.schema.Plugin`: name and options of the loader.
-        fallback: Embedded set to use where the real one is not available: "digits", "pydoc" or None.
-        data_dir: The data folder; None: the one that HETERO_TF_DATA names, if any.
+        fallback: Embedded data set to use if the real one is not available: "digits", "pydoc" or None.
+        data_dir: The data folder; None: the folder in HETERO_TF_DATA, if set.
 
     Returns:
-        `Dataset`; its `stand_in_for` says what is missing if the fallback took its place.
+        `Dataset`; its `stand_in_for` names the missing data set if the fallback was used.
 
     Raises:
-        NotAvailable: The data can be neither found nor fetched, and there is no fallback.
-        InputError: A name, an option or the data are wrong; damaged data are never replaced by a stand-in.
+        NotAvailable: The data are missing and cannot be downloaded, and no fallback is set.
+        InputError: A name, an option or the data are invalid; damaged data are never replaced by the fallback.
     """
     if fallback is not None and fallback not in STAND_INS:
         raise InputError(
@@ -62,10 +62,10 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
 
 
 def data_folder(data_dir: str | Path | None) -> Path | None:
-    """Returns the data folder: the given one, else the one that HETERO_TF_DATA names, if any.
+    """Returns the data folder: `data_dir`, else the folder in HETERO_TF_DATA, if set.
 
     Raises:
-        InputError: It is something else than a folder.
+        InputError: The path exists but is not a folder.
     """
     data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
     folder = Path(os.path.expanduser(data_dir)) if data_dir else None
@@ -75,7 +75,7 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
 
 
 def _stand_in(plugin, fallback, error):
-    """The embedded set in the shape of the missing one."""
+    """Loads the fallback in the shape of the missing data set."""
     missing = plugin.options.get("dataset", plugin.name)
     options = dict(plugin.options)
     if missing.split("/")[0] in SHAPES:
@@ -83,6 +83,6 @@ def _stand_in(plugin, fallback, error):
         options = {"channels": channels, **options, "size": options.get("size") or size}
     known = {name: options[name] for name in STAND_INS[fallback] if options.get(name) is not None}
     stand_in = registry.find("data", fallback).load(None, **known)
-    # The sentence of the refusal without its advice, which names the fallback that is in use here.
+    # Drop the advice of the message: it suggests the fallback that is already in use.
     source = f"{stand_in.source}, standing in for {missing}: {str(error).split('; ')[0]}"
     return dataclasses.replace(stand_in, source=source, stand_in_for=missing)

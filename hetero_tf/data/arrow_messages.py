@@ -1,4 +1,4 @@
-"""The sizes of an Arrow stream's buffers, from its messages: what the reader will allocate to decompress them.
+"""Reads the buffer sizes of an Arrow stream from its messages: the memory that decompression will allocate.
 
 References: Arrow columnar format, "Serialization and Interprocess Communication"; Message.fbs; FlatBuffers internals.
 """
@@ -12,7 +12,7 @@ _HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 1, 2, 3
 
 
 def unpacked_bytes(file: BinaryIO) -> int:
-    """Return the bytes of all buffers of a stream, decompressed; the file is read once for it.
+    """Return the decompressed size of all buffers of a stream in bytes; reads the file once.
 
     Raises:
         ValueError, struct.error: A message is damaged.
@@ -30,7 +30,7 @@ def unpacked_bytes(file: BinaryIO) -> int:
 
 
 def _unpacked(metadata, body):
-    """The bytes of the buffers of one message."""
+    """Return the decompressed size of one message's buffers in bytes."""
     message = _root(metadata)
     kind_at, batch = _field(metadata, message, _HEADER_TYPE), _table(metadata, message, _HEADER)
     kind = metadata[kind_at] if kind_at else 0
@@ -44,7 +44,7 @@ def _unpacked(metadata, body):
     (count,) = struct.unpack_from("<I", metadata, vector)
     for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 : vector + 4 + 16 * count]):
         if length >= 8:
-            # Minus one marks a buffer that is not compressed.
+            # A length of -1 marks an uncompressed buffer.
             (unpacked,) = struct.unpack_from("<q", data, offset)
             total += length if unpacked < 0 else unpacked
     return total
@@ -55,7 +55,7 @@ def _root(data):
 
 
 def _field(data, table, number):
-    """Position of a field's value; 0 where the table lacks it."""
+    """Return the position of a field's value; 0 if the table lacks the field."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
         return 0
@@ -64,6 +64,6 @@ def _field(data, table, number):
 
 
 def _table(data, table, number):
-    """Position of the table or vector that a field refers to; 0 where it lacks it."""
+    """Return the position of the table or vector that a field refers to; 0 if the field is absent."""
     position = _field(data, table, number)
     return position + struct.unpack_from("<I", data, position)[0] if position else 0

@@ -1,4 +1,4 @@
-"""Columns of a table: how what stands in them becomes the numbers that a model takes."""
+"""Table columns and the encoding of their values as features."""
 
 import csv
 import re
@@ -10,9 +10,9 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
 
-# Digits after a zero, such as in 007 and -01.5.
+# A digit after a leading zero, as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
-# Three digits between separators, as in 1_000 and 1.234.567.
+# Groups of three digits, as in 1_000.
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:_\d{3})+(?:\.\d*)?")
 _SIGNS = r"%\u2030$\u20ac\u00a3\u00a5"
 _OTHER_NUMBER = re.compile(
@@ -28,10 +28,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: Of the column.
-        categories: What may stand in it, in order; empty: numbers.
-        one_hot: Whether each category is a feature of its own, 1 where it stands and 0 elsewhere; else the column is
-            one feature, the number of the category from 0.
+        name: Name of the column.
+        categories: Allowed values in order; empty: the column is numeric.
+        one_hot: Whether categories are one-hot encoded, one feature for each; else the column is one feature, the
+            index of the category.
     """
 
     name: str
@@ -51,21 +51,21 @@ class Column:
         return (self.name,)
 
     def encode(self, value: str) -> list[float]:
-        """Returns the features of what stands in the column.
+        """Returns the features of a value.
 
         Raises:
-            InputError: It is neither a finite number nor a known category.
+            InputError: The value is neither a finite number nor a known category.
         """
         if not self.categories:
             return [number(value, self.name)]
         if value not in self.categories:
             raise InputError(
-                f"column {self.name!r} must hold one of {', '.join(self.categories[:10])}"
+                f"column {self.name!r} must be one of {', '.join(self.categories[:10])}"
                 f"{', ...' if len(self.categories) > 10 else ''}. Received: {value!r}"
                 f"{did_you_mean(value, self.categories)}"
             )
-        place = self.categories.index(value)
-        return [float(place == one) for one in range(len(self.categories))] if self.one_hot else [float(place)]
+        index = self.categories.index(value)
+        return [float(index == one) for one in range(len(self.categories))] if self.one_hot else [float(index)]
 
 
 def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
@@ -74,49 +74,48 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
-    """Returns the features of a row that a person writes.
+    """Returns the features of a row written as text.
 
     Args:
-        row: What stands in the columns, with commas between: `5.1,red`; or with names, in any order:
-            `size=5.1,colour=red`.
-        columns: Of the table.
+        row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
+        columns: Columns of the table.
 
     Raises:
-        InputError: A column has no value or two, or one that cannot stand in it.
+        InputError: A column has no value, two values or an invalid one.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     names = [column.name for column in columns]
-    parts = [value.partition("=") for value in values]
-    if any(sign and name.strip() in names for name, sign, _ in parts):
-        named = {name.strip(): value for name, _, value in parts}
+    fields = [value.partition("=") for value in values]
+    if any(sign and name.strip() in names for name, sign, _ in fields):
+        named = {name.strip(): value for name, _, value in fields}
     else:
         named = dict(zip(names, values))
     if len(values) != len(names) or set(named) != set(names):
         raise InputError(
             f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
-            f"with commas between: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
+            f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
         )
     return [feature for column in columns for feature in column.encode(named[column.name].strip())]
 
 
 def number(value: str, name: str) -> float:
-    """Returns the number that a text stands for.
+    """Parses a number.
 
     Args:
         value: The text.
-        name: Of the column, for the refusal.
+        name: Name of the column, for the message.
 
     Raises:
-        InputError: It is no finite number that float32 can hold.
+        InputError: The text is not a finite number in the range of float32.
     """
-    found = float(value) if is_number(value) else np.nan
-    if not abs(found) <= float(np.finfo(np.float32).max):
-        raise InputError(f"column {name!r} must hold finite numbers. Received: {value!r}")
-    return found
+    parsed = float(value) if is_number(value) else np.nan
+    if not abs(parsed) <= float(np.finfo(np.float32).max):
+        raise InputError(f"column {name!r} must be a finite number. Received: {value!r}")
+    return parsed
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a finite number in plain notation; Python reads `1_3` as 13, and digits of any script."""
+    """Return True for a finite number in plain notation; `float` also accepts `1_3` and non-ASCII digits."""
     try:
         return are_plain([text]) and bool(np.isfinite(float(text)))
     except ValueError:
@@ -124,18 +123,18 @@ def is_number(text: str) -> bool:
 
 
 def are_plain(numbers: Iterable[str]) -> bool:
-    """Whether texts that Python reads as numbers are ASCII and have no underscore."""
+    """Return True if texts that Python parses as numbers are ASCII and have no underscore."""
     joined = "".join(numbers)
     return joined.isascii() and "_" not in joined
 
 
 def has_leading_zero(text: str) -> bool:
-    """Whether a number begins with a superfluous zero, as ids such as 007 do."""
+    """Return True for a number with a redundant leading zero, as in ids such as 007."""
     return bool(_LEADING_ZERO.match(text))
 
 
 def resembles_number(text: str) -> bool:
-    """Whether a text is a number, a date or a time in some notation: as a category it would be a mistake, mostly."""
+    """Return True for a number, date or time in any notation: usually a mistake as a category."""
     try:
         float(text.replace("\u2212", "-"))
         return "_" not in text or bool(_GROUPED.fullmatch(text))
@@ -144,7 +143,7 @@ def resembles_number(text: str) -> bool:
 
 
 def plain_number(text: str, notation: Literal["point", "comma"]) -> str:
-    """Rewrite a number in plain notation; any other text is returned as it is.
+    """Rewrite a number in plain notation; other texts are returned unchanged.
 
     Args:
         text: Such as `1,234.5` or `12 %` with a decimal point, or `1.234,5` with a decimal comma. Spaces and
@@ -162,8 +161,8 @@ def plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     return repr(float(number) / 100) if percent else number
 
 
-def in_order(values: set[str]) -> tuple[str, ...]:
-    """Different texts in order: by number where all of them are numbers, else by letter."""
+def sort_categories(values: set[str]) -> tuple[str, ...]:
+    """Sorts distinct texts: numerically if all of them are numbers, else alphabetically."""
     if all(is_number(value) for value in values):
         return tuple(sorted(values, key=lambda value: (float(value), value)))
     return tuple(sorted(values))

@@ -1,4 +1,4 @@
-"""A person's own table as text: rows of values with a comma, or another sign, between them."""
+"""Loads a table of the user from a CSV file or a text file with another delimiter."""
 
 import csv
 import io
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 from hetero_tf.base.constraints import TestShare
-from hetero_tf.base.errors import InputError, short
-from hetero_tf.base.files import opened
+from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import is_number
-from hetero_tf.data.data_files import READS, find_file
+from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.table_dataset import ColumnRoles, RawTable, table_dataset
 
-# What the texts of a table take in memory, beside what they take on the disk.
+# Memory of a table's texts, in multiples of the file size.
 MEMORY = 20
 LONGEST_LINE = 2**24
-# Columns take a moment each, whatever is in them.
+# Each column costs time, whatever its content.
 MOST_COLUMNS = 100_000
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " "}
 
@@ -41,115 +41,118 @@ def load(
 ) -> Dataset:
     """Loads a UTF-8 text file with a row for each example.
 
-    A column of numbers is a feature; a column of other texts holds categories. The different values of the label are
-    the class names. A value that is missing is refused with its line. Without a header the columns are named
+    A numeric column is one feature; a column of other texts is categorical. The distinct values of the label column
+    are the class names. Missing values are rejected with their line number. Without a header the columns are named
     column_0, column_1 and so on.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the file
         label: the column of labels
         test: file of the test rows, with the same columns; null: a share of the rows of each label
         test_share: size of that share
-        owner: column that says from which natural client a row is, for the partition natural; null: none
-        ignore: columns that are left out
+        owner: column with the natural client of each row, for the partition natural; null: none
+        ignore: columns to leave out
         categorical: columns whose numbers are categories, such as postal codes
-        categories: one_hot (each category is a feature of its own, 0 or 1) or numbers (a column is one feature, the
-            number of its category)
-        numbers: how numbers are written: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
-        header: whether the first line names the columns
-        delimiter: what stands between two values
+        categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
+            column, the index of the category)
+        numbers: number format: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        header: whether the first line contains the column names
+        delimiter: separator of values
 
     Raises:
         NotAvailable: A file is missing.
-        InputError: A file is no such table, or a value is missing or of another kind than those above it.
+        InputError: A file is not a valid table, or a value is missing or has another type than the rows above.
         MemoryProblem: The table does not fit into memory.
     """
     roles = ColumnRoles(label, owner, ignore, categorical, categories == "one_hot", numbers)
-    train = read_sheet(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
-    tests = None if test is None else read_sheet(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
+    train = read_table(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
+    tests = None if test is None else read_table(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
     return table_dataset(train, tests, roles, test_share)
 
 
-def read_sheet(path: Path, header: bool, delimiter: str) -> RawTable:
-    """Reads the `RawTable` of a file; `header`: whether its first line names the columns.
+def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
+    """Reads the `RawTable` of a file; `header`: whether the first line contains the column names.
 
     Raises:
-        InputError: It is no such table.
-        MemoryProblem: It does not fit into memory.
+        InputError: The file is not a valid table.
+        MemoryProblem: The table does not fit into memory.
     """
     lines, rows = [], []
-    with opened(path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_memory(path, MEMORY * size)
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         reader = csv.reader(_lines(path, text, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
             for row in reader:
-                # A blank line is no row.
+                # Skip blank lines.
                 if any(cell.strip() for cell in row):
                     rows.append(row)
                     lines.append(reader.line_num)
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}:{reader.line_num + 1}: is not UTF-8 text; save it as UTF-8 ({READS})") from error
+            raise InputError(
+                f"{path}:{reader.line_num + 1}: is not UTF-8 text. Save it as UTF-8, or choose another `data:` "
+                "(see recipes/README.md)"
+            ) from error
         except csv.Error as error:
-            raise InputError(f"{path}:{reader.line_num}: is no row of a table: {error}") from error
+            raise InputError(f"{path}:{reader.line_num}: cannot be parsed as CSV: {error}") from error
     names = _names(path, rows, lines, header, delimiter)
-    columns: dict = {name: [row[place].strip() for row in rows] for place, name in enumerate(names)}
+    columns: dict = {name: [row[index].strip() for row in rows] for index, name in enumerate(names)}
     return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
 
 
-def _after_separator(path, text, delimiter):
-    """The first line, or an empty one for a line `sep=;`, which some spreadsheets write to name the delimiter."""
+def _skip_separator_line(path, text, delimiter):
+    """Returns the first line; blank for a line such as `sep=;`, with which some spreadsheets declare the delimiter."""
     first = text.readline(LONGEST_LINE)
     stated = re.fullmatch(r'"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
     if stated is None:
         return first
     if stated[1] != delimiter:
         known = next((name for name, sign in DELIMITERS.items() if sign == stated[1]), None)
-        advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} between values"
-        raise InputError(f"{path}:1: the first line sep={stated[1]} names another delimiter; {advice}")
+        advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} as delimiter"
+        raise InputError(f"{path}:1: the first line sep={stated[1]} declares another delimiter; {advice}")
     return "\n"
 
 
 def _lines(path, text, delimiter):
-    """Yields the lines of a table, none of them longer than `LONGEST_LINE`."""
-    line, number = _after_separator(path, text, delimiter), 1
+    """Yields the lines of a table; `InputError` for a line longer than `LONGEST_LINE`."""
+    line, number = _skip_separator_line(path, text, delimiter), 1
     while line:
         if len(line) >= LONGEST_LINE:
-            raise InputError(f"{path}:{number}: a line may have up to {LONGEST_LINE:,} characters; is it a table?")
+            raise InputError(f"{path}:{number}: a line may have at most {LONGEST_LINE:,} characters; is it a table?")
         yield line
         line, number = text.readline(LONGEST_LINE), number + 1
 
 
 def _names(path, rows, lines, header, delimiter):
-    """Names of the columns; takes the line of the names from the rows, and refuses rows of another length."""
+    """Returns the column names, removes the header line from `rows`, and checks the length of every row."""
     if len(rows) <= header:
-        raise InputError(f"{path}: expected rows of a table. Received: none")
+        raise InputError(f"{path}: expected at least one row of data. Received: none")
     if header:
         lines.pop(0)
-        # As pandas names the columns that have no name.
-        names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(rows.pop(0))]
+        # pandas uses the same names for columns without a name.
+        names = [name.strip() or f"Unnamed: {index}" for index, name in enumerate(rows.pop(0))]
     else:
-        names = [f"column_{place}" for place in range(len(rows[0]))]
+        names = [f"column_{index}" for index in range(len(rows[0]))]
     other = next((name for name, sign in DELIMITERS.items() if sign != " " and sign in names[0]), None)
     if len(names) == 1 and other:
         raise InputError(
-            f"{path}:1: has no {delimiter!r} between names; is it `delimiter: {other}`? Received: {short(names[0])}"
+            f"{path}:1: the header has no {delimiter!r}; is it `delimiter: {other}`? Received: {shorten_repr(names[0])}"
         )
     if len(names) > MOST_COLUMNS:
-        raise InputError(f"{path}:1: a table may have up to {MOST_COLUMNS:,} columns. Received: {len(names):,}")
+        raise InputError(f"{path}:1: a table may have at most {MOST_COLUMNS:,} columns. Received: {len(names):,}")
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{path}:1: every column must have a name of its own. Received: {name!r} again")
+            raise InputError(f"{path}:1: column names must be unique. Received: {name!r} twice")
         seen.add(name)
     if header and all(is_number(name) for name in names):
-        raise InputError(f"{path}:1: expected the names of the columns; if there is no such line, say `header: false`")
+        raise InputError(f"{path}:1: expected column names; if the file has no header, set `header: false`")
     for row, line in zip(rows, lines):
         if len(row) != len(names):
             raise InputError(
-                f"{path}:{line}: must have {len(names)} values with {delimiter!r} between them, as the first line has. "
-                f"Received: {len(row)}, {short(row, 80)}"
+                f"{path}:{line}: must have {len(names)} values separated by {delimiter!r}, like the first line. "
+                f"Received: {len(row)}, {shorten_repr(row, 80)}"
             )
     return names

@@ -1,4 +1,4 @@
-"""What every loader returns: examples of a training and a test split, checked when made."""
+"""`Dataset`, the result of every loader: a validated training and test split."""
 
 import functools
 import hashlib
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, short
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray
 
 
 class NotAvailable(InputError):
-    """The real data can be neither found nor fetched: the one refusal that a `fallback` may answer."""
+    """The data are missing and cannot be downloaded: the only error for which `fallback` is used."""
 
 
 @dataclass(frozen=True)
@@ -21,25 +21,25 @@ class Split:
     """Examples of one split.
 
     Args:
-        x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are; a table float32
-            `[n, features]`; sequences int32 `[n, length]` of word numbers, 0 behind the last word; or text int32
-            `[rows, length]` of word numbers. Images uint8 may stay on disk, as a `DiskArray`.
+        x: Images `[n, height, width, channels]`, uint8 in 0..255 or unscaled floats; a table float32 `[n, features]`;
+            sequences int32 `[n, length]` of word ids, padded with 0; or text int32 `[rows, length]` of word ids.
+            uint8 images may stay on disk, as a `DiskArray`.
         y: Labels int32 `[n]` of images, tables and sequences; None for text.
-        owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
+        owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
     """
 
-    # An array, or a `DiskArray`, which has the same shape, length and slices.
+    # An array, or a `DiskArray` with the same shape, length and slicing.
     x: Any
     y: np.ndarray | None = None
     owners: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
-        """What is predicted: labels int32 `[n]`, or words int32 `[rows, length]` of text."""
+        """Prediction targets: labels int32 `[n]`, or the words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
     def of(self, chosen: np.ndarray) -> "Split":
-        """Returns the chosen examples; bool `[n]` or their positions."""
+        """Returns the selected examples; `chosen` is bool `[n]` or an array of indices."""
         y, owners = (None if array is None else array[chosen] for array in (self.y, self.owners))
         x = self.x.of(chosen) if isinstance(self.x, DiskArray) else self.x[chosen]
         return Split(x, y, owners)
@@ -50,14 +50,14 @@ class Dataset:
     """A data set in memory, or one whose images stay on disk.
 
     Args:
-        train, test: The splits, both of one kind.
-        classes: Number of labels; the size of the vocabulary for text.
-        source: One line for a person: what the data are and where they were read.
-        vocabulary: Words in order of their number; None for images and tables. Sequences are known by having both
-            labels and a vocabulary.
-        stand_in_for: What was asked for, where an embedded stand-in took its place; else None.
-        class_names: Names of the labels, where known: one line each.
-        columns: Of a table, what its features were made of, where known.
+        train, test: The splits, both of the same kind.
+        classes: Number of classes; the vocabulary size for text.
+        source: One-line description of the data and their location.
+        vocabulary: Words in order of their ids; None for images and tables. A data set with labels and a vocabulary
+            is of kind "sequences".
+        stand_in_for: Name of the requested data set if the fallback was used; else None.
+        class_names: Names of the labels, one line each; None if unknown.
+        columns: Columns from which the features of a table were made; None if unknown.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -77,7 +77,7 @@ class Dataset:
         for name, split in (("train", self.train), ("test", self.test)):
             if isinstance(split.x, DiskArray) and (self.kind != "images" or split.x.dtype != np.uint8):
                 raise InputError(
-                    f"{self.source}, {name} split: only images uint8 may stay on disk; read the rows with array[:]. "
+                    f"{self.source}, {name} split: only uint8 images may stay on disk; read the rows with array[:]. "
                     f"Received: {split.x.dtype} {split.x.shape}"
                 )
             check(f"{self.source}, {name} split", split, self)
@@ -85,7 +85,7 @@ class Dataset:
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
             examples = "images" if self.kind == "images" else "rows"
             raise InputError(
-                f"{self.source}: train and test {examples} must have one shape. "
+                f"{self.source}: train and test {examples} must have the same shape. "
                 f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
             )
         of_classes = None if self.kind == "sequences" else self.vocabulary
@@ -100,12 +100,12 @@ class Dataset:
 
     def _check_class_names(self):
         seen: set[str] = set()
-        for place, name in enumerate(self.class_names or ()):
+        for index, name in enumerate(self.class_names or ()):
             check_text(self.source, "class name", name)
             if name.splitlines() != [name] or name in seen:
                 raise InputError(
-                    f"{self.source}: every class name must be one line of text, and another for each class. "
-                    f"Received: {name!r} for class {place}"
+                    f"{self.source}: class names must be unique single lines of text. "
+                    f"Received: {name!r} for class {index}"
                 )
             seen.add(name)
         for word in self.vocabulary or ():
@@ -117,10 +117,10 @@ class Dataset:
         for column in self.columns:
             for text in (column.name, *column.categories):
                 check_text(self.source, "name and category of a column", text)
-        features, held = len(feature_names(self.columns)), self.train.x.shape[1:]
-        if self.kind != "table" or held != (features,):
+        features, shape = len(feature_names(self.columns)), self.train.x.shape[1:]
+        if self.kind != "table" or shape != (features,):
             raise InputError(
-                f"{self.source}: `columns` must be those of a table, with a feature for each of its {held}. "
+                f"{self.source}: `columns` must describe a table with {shape} features. "
                 f"Received: {features} features of {len(self.columns)} columns"
             )
 
@@ -135,7 +135,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """`source` without folders and reasons, for what leaves this machine."""
+        """`source` without folders and reasons, for files that leave this machine."""
         name = self.source.split(" (")[0]
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
 
@@ -143,7 +143,7 @@ class Dataset:
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each feature of a table over the training rows, float64 `[features]` each.
 
-        A feature that never changes has deviation 1, so that it is 0 behind a normalisation and not NaN.
+        A constant feature has deviation 1, so that normalisation yields 0 and not NaN.
         """
         mean = self.train.x.mean(0, dtype=np.float64)
         std = self.train.x.std(0, dtype=np.float64)
@@ -152,7 +152,7 @@ class Dataset:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest of the content: arrays with dtype and shape, owners, classes and words; not of `source`."""
+        """Hex digest of the content: arrays with dtype and shape, owners, classes and words, but not `source`."""
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
         for array in (self.train.x, self.train.y, self.test.x, self.test.y):
             if array is not None:
@@ -169,7 +169,7 @@ class Dataset:
 def _check_images(where, split, dataset):
     if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
+            f"{where}: expected images uint8 or float [n, height, width, channels], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
     check_channels_last(where, split.x.shape)
@@ -179,15 +179,15 @@ def _check_images(where, split, dataset):
 
 
 def check_channels_last(where: str, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` for images [n, channels, height, width], as PyTorch stores them.
+    """Raise `InputError` for images [n, channels, height, width], the layout of PyTorch.
 
-    They are known by a second axis of at most four and a last one of more, or by a second axis that is shorter than
-    two equal ones of more than four.
+    The check fires if the last axis exceeds 4 and the second one does not, or if the second axis is shorter than two
+    equal last axes above 4.
     """
     _, first, second, last = shape
     if last > 4 and (first <= 4 or first < second == last):
         raise InputError(
-            f"{where}: expected images [n, height, width, channels], but the channels seem to be the second axis; "
+            f"{where}: expected images [n, height, width, channels], but the second axis seems to be the channels; "
             f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
         )
 
@@ -197,13 +197,15 @@ def check_text(where: str, what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{where}: every {what} must be valid Unicode text. Received: {short(text, 80)}") from None
+        raise InputError(
+            f"{where}: every {what} must be valid Unicode text. Received: {shorten_repr(text, 80)}"
+        ) from None
 
 
 def _check_table(where, split, dataset):
     if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected rows of a table float32 [n, features], none of them 0. "
+            f"{where}: expected table rows float32 [n, features], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
     finite = np.isfinite(split.x)
@@ -227,7 +229,8 @@ def _check_text(where, split, dataset):
         raise InputError(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected words int32 [rows, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
+            f"{where}: expected words int32 [rows, length], all dimensions above 0. "
+            f"Received: {split.x.dtype} {split.x.shape}"
         )
     _check_range(where, "word number", split.x, dataset.classes)
 
@@ -235,7 +238,8 @@ def _check_text(where, split, dataset):
 def _check_sequences(where, split, dataset):
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected words int32 [n, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
+            f"{where}: expected words int32 [n, length], all dimensions above 0. "
+            f"Received: {split.x.dtype} {split.x.shape}"
         )
     _check_range(where, "word number", split.x, len(dataset.vocabulary))
     _check_labels(where, split, "sequence", dataset.classes)
@@ -251,7 +255,7 @@ def _check_owners(where, split):
         )
     if owners.min() < 0:
         raise InputError(
-            f"{where}: every owner must be a number from 0. Received: {owners.min()} at position {owners.argmin()}"
+            f"{where}: owners must be integers from 0. Received: {owners.min()} at position {owners.argmin()}"
         )
 
 
@@ -263,5 +267,5 @@ def _check_range(where, what, values, classes):
         raise InputError(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")
 
 
-# A new kind needs a line here, and what else asks for kinds: `inputs`, and `export.kinds`.
+# A new kind also needs an entry in `inputs` and in `export.kinds`.
 _CHECKS = {"images": _check_images, "sequences": _check_sequences, "table": _check_table, "text": _check_text}

@@ -1,4 +1,4 @@
-"""Describe a data set without its examples, so that a trained model can be used where the data are not."""
+"""Describe a data set without its examples, so that a trained model can be used without the data."""
 
 import dataclasses
 from typing import Any
@@ -11,17 +11,17 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 
-# Examples that are drawn in place of those of a split, and what their numbers may be.
+# Number of random examples of a split, and their allowed dtypes.
 DRAWN = 32
 TYPES = ("uint8", "int32", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
 class DescribedDataset(Dataset):
-    """A data set of which only the description is known: its few examples are random, of the right shape and type.
+    """A data set made from a description; its examples are random values of the described shape and dtype.
 
     Args:
-        digest: `sha256` of the data.
+        digest: `sha256` of the described data.
         statistics: Mean and standard deviation of each feature of a table, float64 `[2, features]`; else None.
     """
 
@@ -30,7 +30,7 @@ class DescribedDataset(Dataset):
 
     @property
     def sha256(self) -> str:
-        """Hex digest of the data that were described."""
+        """Hex digest of the described data."""
         return self.digest
 
     @property
@@ -62,22 +62,22 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def described(value: dict[str, Any]) -> DescribedDataset:
-    """Returns the data set of a description, with random examples.
+def from_description(value: dict[str, Any]) -> DescribedDataset:
+    """Builds a data set with random examples from a description.
 
     Raises:
-        InputError: The description contradicts itself.
-        KeyError, TypeError, ValueError, AttributeError, OverflowError: It is not one that `describe` returns.
+        InputError: The description is inconsistent.
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: It was not written by `describe`.
     """
     kind, dtype, classes = value["kind"], value["dtype"], int(value["classes"])
     shape, words, columns = (DRAWN, *map(int, value["shape"])), value["vocabulary"], value["columns"]
     if dtype not in TYPES or not isinstance(value["data"], str) or not isinstance(value["source"], str):
-        raise ValueError(f"an entry has a value that is not allowed, such as dtype {dtype!r}")
+        raise ValueError(f"an entry has an invalid value, such as dtype {dtype!r}")
     check_memory(value["source"], 2 * int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize)
     rng = seeds.rng(0, "examples of a description")
     statistics = None if value["statistics"] is None else np.array(value["statistics"], np.float64)
     if statistics is not None and (statistics.shape != (2, *shape[1:]) or not np.isfinite(statistics).all()):
-        raise ValueError("its statistics are not those of its features")
+        raise ValueError("its statistics do not match its features")
 
     def draw():
         if kind in ("text", "sequences"):
@@ -89,7 +89,7 @@ def described(value: dict[str, Any]) -> DescribedDataset:
         else:
             low, high = value["range"]
             x = np.clip(low + (high - low) * rng.random(shape), low, high)
-            # Normalisations are checked against the range.
+            # Later checks compare the normalisation with the range.
             x.flat[:2] = low, high
         labels = None if kind == "text" else np.arange(DRAWN, dtype=np.int32) % classes
         return Split(x.astype(dtype), labels)
@@ -114,7 +114,7 @@ def _column(name, categories, one_hot):
 
 
 def _texts(values):
-    """Names as a tuple; None where there are none."""
+    """Returns names as a tuple; None stays None."""
     if values is not None and not (isinstance(values, list) and all(isinstance(one, str) for one in values)):
         raise ValueError(f"names must be texts, not {values!r:.80}")
     return values and tuple(values)

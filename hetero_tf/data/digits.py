@@ -1,4 +1,4 @@
-"""1,797 real handwritten digits that ship with the package: a quick start, and the stand-in for image sets.
+"""1,797 real handwritten digits that ship with the package, for a quick start and as a fallback for image sets.
 
 Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak 1998, UCI, CC BY 4.0 (see embedded/LICENCES.md).
 """
@@ -15,7 +15,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
 
 FILE = Path(__file__).parent / "embedded" / "digits.npz"
-# The images come writer after writer, so a cut in the file's order leaves other writers to the test split.
+# The file is ordered by writer, so the test split has other writers.
 TRAIN = 1500
 
 
@@ -26,13 +26,13 @@ def load(
 
     Args:
         data_dir: Not used: the images ship with the package.
-        size: height and width; each pixel is repeated size // 8 times, the rest is a black border
-        channels: 1, or 3 equal ones
+        size: height and width; each pixel is repeated size // 8 times, and a black border fills the rest
+        channels: 1, or 3 identical channels
 
     Raises:
         InputError: An option is out of range.
     """
-    # As a stand-in it takes these from the options of another loader.
+    # As a fallback, the loader receives these options from another loader.
     check_count("size", size, 8, 256)
     if channels not in (1, 3):
         raise InputError(f"`channels` must be 1 or 3. Received: channels={channels}")
@@ -49,7 +49,7 @@ def load(
 
 
 def enlarge(images: np.ndarray, size: int) -> np.ndarray:
-    """Images `[n, 8, 8]` as `[n, size, size]`: repeated pixels, centred on black."""
+    """Enlarges images `[n, 8, 8]` to `[n, size, size]` by repeating pixels, centred on black."""
     times = size // images.shape[1]
     images = images.repeat(times, axis=1).repeat(times, axis=2)
     before = (size - images.shape[1]) // 2

@@ -1,7 +1,7 @@
-"""Examples that stay on disk: a .npy file of which only the rows that are asked for are read.
+"""Examples on disk: an array backed by a .npy file that reads only the requested rows.
 
-Rows are read by `pread`, not through a map of the file: what was read takes no memory afterwards, and a file that is
-cut off while a run goes on is a sentence instead of the end of the process.
+Rows are read by `pread` and not by a memory map: the pages that were read do not stay in memory, and a file that is
+truncated during a run raises an error instead of SIGBUS.
 """
 
 import math
@@ -14,24 +14,24 @@ from typing import BinaryIO
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import Damaged, opened, reading
+from hetero_tf.base.files import Damaged, open_file, read_errors
 
-# Bytes that a pass over all rows holds at once.
+# Bytes per block of a pass over all rows.
 BLOCK = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class DiskArray:
-    """The rows of a .npy file, or some of them in any order; `array[rows]` reads, all else does not.
+    """Rows of a .npy file, or a selection of them in any order; only `array[rows]` reads data.
 
     Attributes:
         path: The file.
-        file: The open file: its rows stay those of the start when another file takes its name.
-        first: Position of its first row, in bytes.
-        dtype: Of its numbers.
+        file: The open file; its rows stay valid if the path is replaced by another file.
+        first: Offset of the first row in bytes.
+        dtype: Data type.
         row: Shape of a row.
-        ids: int64 [n], which rows of the file these are; None: all of them, in order.
-        count: How many these are.
+        ids: int64 [n], the selected rows of the file; None: all rows in order.
+        count: Number of selected rows.
     """
 
     path: Path
@@ -44,18 +44,18 @@ class DiskArray:
 
     @classmethod
     def open(cls, path: Path | str) -> "DiskArray":
-        """Opens a .npy file in C order; its header and its size are checked.
+        """Opens a .npy file in C order and checks its header and size.
 
         Raises:
-            InputError: It is no such file, or shorter or longer than its header says.
-            DiskProblem: The operating system refused to read.
+            InputError: The file has another format, or its size differs from its header.
+            DiskProblem: The operating system failed to read.
         """
-        with opened(path) as checked:
+        with open_file(path) as checked:
             shape, dtype, first = _header(path, checked)
             claimed, size = math.prod(shape) * dtype.itemsize, os.fstat(checked.fileno()).st_size - first
             if claimed != size:
                 raise Damaged(
-                    f"{path}: must have the size that its header claims, {claimed} bytes for {dtype} {shape}. "
+                    f"{path}: must have the size in its header, {claimed} bytes for {dtype} {shape}. "
                     f"Received: {size} bytes"
                 )
             file = open(os.dup(checked.fileno()), "rb", buffering=0)  # noqa: SIM115 (open to the end)
@@ -63,87 +63,89 @@ class DiskArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all rows together."""
+        """Shape of the selected rows."""
         return (self.count, *self.row)
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
+        """Size of the selected rows in bytes."""
         return self.size * self.dtype.itemsize
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the file in bytes."""
         return os.fstat(self.file.fileno()).st_size
 
     def __len__(self):
         return self.count
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Reads rows: a slice, or whole numbers of any shape; `[*rows.shape, *row]`.
+        """Reads rows by a slice or an integer array of any shape; returns `[*rows.shape, *row]`.
 
         Raises:
-            IndexError: There is no such row.
-            DiskProblem, Damaged: They could not be read.
+            IndexError: A row is out of range.
+            DiskProblem, Damaged: The rows could not be read.
         """
-        wanted = np.arange(*rows.indices(self.count)) if isinstance(rows, slice) else np.asarray(rows)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.count:
-            raise IndexError(f"`rows` must be in 0..{self.count - 1}. Received: {wanted.min()} to {wanted.max()}")
-        found = np.empty((*wanted.shape, *self.row), self.dtype)
-        flat = wanted.ravel() if self.ids is None else self.ids[wanted.ravel()]
-        if found.size:
-            self._fill(found.reshape(-1).view(np.uint8).data, flat)
-        return found
+        positions = np.arange(*rows.indices(self.count)) if isinstance(rows, slice) else np.asarray(rows)
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.count:
+            raise IndexError(f"`rows` must be in 0..{self.count - 1}. Received: {positions.min()} to {positions.max()}")
+        values = np.empty((*positions.shape, *self.row), self.dtype)
+        flat = positions.ravel() if self.ids is None else self.ids[positions.ravel()]
+        if values.size:
+            self._fill(values.reshape(-1).view(np.uint8).data, flat)
+        return values
 
     def of(self, chosen: np.ndarray) -> "DiskArray":
-        """Returns the chosen rows, which are not read yet; bool `[n]` or their positions."""
+        """Returns a view of the selected rows without reading; `chosen` is bool `[n]` or an array of indices."""
         positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         ids = positions if self.ids is None else self.ids[positions]
         return DiskArray(self.path, self.file, self.first, self.dtype, self.row, ids.astype(np.int64), len(ids))
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all rows in order, some at a time."""
-        many = max(BLOCK // max(self.nbytes // max(self.count, 1), 1), 1)
-        for first in range(0, self.count, many):
-            yield self[first : first + many]
+        """Yields all rows in order, in blocks of at most `BLOCK` bytes or one row."""
+        count = max(BLOCK // max(self.nbytes // max(self.count, 1), 1), 1)
+        for first in range(0, self.count, count):
+            yield self[first : first + count]
 
     def _fill(self, buffer, ids):
-        """Reads rows of the file into a buffer, neighbours by one call."""
-        each, begin = len(buffer) // len(ids), 0
+        """Reads rows of the file into a buffer, adjacent rows in one call."""
+        row_bytes, begin = len(buffer) // len(ids), 0
         for end in [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)]:
-            part, place = buffer[begin * each : end * each], self.first + int(ids[begin]) * each
+            part, offset = buffer[begin * row_bytes : end * row_bytes], self.first + int(ids[begin]) * row_bytes
             while part:
-                with reading(self.path):
-                    read = os.preadv(self.file.fileno(), [part], place)
+                with read_errors(self.path):
+                    read = os.preadv(self.file.fileno(), [part], offset)
                 if not read:
-                    raise Damaged(f"{self.path}: became shorter since it was opened; restore it and start again")
-                part, place = part[read:], place + read
+                    raise Damaged(f"{self.path}: was truncated after it was opened; restore it and start again")
+                part, offset = part[read:], offset + read
             begin = end
 
 
 def _header(path, file):
-    """(shape, dtype, position of the first number) of a .npy file."""
+    """Returns (shape, dtype, offset of the data) of a .npy file."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    # Crafted bytes make the reader fail in many ways.
+    # Malformed bytes make the reader raise many kinds of exceptions.
     except Exception as error:
         reason = str(error).split("\n")[0] or type(error).__name__
-        raise Damaged(f"{path}: cannot be read as a .npy file, it is damaged or something else: {reason}") from error
+        raise Damaged(
+            f"{path}: cannot be read as a .npy file; it is damaged or has another format: {reason}"
+        ) from error
     if dtype.hasobject or fortran or not shape:
         raise InputError(
-            f"{path}: must hold numbers with at least one axis in C order; save it with "
+            f"{path}: must contain numbers with at least one axis in C order; save it with "
             f"np.save(file, np.ascontiguousarray(array)). Received: {dtype} {shape}{', Fortran order' * fortran}"
         )
     return shape, dtype, file.tell()

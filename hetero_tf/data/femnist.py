@@ -1,4 +1,4 @@
-"""FEMNIST: handwritten characters with their writers, from the JSON files that LEAF's scripts make."""
+"""FEMNIST: handwritten characters with their writers, from the JSON files of LEAF's preprocessing scripts."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import opened
+from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
@@ -16,39 +16,39 @@ from hetero_tf.data.decoded import cached
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 SIDE = 28
 ARRAYS = ("x", "y", "sizes", "writers")
-# A number of 4 letters, such as "1.0,", becomes a Python object of 32 bytes.
+# A number of 4 characters, such as "1.0,", becomes a Python object of 32 bytes.
 GROWTH = 8
 
 
 def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
-    """Loads the images of every writer from `path/train/*.json` and `path/test/*.json`, 28 x 28 with white paper.
+    """Loads the images of every writer from `path/train/*.json` and `path/test/*.json`, 28 x 28 on white background.
 
-    The files hold each writer in both splits, as LEAF cuts them with `-t sample`. The writers are numbered in the
-    order of their names, and `Split.owners` has the number of each image's writer.
+    Each writer is in both splits, as LEAF splits with `-t sample`. Writers are numbered in alphabetical order, and
+    `Split.owners` has the writer's number of each image.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
-        path: folder that holds LEAF's train/ and test/
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
+        path: folder with LEAF's train/ and test/
 
     Raises:
-        NotAvailable: There is no such folder.
-        InputError: A file is damaged or not LEAF's, or a writer of test/ has no images in train/.
+        NotAvailable: The folder does not exist.
+        InputError: A file is damaged or not from LEAF, or a writer of test/ has no images in train/.
         MemoryProblem: A file or the images do not fit into memory.
     """
     try:
         folder = find(data_dir, path, "path")
     except NotAvailable as error:
         raise NotAvailable(
-            f"{error}; LEAF's scripts make train/ and test/ for it: github.com/TalwalkarLab/leaf, "
+            f"{error}; create its train/ and test/ with LEAF's scripts: github.com/TalwalkarLab/leaf, "
             "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample"
         ) from error
     train, test = (_arrays(folder / part) for part in ("train", "test"))
     number = {name: index for index, name in enumerate(train["writers"].tolist())}
-    strange = [name for name in test["writers"].tolist() if name not in number]
-    if strange:
+    unknown = [name for name in test["writers"].tolist() if name not in number]
+    if unknown:
         raise InputError(
-            f"{folder}: every writer of test/ must be one of train/, so let LEAF cut by sample "
-            f"(-t sample). Received: {strange[0]!r} in test/ alone"
+            f"{folder}: every writer in test/ must also be in train/; let LEAF split by sample "
+            f"(-t sample). Received: {unknown[0]!r} in test/ only"
         )
     return Dataset(
         _split(train, number),
@@ -60,13 +60,13 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
 
 
 def _split(arrays, number):
-    """Returns the `Split` of cached arrays; `number` maps the name of a writer to its number."""
+    """Returns the `Split` of cached arrays; `number` maps a writer's name to its number."""
     owners = np.repeat([number[name] for name in arrays["writers"].tolist()], arrays["sizes"])
     return Split(arrays["x"].reshape(-1, SIDE, SIDE, 1), arrays["y"], owners=owners.astype(np.int32))
 
 
 def _arrays(folder):
-    """The arrays `ARRAYS` of one split, whose writers stand one after the other; read from JSON once."""
+    """Returns the arrays `ARRAYS` of one split, grouped by writer; the JSON is parsed only once."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise InputError(f"{folder}: expected LEAF's .json files. Received: none")
@@ -80,8 +80,7 @@ def _read(files):
         for writer in _writers(file, document):
             if writer in images:
                 raise InputError(
-                    f"{file}: the writer {writer!r} stands in an earlier file too; the folder must hold the "
-                    "files of one preparation"
+                    f"{file}: writer {writer!r} appears in two files; use the files of a single LEAF export"
                 )
             images[writer], labels[writer] = _examples(f"{file}, writer {writer!r}", document["user_data"][writer])
     writers = sorted(images)
@@ -94,19 +93,19 @@ def _read(files):
 
 
 def _document(file):
-    """The JSON of a file."""
-    with opened(file) as content:
+    """Parses the JSON of a file."""
+    with open_file(file) as content:
         check_memory(file, GROWTH * os.fstat(content.fileno()).st_size)
         try:
             return json.load(content)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{file}: cannot be read as JSON, it is damaged or something else: {str(error).splitlines()[0]}"
+                f"{file}: cannot be parsed as JSON; it is damaged or has another format: {str(error).splitlines()[0]}"
             ) from error
 
 
 def _writers(file, document):
-    """Names of the writers in a file of LEAF, after a look at its structure."""
+    """Returns the writers' names in a LEAF file, after a check of its structure."""
     keys = sorted(document) if isinstance(document, dict) else type(document).__name__
     if not isinstance(document, dict) or not {"users", "user_data"} <= set(keys):
         raise InputError(f"{file}: expected LEAF's keys users and user_data. Received: {keys}")
@@ -114,7 +113,7 @@ def _writers(file, document):
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not texts or not isinstance(of_writers, dict) or sorted(names) != sorted(of_writers):
         raise InputError(
-            f"{file}: users must list exactly the keys of user_data. "
+            f"{file}: users must equal the keys of user_data. "
             f"Received: users {str(names)[:60]}, user_data {str(of_writers)[:60]}"
         )
     return names
@@ -126,14 +125,14 @@ def _examples(where, document):
     pixels, labels = _array(x, np.float32, (0, SIDE**2)), _array(y, None, (0,))
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != SIDE**2:
         raise InputError(
-            f"{where}: x must hold {SIDE**2} numbers for each image. "
+            f"{where}: x must have {SIDE**2} numbers for each image. "
             f"Received: {None if pixels is None else pixels.shape}"
         )
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise InputError(f"{where}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
     if labels is None or labels.dtype.kind != "i" or labels.shape != pixels.shape[:1]:
         raise InputError(
-            f"{where}: y must hold one whole number for each of {len(pixels)} images. "
+            f"{where}: y must have one integer for each of {len(pixels)} images. "
             f"Received: {None if labels is None else f'{labels.dtype} {labels.shape}'}"
         )
     if ((labels < 0) | (labels >= len(CHARACTERS))).any():
@@ -144,7 +143,7 @@ def _examples(where, document):
 
 
 def _array(values, dtype, empty):
-    """A list of JSON as an array, of shape `empty` if there is nothing in it; None if it is no such list."""
+    """Converts a JSON list to an array, of shape `empty` if the list is empty; None if it is not a regular list."""
     if not isinstance(values, list):
         return None
     try:

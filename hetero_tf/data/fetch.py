@@ -1,4 +1,4 @@
-"""Fetches a published file: what broke off goes on where it stopped, and only the published bytes are kept."""
+"""Downloads a published file: resumes interrupted downloads and verifies the SHA-256."""
 
 import contextlib
 import hashlib
@@ -14,37 +14,37 @@ from pathlib import Path
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import disk, open_in_place, read_bytes, remove, sync_folder, wait_for_lock
+from hetero_tf.base.files import disk_errors, open_for_update, read_bytes, remove, sync_folder, wait_for_lock
 
 PART = ".part"
 SECONDS = 10
-# Bytes a second below which a connection counts as broken, averaged from `SECONDS` on: a server that trickles would
-# otherwise hold the program for days.
+# Average bytes per second, measured after `SECONDS`, below which a connection counts as broken. Without it a very slow
+# server would block the program for days.
 MIN_RATE = 1000
-# Connections to one address, as long as each brings something.
+# Connections per address, as long as each delivers data.
 ATTEMPTS = 5
 BLOCK = 2**16
 
 
 @dataclass(frozen=True)
 class Published:
-    """A file as it was published.
+    """A published file.
 
     Attributes:
-        name: Of the file.
-        addresses: Where it can be had; they are tried in turn.
-        sha256: Of its bytes.
-        most: Bytes that it may have.
+        name: File name.
+        addresses: URLs, tried in order.
+        sha256: Hex digest of its bytes.
+        max_bytes: Largest allowed size.
     """
 
     name: str
     addresses: tuple[str, ...]
     sha256: str
-    most: int
+    max_bytes: int
 
 
 class Unreachable(Exception):
-    """No address gave the published bytes.
+    """No address delivered the published bytes.
 
     Attributes:
         reasons: `{reason: servers}`.
@@ -56,21 +56,21 @@ class Unreachable(Exception):
 
 
 def fetch(file: Published, folder: Path) -> Path:
-    """Returns the path of a published file in a folder, and fetches it if it is not there.
+    """Returns the path of a published file in a folder, and downloads it if it is missing.
 
-    What was fetched of it lies beside it under another name until it is whole; a second program waits for the first.
+    A partial download has the suffix `PART` until it is complete. Concurrent processes wait for each other.
 
     Raises:
-        Unreachable: It cannot be had.
+        Unreachable: No address delivered the file.
         InputError, DiskProblem: The folder cannot be written.
     """
     path, part = folder / file.name, folder / f"{file.name}{PART}"
-    descriptor = open_in_place(part, os.O_RDWR, "fetch into")
+    descriptor = open_for_update(part, os.O_RDWR, "fetch into")
     try:
         wait_for_lock(descriptor, part, Console(sys.stderr).say)
         if not is_published(file, path):
             _fetch_any(file, descriptor)
-            with disk(path, "write"):
+            with disk_errors(path, "write"):
                 os.fsync(descriptor)
                 os.rename(part, path)
             sync_folder(folder)
@@ -86,73 +86,73 @@ def fetch(file: Published, folder: Path) -> Path:
 
 
 def is_published(file: Published, path: Path) -> bool:
-    """Whether the published bytes lie at a path."""
+    """Return True if the file at a path has the published bytes."""
     with contextlib.suppress(InputError):
-        return hashlib.sha256(read_bytes(path, file.most, follow=True)).hexdigest() == file.sha256
+        return hashlib.sha256(read_bytes(path, file.max_bytes, follow=True)).hexdigest() == file.sha256
     return False
 
 
 def _fetch_any(file, part):
-    """Fills the open file `part` from the first address that gives the published bytes."""
+    """Fills the open file `part` from the first address that delivers the published bytes."""
     reasons: dict[str, list[str]] = {}
     for address in file.addresses:
         server = address.split("/")[2]
         try:
-            _fill(address, part, file.most)
+            _fill(address, part, file.max_bytes)
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             reasons.setdefault(str(getattr(reason, "strerror", None) or reason), []).append(server)
             continue
         if _digest(part) == file.sha256:
             return
-        reasons.setdefault("it sent another file than the published one", []).append(server)
+        reasons.setdefault("it sent a file that differs from the published one", []).append(server)
         os.ftruncate(part, 0)
     raise Unreachable(reasons)
 
 
-def _fill(address, part, most):
-    """Asks a server until it has sent all of a file; `OSError` or `ValueError` where it does not."""
+def _fill(address, part, max_bytes):
+    """Sends requests until the file is complete; raises `OSError` or `ValueError` if the server fails."""
     for _ in range(ATTEMPTS):
         before = os.fstat(part).st_size
-        if _go_on(address, part, most):
+        if _resume(address, part, max_bytes):
             return
         if os.fstat(part).st_size == before:
             break
-    raise OSError("it broke off again and again")
+    raise OSError("the connection broke repeatedly")
 
 
-def _go_on(address, part, most):
-    """Fetches what is missing behind what is there; returns whether the server sent all of it."""
+def _resume(address, part, max_bytes):
+    """Requests the missing part of a file; returns True if the server sent all of it."""
     size = os.fstat(part).st_size
     request = urllib.request.Request(address, headers={"Range": f"bytes={size}-"} if size else {})
     try:
-        answer = urllib.request.urlopen(request, timeout=SECONDS)
+        response = urllib.request.urlopen(request, timeout=SECONDS)
     except urllib.error.HTTPError as error:
-        # There is nothing behind the end of what is there.
+        # HTTP 416: the file is already complete.
         if error.code == 416:
             return True
         raise
-    with answer:
-        part_of = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-        # A server that knows no ranges sends the whole file.
-        first = int(part_of[1]) if answer.status == 206 and part_of else 0
+    with response:
+        part_of = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+        # A server without support for ranges sends the whole file.
+        first = int(part_of[1]) if response.status == 206 and part_of else 0
         if first not in (0, size):
-            raise ValueError("it sent another part than was asked for")
+            raise ValueError("it sent another range than requested")
         os.ftruncate(part, first)
         os.lseek(part, first, os.SEEK_SET)
-        return _copy(answer, part, most - first) == int(answer.headers.get("Content-Length", 0))
+        return _copy(response, part, max_bytes - first) == int(response.headers.get("Content-Length", 0))
 
 
-def _copy(answer, part, most):
-    """Writes what a server sends, at most `most` bytes; returns how many came before it broke off or ended."""
+def _copy(response, part, max_bytes):
+    """Writes at most `max_bytes` of a response; returns the number of bytes received until its end or an error."""
     copied, began = 0, time.monotonic()
-    # What came before a connection breaks off is kept: the next one goes on there.
+    # Keep the bytes received before an error: the next connection resumes after them.
     with contextlib.suppress(OSError, HTTPException):
-        while time.monotonic() - began < SECONDS + copied / MIN_RATE and (block := answer.read1(BLOCK)):
+        while time.monotonic() - began < SECONDS + copied / MIN_RATE and (block := response.read1(BLOCK)):
             copied += len(block)
-            if copied > most:
-                raise ValueError("it sent more than the published file has")
-            with disk("the fetched file", "write"):
+            if copied > max_bytes:
+                raise ValueError("it sent more bytes than the published file has")
+            with disk_errors("the fetched file", "write"):
                 os.write(part, block)
     return copied
 

@@ -1,4 +1,4 @@
-"""A person's own pictures: a folder for each class."""
+"""Loads pictures of the user from one folder per class."""
 
 import functools
 import hashlib
@@ -19,14 +19,13 @@ from hetero_tf.data.decoded import cached
 from hetero_tf.data.decoded_to_disk import cached_on_disk, is_large
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_pictures, decoded_blocks
+from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
-# Names of the folder of test pictures, the first that is there.
+# Names of the folder of test pictures in order of preference.
 TESTS = ("test", "val", "validation", "valid")
-# Pictures of other formats: leaving them out without a word would make a class smaller than a person thinks.
+# Unsupported picture formats: rejected, because skipping them silently would shrink a class.
 OTHERS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
-# Folders of thumbnails and deleted files that systems and file servers make. Hidden ones, which begin with a dot, are
-# skipped too.
+# Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
 )
@@ -37,45 +36,45 @@ def load(
 ) -> Dataset:
     """Loads PNG, JPEG, BMP, GIF and WebP pictures of any size; the names of their folders are the class names.
 
-    FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, of which a share of each class becomes
-    the test split. Pictures are resized by area means, turned as their Exif entry says, and made grey or coloured;
-    exports treat pictures in the same way. Decoded pixels are cached, see `decoded`; above 2 GiB, or a quarter of
-    memory, those of a split stay on disk, see `decoded_to_disk`.
+    The layout is FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, where a share of each
+    class becomes the test split. Pictures are resized by area averaging, rotated by their Exif orientation, and
+    converted to grey or colour; exports use the same preprocessing. Decoded pixels are cached, see `decoded`. Pixels of
+    a split above 2 GiB or a quarter of memory stay on disk, see `decoded_to_disk`.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the folder
-        size: height and width that every picture is resized to
-        channels: 1 (grey) or 3 (coloured)
-        test_share: share of each class that is for testing; has no effect where there is a folder test, val,
-            validation or valid beside train
+        size: height and width to which every picture is resized
+        channels: 1 (grey) or 3 (colour)
+        test_share: share of each class for the test split; no effect if the folder has train and one of test, val,
+            validation or valid
 
     Raises:
-        NotAvailable: There is no such folder.
-        InputError: A folder is no class, or a picture is damaged or of another format.
-        DiskProblem: Pictures that stay on disk cannot be written there.
+        NotAvailable: The folder does not exist.
+        InputError: A test folder is not a training class, or a picture is damaged or has another format.
+        DiskProblem: The cache on disk cannot be written.
     """
     folder = find_folder(data_dir, path, "path")
-    train, test = _parts(folder)
+    train, test = _split_folders(folder)
     names = _classes(train)
     read = functools.partial(_read, size=size, channels=channels)
-    files, labels = _listed(train, names)
+    files, labels = _list_files(train, names)
     if test is not None:
-        splits = read(train, files, labels), read(test, *_listed(test, names))
+        splits = read(train, files, labels), read(test, *_list_files(test, names))
     else:
-        whole, tested = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
-        splits = whole.of(~tested), whole.of(tested)
-    kept = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
-    on_disk = f"; {sum(kept.values()) / 2**30:.1f} GiB of pixels stay on disk" if kept else ""
+        full_split, is_test = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
+        splits = full_split.of(~is_test), full_split.of(is_test)
+    file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
+    on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
     return Dataset(splits[0], splits[1], len(names), f"pictures ({folder}{on_disk})", class_names=tuple(names))
 
 
-def _parts(folder):
-    """The folders of the training and the test split; None for the latter where there is one folder for both."""
+def _split_folders(folder):
+    """Returns the folders of the training and the test split; the latter is None if one folder has both."""
     if not (folder / "train").is_dir():
         return folder, None
-    tests = [folder / name for name in TESTS if (folder / name).is_dir()]
-    return folder / "train", tests[0] if tests else None
+    test_folders = [folder / name for name in TESTS if (folder / name).is_dir()]
+    return folder / "train", test_folders[0] if test_folders else None
 
 
 def _folders(folder):
@@ -93,32 +92,32 @@ def _classes(folder):
     names = _folders(folder)
     if len(names) < 2:
         raise InputError(
-            f"{folder}: expected a folder of pictures for each of at least two classes, such as {folder}/cat/1.png. "
+            f"{folder}: expected one folder of pictures per class, at least two classes, such as {folder}/cat/1.png. "
             f"Received: {', '.join(names) or 'no folder'}"
         )
     return names
 
 
-def _listed(folder, names):
-    """(files, labels), class by class; those of a class in the order of their paths."""
+def _list_files(folder, names):
+    """Returns (files, labels) ordered by class and then by path."""
     number = {name: label for label, name in enumerate(names)}
     files, labels = [], []
     for name in _folders(folder):
         if name not in number:
-            raise InputError(f"{folder / name}: is no class of the training pictures: {', '.join(names[:10])}")
-        own = sorted(_pictures_in(folder / name))
-        if not own:
-            raise InputError(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
-        # As text they take a third of the memory.
-        files += map(str, own)
-        labels += [number[name]] * len(own)
+            raise InputError(f"{folder / name}: is not a class of the training pictures: {', '.join(names[:10])}")
+        pictures = sorted(_pictures_in(folder / name))
+        if not pictures:
+            raise InputError(f"{folder / name}: expected {', '.join(ENDINGS)} files. Received: none")
+        # Strings take a third of the memory of paths.
+        files += map(str, pictures)
+        labels += [number[name]] * len(pictures)
     if not files:
-        raise InputError(f"{folder}: expected a folder of pictures for each class. Received: no folder")
+        raise InputError(f"{folder}: expected one folder of pictures per class. Received: no folder")
     return files, labels
 
 
 def _pictures_in(folder):
-    """Paths of the pictures in a folder and the folders in it, without those of systems."""
+    """Yields the pictures in a folder and its subfolders, without hidden and system folders."""
     for entry in folder.iterdir():
         if _is_system(entry.name):
             continue
@@ -130,33 +129,33 @@ def _pictures_in(folder):
 
 
 def _is_picture(file):
-    """Whether a file is to be read; other files, such as notes, are not."""
+    """Return True for a picture to read; other files, such as notes, are skipped."""
     ending = file.suffix.lower()
     if ending in OTHERS and file.is_file():
-        raise InputError(f"{file}: is not read, since it ends in {ending}; convert it to {FORMATS}")
+        raise InputError(f"{file}: {ending} files are not supported; convert it to {FORMATS}")
     return ending in ENDINGS and file.is_file()
 
 
 def _content(path):
-    """The bytes of a picture, whose ending must not hide that it is a GIF, perhaps with more frames, or a WebP."""
+    """Reads a picture; rejects GIF and WebP content with another file extension, since GIFs may have many frames."""
     content = read_bytes(path, LARGEST_FILE, follow=True)
     for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
         if is_kind and not path.lower().endswith(ending):
-            raise InputError(f"{path}: is a {ending[1:]} file by its content; rename it so that it ends in {ending}")
+            raise InputError(f"{path}: has the content of a {ending[1:]} file; rename it to end in {ending}")
     return content
 
 
 def _read(folder, files, labels, size, channels):
-    """The `Split` of pictures, from the cache if it holds those of these very files."""
+    """Returns the `Split` of pictures, from the cache if the files are unchanged."""
     stamp = hashlib.sha256()
     for path in files:
-        about = os.stat(path)
-        stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+        status = os.stat(path)
+        stamp.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     readers = ((path, functools.partial(_content, path)) for path in files)
     name = f"folder-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]}"
     options, shape = [size, channels, stamp.hexdigest()], (len(files), size, size, channels)
     if is_large(math.prod(shape)):
-        x = cached_on_disk(name, options, folder, shape, lambda: decoded_blocks(readers, size, channels))
+        x = cached_on_disk(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
     else:
         pictures = str(folder), readers, len(files), size, channels
         x = cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]

@@ -1,4 +1,4 @@
-"""A test split for data that come without one."""
+"""Makes a test split for data that have none."""
 
 import numpy as np
 
@@ -7,28 +7,28 @@ from hetero_tf.base.seeds import rng
 
 
 def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
-    """Draws the test examples, the same at every call: of each label its share, and never the last example of one.
+    """Draws a deterministic stratified test split; at least one example of each label stays in training.
 
     Args:
         labels: int `[n]`.
-        share: Of the examples, above 0 and below 1.
-        source: For the refusal.
+        share: Share of the examples, above 0 and below 1.
+        source: Description of the data, for the message.
 
     Returns:
         bool `[n]`, True for a test example; equal labels give equal draws.
 
     Raises:
-        InputError: The share is impossible, or leaves no test example.
+        InputError: The share is out of range, or leaves no test example.
     """
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
-    tested, generator = np.zeros(len(labels), bool), rng(0, "held out for tests")
+    is_test, generator = np.zeros(len(labels), bool), rng(0, "held out for tests")
     for label in np.unique(labels):
-        own = generator.permutation(np.flatnonzero(labels == label))
-        tested[own[: min(round(share * len(own)), len(own) - 1)]] = True
-    if not tested.any():
+        indices = generator.permutation(np.flatnonzero(labels == label))
+        is_test[indices[: min(round(share * len(indices)), len(indices) - 1)]] = True
+    if not is_test.any():
         raise InputError(
-            f"{source}: `test_share` leaves no test example; use a larger share or more examples. "
+            f"{source}: `test_share` is too small for any test example; use a larger share or more examples. "
             f"Received: test_share={share} of {len(labels)} examples"
         )
-    return tested
+    return is_test

@@ -1,4 +1,4 @@
-"""From arrays, or what TensorFlow reads, to a checked `Dataset`: for data that are in memory already."""
+"""Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,19 +27,19 @@ def from_arrays(
     feature_names: Sequence[str] | None = None,
     source: str = "arrays",
 ) -> Dataset:
-    """Makes a data set of images or of a table.
+    """Builds a data set of images or table rows.
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
-            become round(255 * x); or rows of numbers `[n, features]`, which become float32; or images uint8 `[n,
-            height, width, channels]` as a `DiskArray`, which stay on disk.
+            become round(255 * x); or table rows `[n, features]`, which become float32; or images uint8 `[n, height,
+            width, channels]` as a `DiskArray`, which stay on disk.
         y_train, y_test: Labels, integers `[n]` from 0.
-        train_owners, test_owners: From which natural client each example is, integers `[n]` from 0.
-        classes: Number of labels; None: that of `class_names`, else the highest training label plus one, and each must
-            occur.
-        class_names: Of the labels, in order.
-        feature_names: Of a table, in order.
-        source: What the data are and where they come from, one line; it begins every refusal.
+        train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
+        classes: Number of classes; None: the number of `class_names`, else the highest training label plus one, and
+            each label must occur.
+        class_names: Names of the labels in order.
+        feature_names: Names of the features of a table in order.
+        source: One-line description of the data; the prefix of every error message.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -68,32 +68,34 @@ def from_tf_data(
     feature_names: Sequence[str] | None = None,
     source: str = "tf.data",
 ) -> Dataset:
-    """Makes a data set of finite `tf.data.Dataset`s of single, unbatched pairs `(x, y)`; see `from_arrays`.
+    """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image or row, and its label.
         classes, class_names, feature_names, source: As for `from_arrays`.
 
     Raises:
-        InputError: It never ends, is empty or holds something else.
+        InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
     arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read(source, part, pairs)]
     return from_arrays(*arrays, classes=classes, class_names=class_names, feature_names=feature_names, source=source)
 
 
 def _read(source, part, pairs):
-    """The arrays x and y of a `tf.data.Dataset`."""
+    """Reads a `tf.data.Dataset` into the arrays x and y."""
     spec = pairs.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank not in (None, 0):
-        raise InputError(f"{source}, {part}: must give single pairs (x, y); unbatch() it if need be. Received: {spec}")
-    # cardinality() is -1 where it is infinite, and -2 where it is not known.
+        raise InputError(f"{source}, {part}: must yield pairs (x, y); call unbatch() on batches. Received: {spec}")
+    # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
-        raise InputError(f"{source}, {part}: must end by itself; take(n) of it. Received: a data set without an end")
-    read = list(pairs.as_numpy_iterator())
-    shapes = sorted({np.shape(x) for x, _ in read})
+        raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
+    pairs_list = list(pairs.as_numpy_iterator())
+    shapes = sorted({np.shape(x) for x, _ in pairs_list})
     if len(shapes) != 1:
-        raise InputError(f"{source}, {part}: must hold examples of one shape. Received: {shapes[:5] or 'no example'}")
-    return np.stack([x for x, _ in read]), np.stack([y for _, y in read])
+        raise InputError(
+            f"{source}, {part}: all examples must have the same shape. Received: {shapes[:5] or 'no example'}"
+        )
+    return np.stack([x for x, _ in pairs_list]), np.stack([y for _, y in pairs_list])
 
 
 def _split(source, part, x, y, owners):
@@ -102,21 +104,21 @@ def _split(source, part, x, y, owners):
     else:
         x = np.asarray(x)
         rows = (_rows if x.ndim == 2 else _images)(source, f"x_{part}", x)
-    owners = None if owners is None else _whole(source, f"{part}_owners", "owner", owners)
-    return Split(rows, _whole(source, f"y_{part}", "label", y), owners)
+    owners = None if owners is None else _integers(source, f"{part}_owners", "owner", owners)
+    return Split(rows, _integers(source, f"y_{part}", "label", y), owners)
 
 
 def _rows(source, name, x):
     if x.dtype.kind not in "iufb" or x.size == 0:
         raise InputError(
-            f"{source}: {name} must hold numbers [n, features], none of them 0. Received: {x.dtype} {x.shape}"
+            f"{source}: {name} must be numbers [n, features], all dimensions above 0. Received: {x.dtype} {x.shape}"
         )
     with np.errstate(over="ignore"):
         rows = x.astype(np.float32)
     if not np.isfinite(rows).all():
         row, feature = np.argwhere(~np.isfinite(rows))[0]
         raise InputError(
-            f"{source}: {name} must hold finite numbers that float32 can hold. "
+            f"{source}: {name} must be finite numbers in the range of float32. "
             f"Received: {x[row, feature]} in row {row}, feature {feature}"
         )
     return rows
@@ -128,7 +130,7 @@ def _images(source, name, x):
     if x.ndim != 4 or x.size == 0:
         raise InputError(
             f"{source}: {name} must have shape [n, height, width] or [n, height, width, channels] for images, "
-            f"or [n, features] for a table, none of them 0. Received: {x.shape}"
+            f"or [n, features] for a table, all dimensions above 0. Received: {x.shape}"
         )
     if x.dtype == np.uint8:
         return x
@@ -147,24 +149,27 @@ def _images(source, name, x):
     return np.round(x * 255).astype(np.uint8)
 
 
-def _whole(source, name, what, values):
-    """Labels or owners as int32 `[n]`."""
+def _integers(source, name, what, values):
+    """Converts labels or owners to int32 `[n]`."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
-        raise InputError(f"{source}: {name} must be integers of shape [n]. Received: {values.dtype} {values.shape}")
+        allowed = (
+            "whole numbers 0..k-1, one for each example (classification only)" if what == "label" else "integers [n]"
+        )
+        raise InputError(f"{source}: {name} must be {allowed}. Received: {values.dtype} {values.shape}")
     if values.min() < 0 or values.max() >= 2**31 - 1:
         wrong = values.min() if values.min() < 0 else values.max()
-        raise InputError(f"{source}: {name} must count from 0. Received: {what} {wrong}")
+        raise InputError(f"{source}: {name} must be in 0..{2**31 - 2}. Received: {what} {wrong}")
     return values.astype(np.int32)
 
 
 def _count(source, labels):
-    # A stray label such as 255 would make a model of 256 outputs; only `classes` may ask for unused ones.
+    # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.
     seen = np.unique(labels)
     if seen[-1] != len(seen) - 1:
         missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
         raise InputError(
-            f"{source}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
-            "occurs; renumber the labels or give `classes`"
+            f"{source}: y_train must contain every label from 0 to its highest, {seen[-1]}, but {missing} never "
+            "occurs; renumber the labels or set `classes`"
         )
     return len(seen)

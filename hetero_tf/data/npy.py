@@ -1,4 +1,4 @@
-"""A person's own images in a folder of NumPy .npy files, which may be larger than memory."""
+"""Loads images of the user from a folder of NumPy .npy files, which may exceed memory."""
 
 import dataclasses
 from pathlib import Path
@@ -20,23 +20,23 @@ OWNERS = ("train_owners", "test_owners")
 def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:
     """Loads images and labels from the files x_train.npy, y_train.npy, x_test.npy and y_test.npy of a folder.
 
-    Images are uint8 `[n, height, width]` or `[n, height, width, channels]` and stay on disk: each round reads those of
-    its active clients only. Labels are integers `[n]`, and so are train_owners.npy and test_owners.npy, which may be
-    there to say from which natural client, such as a writer, each image comes.
+    Images are uint8 `[n, height, width]` or `[n, height, width, channels]` and stay on disk: each round reads only the
+    images of its active clients. Labels are integers `[n]`. The optional files train_owners.npy and test_owners.npy,
+    integers `[n]`, name the natural client of each image, such as a writer.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the folder
-        classes: number of labels; null: the highest training label plus one, and each must occur
+        classes: number of classes; null: the highest training label plus one, and each label must occur
 
     Raises:
-        NotAvailable: There is no such folder.
+        NotAvailable: The folder does not exist.
         InputError: A file is missing, damaged, or has a wrong dtype, shape or value.
-        MemoryProblem: Labels do not fit into memory.
+        MemoryProblem: The labels do not fit into memory.
     """
     folder = find_folder(data_dir, path, "path")
-    arrays = [_images(folder, name) if name.startswith("x") else _whole(folder, name) for name in NAMES]
-    owners = {name: _whole(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
+    arrays = [_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]
+    owners = {name: _read_integers(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
     return from_arrays(*arrays, **owners, classes=classes, source=f"images that stay on disk ({folder})")
 
 
@@ -46,15 +46,15 @@ def _file(folder, name):
     return DiskArray.open(folder / f"{name}.npy")
 
 
-def _whole(folder, name):
-    """Labels or owners, which are held in memory."""
+def _read_integers(folder, name):
+    """Reads labels or owners into memory."""
     array = _file(folder, name)
     check_memory(array.path, array.nbytes)
     return array[:]
 
 
 def _images(folder, name):
-    """Images with an axis of channels."""
+    """Opens images and adds a channel axis if needed."""
     x = _file(folder, name)
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
         raise InputError(

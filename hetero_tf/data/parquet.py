@@ -1,4 +1,4 @@
-"""A person's own table or pictures in Parquet or Arrow files, or as Hugging Face's `datasets` saves them."""
+"""Loads a table or pictures of the user from Parquet or Arrow files, or from a Hugging Face `datasets` folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
-from hetero_tf.base.errors import InputError, require
-from hetero_tf.data.arrow_files import find_parts, read_part
+from hetero_tf.base.errors import InputError, require_modules
+from hetero_tf.data.arrow_files import find_splits, read_split
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
@@ -34,97 +34,97 @@ def load(
 ) -> Dataset:
     """Loads a `.parquet` or `.arrow` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
-    In a folder, a folder train and a folder test (or val, validation, valid), or files whose names begin so, are the
-    two splits. A column of numbers is a feature, a column of texts holds categories. Where `image` names a column of
-    picture files (their bytes, or Hugging Face's bytes and path), the examples are pictures, and other columns are left
-    out. The class names are Hugging Face's where the files have them. Needs pyarrow, the extra `parquet`.
+    The splits of a folder are its subfolders train and test (or val, validation, valid), or the files whose names begin
+    so. A numeric column is one feature; a text column is categorical. If `image` names a column of picture files
+    (bytes, or Hugging Face's bytes and path), the examples are pictures, and other columns are ignored. Class names are
+    taken from Hugging Face metadata if present. Needs pyarrow, the extra `parquet`.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the file or folder
         label: the column of labels
         image: the column of pictures; null: the examples are rows of a table
-        size: height and width that every picture is resized to
-        channels: of pictures, 1 (grey) or 3 (coloured)
-        test: file or folder of the test rows; null: those of the folder `path`, else a share of the rows of each label
+        size: height and width to which every picture is resized
+        channels: of pictures, 1 (grey) or 3 (colour)
+        test: file or folder of the test rows; null: the test split of `path`, else a share of the rows of each label
         test_share: size of that share
-        owner: column that says from which natural client a row is, for the partition natural; null: none
-        ignore: columns that are left out
+        owner: column with the natural client of each row, for the partition natural; null: none
+        ignore: columns to leave out
         categorical: columns whose numbers are categories, such as postal codes
-        categories: one_hot (each category is a feature of its own, 0 or 1) or numbers (a column is one feature, the
-            number of its category)
-        numbers: how texts write numbers: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
+            column, the index of the category)
+        numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
 
     Raises:
-        NotAvailable: There is no such file.
-        InputError: pyarrow is not installed, a file is damaged, or a column is missing, empty somewhere or of another
+        NotAvailable: The file does not exist.
+        InputError: pyarrow is not installed, a file is damaged, or a column is missing, has missing values or another
             type.
         MemoryProblem: The data do not fit into memory.
     """
-    require("data: parquet", ("pyarrow",), "parquet")
+    require_modules("data: parquet", ("pyarrow",), "parquet")
     if (image is None) != (size is None):
-        raise InputError(
-            f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}"
-        )
-    wanted = None if image is None else [name for name in (label, owner, image) if name is not None]
-    parts = [read_part(source, files, wanted, ignore, image) for source, files in _found(data_dir, path, test)]
-    names = _class_names(parts, label)
-    sheets = [_named(part.sheet, label, names) for part in parts]
-    train, tests = sheets[0], sheets[1] if len(sheets) > 1 else None
+        raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
+    selected = None if image is None else [name for name in (label, owner, image) if name is not None]
+    splits = [
+        read_split(source, files, selected, ignore, image) for source, files in _source_files(data_dir, path, test)
+    ]
+    names = _class_names(splits, label)
+    tables = [_name_labels(part.table, label, names) for part in splits]
+    train, tests = tables[0], tables[1] if len(tables) > 1 else None
     if image is not None:
         return _pictures(train, tests, (label, image, owner), (size, channels), test_share, names)
-    # What is to be ignored was not read.
+    # Ignored columns were not read.
     roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
     return table_dataset(train, tests, roles, test_share, names)
 
 
-def _found(data_dir, path, test):
-    """`(source, files)` of the training rows, and of the test rows where there are any."""
+def _source_files(data_dir, path, test):
+    """Returns `(source, files)` of the training rows and, if present, of the test rows."""
     main = find(data_dir, path, "path")
-    train_files, test_files = find_parts(main)
-    found = [(str(main), train_files)]
+    train_files, test_files = find_splits(main)
+    sources = [(str(main), train_files)]
     if test is not None:
         other = find(data_dir, test, "test")
-        found.append((str(other), find_parts(other)[0]))
+        sources.append((str(other), find_splits(other)[0]))
     elif test_files is not None:
-        found.append((str(main), test_files))
-    return found
+        sources.append((str(main), test_files))
+    return sources
 
 
-def _class_names(parts, label):
-    """Hugging Face's names of the labels, or None."""
-    told = parts[0].features.get(label)
-    names = told.get("names") if isinstance(told, dict) else None
+def _class_names(splits, label):
+    """Returns the class names from Hugging Face metadata, or None."""
+    feature = splits[0].features.get(label)
+    names = feature.get("names") if isinstance(feature, dict) else None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
-def _named(sheet, label, names):
-    """The sheet with names for the numbers of its labels, where there are names."""
-    values = sheet.columns.get(label)
+def _name_labels(table, label, names):
+    """Replaces numeric labels by class names, if names are known."""
+    values = table.columns.get(label)
     if names is None or not isinstance(values, np.ndarray):
-        return sheet
+        return table
     for row, value in enumerate(values):
         if value not in range(len(names)):
             raise InputError(
-                f"{sheet.place(row)}: column {label!r} must be in 0..{len(names) - 1}, since the file names so many "
-                f"classes. Received: {value}"
+                f"{table.locate(row)}: column {label!r} must be in 0..{len(names) - 1}, since the file has "
+                f"{len(names)} class names. Received: {value}"
             )
-    return replace(sheet, columns={**sheet.columns, label: [names[int(value)] for value in values]})
+    return replace(table, columns={**table.columns, label: [names[int(value)] for value in values]})
 
 
 def _pictures(train, tests, roles, shape, test_share, names):
-    """The data set of a column of pictures."""
+    """Builds the data set of a picture column."""
     label, image, owner = roles
     names = names or classes_of(train, label)
-    owners = owner_numbers([sheet for sheet in (train, tests) if sheet is not None], owner)
+    owners = owner_numbers([table for table in (train, tests) if table is not None], owner)
 
-    def split(sheet):
-        pictures = [(sheet.place(row), lambda data=data: data) for row, data in enumerate(sheet.columns[image])]
-        x = decode_pictures(sheet.source, pictures, sheet.rows, *shape)
-        return Split(x, labels_of(sheet, label, names), owners_of(sheet, owner, owners))
+    def split(table):
+        pictures = [(table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image])]
+        x = decode_pictures(table.source, pictures, table.rows, *shape)
+        return Split(x, labels_of(table, label, names), owners_of(table, owner, owners))
 
-    splits = [split(sheet) for sheet in (train, tests) if sheet is not None]
+    splits = [split(table) for table in (train, tests) if table is not None]
     if tests is None:
-        tested = held_out(splits[0].labels, test_share, train.source)
-        splits = [splits[0].of(~tested), splits[0].of(tested)]
+        is_test = held_out(splits[0].labels, test_share, train.source)
+        splits = [splits[0].of(~is_test), splits[0].of(is_test)]
     return Dataset(splits[0], splits[1], len(names), f"pictures ({train.source})", class_names=names)

@@ -1,6 +1,6 @@
-"""The sizes of a Parquet file's pages, from the headers in front of them: what the reader will allocate.
+"""Reads the page sizes of a Parquet file from the page headers: the memory that decompression will allocate.
 
-The sums in a file's footer are whatever its writer claims, but a page is decompressed into the size of its header.
+The totals in the footer are unverified claims of the writer, but a page is decompressed into the size of its header.
 
 References: parquet-format, `PageHeader` in parquet.thrift; Thrift's compact protocol.
 """
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# Bytes of a header that are read at first, and at most.
+# Bytes of a header in the first read, and at most.
 WINDOW, LARGEST_HEADER = 2**10, 2**24
 _BOOLEANS, _INTEGERS, _DOUBLE, _BINARY, _STRUCT = (1, 2), (3, 4, 5, 6), 7, 8, 12
 _DEPTH = 16
-# Fields of PageHeader and of the headers in it.
+# Field ids of PageHeader and its nested headers.
 _UNPACKED, _PACKED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
-# Encoding of texts as the end that differs from the text before; a few bytes may be a long text.
+# Stores only the suffix that differs from the previous text; a few bytes may encode a long text.
 _DELTA_BYTE_ARRAY = 7
 
 
@@ -29,8 +29,8 @@ class Pages:
 
     Attributes:
         unpacked: Bytes of all pages, decompressed.
-        values: How many values they hold.
-        longest: Bytes that a single value may have although its page has fewer for it; 0 where no page repeats values.
+        values: Number of values.
+        longest: Largest possible size of a value that is stored in fewer bytes; 0 if no page repeats values.
     """
 
     unpacked: int
@@ -43,9 +43,9 @@ def read_pages(file: BinaryIO, metadata: "pq.FileMetaData", names: Collection[st
 
     Args:
         file: The open file.
-        metadata: Of the file.
-        names: Names of the columns, outermost if they are nested.
-        dense: Those of them that are read without their dictionary, so that each text or picture is a copy.
+        metadata: Metadata of the file.
+        names: Names of the columns, the outermost name if nested.
+        dense: Columns that are read without their dictionary, so that each text or picture is a copy.
 
     Raises:
         ValueError: A header is damaged.
@@ -70,20 +70,20 @@ def read_pages(file: BinaryIO, metadata: "pq.FileMetaData", names: Collection[st
 
 
 def columns_in(metadata: "pq.FileMetaData", encoding: str) -> set[str]:
-    """Return the columns of which a part has an encoding, as far as the file's footer tells."""
+    """Return the columns with at least one chunk in an encoding, according to the file's footer."""
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     return {chunk.path_in_schema for chunk in chunks if encoding in chunk.encodings}
 
 
 def _is_below(path, names):
-    """Whether a column is one of some, or part of one; a name may hold dots."""
+    """Return True if a column is one of `names` or nested in one; names may contain dots."""
     parts = path.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 def _headers(file, chunk):
-    """Yields the page headers of a column chunk, as the reader finds them."""
+    """Yields the page headers of a column chunk in the order in which the reader visits them."""
     position = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < position:
         position = chunk.dictionary_page_offset
@@ -98,7 +98,7 @@ def _headers(file, chunk):
 
 
 def _header(file, position):
-    """(fields, length) of the page header at a position."""
+    """Returns (fields, length) of the page header at a position."""
     window = WINDOW
     while True:
         file.seek(position)
@@ -112,7 +112,7 @@ def _header(file, position):
 
 
 def _read_struct(data, position, depth):
-    """`({field: whole number, or struct}, position after it)`; other values are skipped."""
+    """Returns `({field: integer or struct}, position after it)`; values of other types are skipped."""
     if depth > _DEPTH:
         raise ValueError("a page header is nested too deeply")
     fields, field = {}, 0

@@ -1,6 +1,6 @@
-"""Real English prose that ships with the package: a quick start, and the stand-in for text sets.
+"""Real English prose that ships with the package, for a quick start and as a fallback for text sets.
 
-The help topics of CPython 3.11 (PSF licence, see embedded/LICENCES.md), as a fixed copy: they differ between versions.
+A fixed copy of the help topics of CPython 3.11 (PSF licence, see embedded/LICENCES.md); they vary between versions.
 """
 
 from pathlib import Path
@@ -20,14 +20,14 @@ def load(
     vocabulary: Vocabulary = 2000,
     test_share: TestShare = 0.1,
 ) -> Dataset:
-    """Loads the text as rows of words; rare words become `<ukn>`.
+    """Loads the text as rows of words; words outside the vocabulary become `<ukn>`.
 
     Args:
         data_dir: Not used: the text ships with the package.
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
-        vocabulary: largest number of words known, `<ukn>` and `<eos>` included
-        test_share: last share of the text that becomes the test split
+        vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`
+        test_share: share at the end of the text that becomes the test split
 
     Raises:
         InputError: An option is out of range.

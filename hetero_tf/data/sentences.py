@@ -1,6 +1,6 @@
-"""Sentences to numbers: words in lower case, the vocabulary, and rows of equal length with padding.
+"""Encodes sentences as padded rows of word ids: lower-case words and their vocabulary.
 
-An export does the same in its graph (`export/sequences.py`), by the same two steps: lower case, then `SIGNS` apart.
+Exports repeat both steps in their graph (`export/sequences.py`): convert to lower case, then split at `SIGNS`.
 """
 
 import re
@@ -8,38 +8,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetero_tf.data.words import PADDING, UNKNOWN, encode, vocabulary_of
+from hetero_tf.data.words import PADDING, UNKNOWN, build_vocabulary, encode
 
-# Signs that are words of their own, in the syntax of Python and of RE2 alike; an apostrophe stays in its word.
+# Punctuation marks that are separate words, in the common syntax of Python and RE2; apostrophes stay in their word.
 SIGNS = r"([!-&(-/:-@\[-`{-~])"
 
 
-def words_of(text: str) -> list[str]:
-    """Returns the words of a text in lower case; each ASCII sign but the apostrophe is one too."""
+def split_words(text: str) -> list[str]:
+    """Splits a text into lower-case words; each ASCII punctuation mark except the apostrophe is a separate word."""
     return re.sub(SIGNS, r" \1 ", text.lower()).split()
 
 
-def vocabulary_of_sentences(sentences: Sequence[Sequence[str]], size: int | None = None) -> tuple[str, ...]:
+def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], size: int | None = None) -> tuple[str, ...]:
     """Returns the vocabulary: `<pad>`, `<ukn>`, then the words in order of first appearance.
 
     Args:
         sentences: Words of the training texts.
-        size: Largest vocabulary with both marks; the most frequent words stay. None: all.
+        size: Largest vocabulary size including both special words; the most frequent words stay. None: all words.
     """
-    # The marks of running text are as many.
-    return (PADDING, UNKNOWN, *vocabulary_of([word for words in sentences for word in words], size)[2:])
+    # Running text has two special words as well.
+    return (PADDING, UNKNOWN, *build_vocabulary([word for words in sentences for word in words], size)[2:])
 
 
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:
-    """Returns the numbers of words, int32 `[sentences, length]`: 1 for a word not in the vocabulary, 0 behind the last.
+    """Returns word ids, int32 `[sentences, length]`: 1 for a word outside the vocabulary, 0 for padding.
 
     Args:
-        sentences: Words of each.
-        vocabulary: As `vocabulary_of_sentences` gives it.
-        length: Of a row; the rest of a longer sentence is left out.
+        sentences: Words of each sentence.
+        vocabulary: Result of `build_sentence_vocabulary`.
+        length: Row length; longer sentences are truncated.
     """
-    kept = [words[:length] for words in sentences]
-    numbers = encode([word for words in kept for word in words], vocabulary)
-    found = np.zeros((len(kept), length), np.int32)
-    found[np.arange(length) < np.array([len(words) for words in kept])[:, None]] = np.where(numbers == 0, 1, numbers)
-    return found
+    truncated = [words[:length] for words in sentences]
+    numbers = encode([word for words in truncated for word in words], vocabulary)
+    encoded = np.zeros((len(truncated), length), np.int32)
+    encoded[np.arange(length) < np.array([len(words) for words in truncated])[:, None]] = np.where(
+        numbers == 0, 1, numbers
+    )
+    return encoded

@@ -1,4 +1,4 @@
-"""Small generated data with a structure that a model can learn: for tests and first tries."""
+"""Small generated data sets with learnable structure, for tests and first experiments."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import END, PADDING, UNKNOWN, check_count
 
-# Images that are drawn at once.
+# Images per random draw.
 PIECE = 2**14
 
 
@@ -34,19 +34,19 @@ def load(
 
     Args:
         data_dir: Not used.
-        kind: images: each class is a pattern of its own under noise; sequences: half of the words of each are those of
-            its class; text: each word has few likely successors
+        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; text: each
+            word has few likely successors
         examples: training images or sequences
         test_examples: test images or sequences
         size: height and width of the images
         channels: channels of the images
-        classes: number of labels of the images or sequences, in equal numbers
+        classes: number of balanced classes of the images or sequences
         rows: rows of training text
         test_rows: rows of test text
-        length: words of a row of text, the most words of a sequence
-        vocabulary: number of words, `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`, included
-        owners: natural clients that the examples come from, in turn; null: none are named
-        seed: another seed gives other patterns and other examples
+        length: words per row of text, or largest number of words of a sequence
+        vocabulary: vocabulary size, including `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`
+        owners: number of natural clients, assigned to the examples in turn; null: no owners
+        seed: seed of the patterns and examples
 
     Raises:
         InputError: More classes or owners than examples.
@@ -65,42 +65,42 @@ def load(
 def _images(examples, test_examples, shape, classes, owners, seed):
     patterns = rng(seed, "synthetic patterns").uniform(40, 216, (classes, *shape))
 
-    def part(purpose, count):
+    def make_split(purpose, count):
         generator = rng(seed, purpose)
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
         x = np.empty((count, *shape), np.uint8)
-        # The draws of all pieces are those of one: only the memory for them is smaller.
+        # Drawing in pieces gives the same numbers as one draw, with less memory.
         for first in range(0, count, PIECE):
-            of_piece = labels[first : first + PIECE]
-            noisy = patterns[of_piece] + generator.normal(0, 30, (len(of_piece), *shape))
+            piece_labels = labels[first : first + PIECE]
+            noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
             x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255)
-        owned = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(x, labels, owners=owned)
+        example_owners = None if owners is None else np.arange(count, dtype=np.int32) % owners
+        return Split(x, labels, owners=example_owners)
 
     return Dataset(
-        part("synthetic train", examples),
-        part("synthetic test", test_examples),
+        make_split("synthetic train", examples),
+        make_split("synthetic test", test_examples),
         classes,
         f"synthetic images (seed {seed})",
     )
 
 
 def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):
-    own = rng(seed, "synthetic patterns").integers(2, vocabulary, (classes, 3), dtype=np.int32)
+    class_words = rng(seed, "synthetic patterns").integers(2, vocabulary, (classes, 3), dtype=np.int32)
 
-    def part(purpose, count):
+    def make_split(purpose, count):
         generator = rng(seed, purpose)
         y = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        typical = own[y[:, None], generator.integers(0, own.shape[1], (count, length))]
+        typical = class_words[y[:, None], generator.integers(0, class_words.shape[1], (count, length))]
         others = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
         words = np.where(generator.random((count, length)) < 0.5, typical, others)
         ends = generator.integers(1, length + 1, (count, 1))
-        owned = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=owned)
+        example_owners = None if owners is None else np.arange(count, dtype=np.int32) % owners
+        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=example_owners)
 
     return Dataset(
-        part("synthetic train", examples),
-        part("synthetic test", test_examples),
+        make_split("synthetic train", examples),
+        make_split("synthetic test", test_examples),
         classes,
         f"synthetic sequences (seed {seed})",
         vocabulary=(PADDING, UNKNOWN, *(f"word{number}" for number in range(2, vocabulary))),
@@ -110,19 +110,19 @@ def _sequences(examples, test_examples, length, vocabulary, classes, owners, see
 def _text(rows, test_rows, length, vocabulary, seed):
     successors = rng(seed, "synthetic patterns").integers(1, vocabulary, (vocabulary, 2), dtype=np.int32)
 
-    def part(purpose, count):
+    def make_split(purpose, count):
         generator = rng(seed, purpose)
         x = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
         for position in range(1, length):
-            # One word in five stays free: without that a row falls into a short cycle and shows few words.
+            # One word in five is random: otherwise a row enters a short cycle with few words.
             likely = successors[x[:, position - 1], generator.integers(0, 2, count)]
             x[:, position] = np.where(generator.random(count) < 0.8, likely, x[:, position])
         return Split(x)
 
     words = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
     return Dataset(
-        part("synthetic train", rows),
-        part("synthetic test", test_rows),
+        make_split("synthetic train", rows),
+        make_split("synthetic test", test_rows),
         vocabulary,
         f"synthetic text (seed {seed})",
         vocabulary=words,

@@ -1,4 +1,4 @@
-"""From columns of numbers or texts to a `Dataset`: what kind each column is, labels, owners and the test split."""
+"""Builds a `Dataset` from columns of numbers or texts: column types, labels, owners and the test split."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,26 +7,26 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, did_you_mean, nearest
+from hetero_tf.base.errors import InputError, did_you_mean, find_nearest
 from hetero_tf.data.columns import (
     Column,
     are_plain,
     has_leading_zero,
-    in_order,
     is_number,
     plain_number,
     resembles_number,
+    sort_categories,
 )
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.unpacked import check_unpacked
 
-# What stands for a value that is not there.
+# Texts that denote a missing value.
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
-# More would make a model of mostly inputs that are 0; it is rather a text or an id.
+# A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
 MOST_CATEGORIES = 1000
 MOST_CLASSES = 10_000
-# Copies of the features that are in memory at once: the table, its splits, and one more while they are checked.
+# Copies of the features in memory at peak: the table, its splits, and one during the checks.
 COPIES = 3
 # Names that pandas gives to an index and to columns without a name.
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
@@ -34,37 +34,37 @@ _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 @dataclass(frozen=True)
 class RawTable:
-    """Rows as they were read.
+    """Unprocessed rows of a table.
 
     Attributes:
         source: File or folder.
-        columns: `{name: numbers [n], or texts}`, all equally long.
-        place: `row -> "FILE:LINE"`.
-        file_bytes: Size of the file or files.
+        columns: `{name: numbers [n], or texts}`, all of the same length.
+        locate: `row -> "FILE:LINE"`, for messages.
+        file_bytes: Total size of the files.
     """
 
     source: str
     columns: dict[str, np.ndarray | Sequence[str]]
-    place: Callable[[int], str]
+    locate: Callable[[int], str]
     file_bytes: int
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(next(iter(self.columns.values()), ()))
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """What the columns are for.
+    """Roles of the columns.
 
     Attributes:
         label: The column of labels.
-        owner: The column that says from which natural client a row is; None: none does.
-        ignore: Columns that are left out.
-        categorical: Columns whose numbers are categories too.
-        one_hot: Whether a category is a feature of its own, see `Column`.
-        numbers: How numbers are written: "plain", or "point" or "comma", see `columns.plain_number`.
+        owner: The column with the natural client of each row; None: no owners.
+        ignore: Columns to leave out.
+        categorical: Columns whose numbers are categories.
+        one_hot: Whether categories are one-hot encoded, see `Column`.
+        numbers: Number format: "plain", "point" or "comma", see `columns.plain_number`.
     """
 
     label: str
@@ -82,116 +82,116 @@ def table_dataset(
     test_share: float,
     class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """Makes the data set of a table.
+    """Builds the data set of a table.
 
     Args:
-        train: The training rows; without a `test`, a share of each label is held out of them for testing.
-        test: The test rows; categories and labels that are not in `train` are refused.
-        roles: What the columns are for.
+        train: The training rows; if `test` is None, a share of each label becomes the test split.
+        test: The test rows; unknown categories and labels raise `InputError`.
+        roles: Roles of the columns.
         test_share: Size of that share.
-        class_names: What may stand in the column of labels, in order; None: what stands in that of `train`.
+        class_names: Allowed labels in order; None: the distinct labels of `train`.
 
     Raises:
-        InputError: A column is missing, or a value is missing or of another kind than those above it.
+        InputError: A column is missing, or a value is missing or has another type than the rows above.
     """
     train, test = _in_plain_notation(train, roles), test and _in_plain_notation(test, roles)
-    kept = _kept(train, roles)
-    columns = tuple(_column(train, name, roles) for name in kept)
+    feature_columns = _feature_columns(train, roles)
+    columns = tuple(_column(train, name, roles) for name in feature_columns)
     names = class_names or classes_of(train, roles.label)
-    owners = owner_numbers([sheet for sheet in (train, test) if sheet is not None], roles.owner)
+    owners = owner_numbers([table for table in (train, test) if table is not None], roles.owner)
     splits = [_split(train, columns, names, roles, owners)]
     if test is not None:
-        _same_columns(train, test)
+        _check_same_columns(train, test)
         splits.append(_split(test, columns, names, roles, owners))
     else:
-        tested = held_out(splits[0].labels, test_share, train.source)
-        splits = [splits[0].of(~tested), splits[0].of(tested)]
+        is_test = held_out(splits[0].labels, test_share, train.source)
+        splits = [splits[0].of(~is_test), splits[0].of(is_test)]
     return Dataset(splits[0], splits[1], len(names), f"table ({train.source})", class_names=names, columns=columns)
 
 
-def _in_plain_notation(sheet, roles):
-    """The sheet with the numbers of its features in plain notation."""
+def _in_plain_notation(table, roles):
+    """Converts the numbers of feature columns to plain notation."""
     if roles.numbers == "plain":
-        return sheet
+        return table
     others = {roles.label, roles.owner, *roles.ignore, *roles.categorical}
     columns = {
         name: values
         if name in others or isinstance(values, np.ndarray)
         else [plain_number(text, roles.numbers) for text in values]
-        for name, values in sheet.columns.items()
+        for name, values in table.columns.items()
     }
-    return replace(sheet, columns=columns)
+    return replace(table, columns=columns)
 
 
-def _kept(sheet, roles):
-    """Names of the columns that become features."""
-    asked = {"label": (roles.label,), "owner": (roles.owner,) if roles.owner else ()}
-    asked |= {"ignore": roles.ignore, "categorical": roles.categorical}
-    for option, names in asked.items():
+def _feature_columns(table, roles):
+    """Returns the names of the columns that become features."""
+    names_by_option = {"label": (roles.label,), "owner": (roles.owner,) if roles.owner else ()}
+    names_by_option |= {"ignore": roles.ignore, "categorical": roles.categorical}
+    for option, names in names_by_option.items():
         for name in names:
-            if name not in sheet.columns:
+            if name not in table.columns:
                 raise InputError(
-                    f"{sheet.source}: `{option}` must name a column. Received: {option}={name!r}"
-                    f"{did_you_mean(name, sheet.columns)}"
+                    f"{table.source}: `{option}` must name a column. Received: {option}={name!r}"
+                    f"{did_you_mean(name, table.columns)}"
                 )
-    left = [name for name in sheet.columns if name not in (roles.label, roles.owner, *roles.ignore)]
-    if not left:
-        raise InputError(f"{sheet.source}: expected at least one column beside the label. Received: none")
-    for name in left:
+    remaining = [name for name in table.columns if name not in (roles.label, roles.owner, *roles.ignore)]
+    if not remaining:
+        raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
+    for name in remaining:
         if _INDEX.fullmatch(name):
             raise InputError(
-                f"{sheet.source}: column {name!r} has no name, or is an index that pandas wrote; save the table with "
-                f"`index=False`, or leave the column out by `ignore: [{name!r}]`"
+                f"{table.source}: column {name!r} has no name, or is an index written by pandas; save the table with "
+                f"`index=False`, or set `ignore: [{name!r}]`"
             )
-    return left
+    return remaining
 
 
-def _same_columns(train, test):
+def _check_same_columns(train, test):
     if list(train.columns) != list(test.columns):
         odd = sorted(train.columns.keys() ^ test.columns.keys()) or "another order"
-        raise InputError(f"{test.source}: must have the columns of {train.source}. Received: {odd} in one of them only")
+        raise InputError(f"{test.source}: must have the columns of {train.source}. Received: {odd} in only one of them")
 
 
-def _column(sheet, name, roles):
-    """The `Column` of a name: numbers, unless its values are texts or `categorical` names it."""
-    if name not in roles.categorical and numbers_of(sheet, name) is not None:
+def _column(table, name, roles):
+    """Builds a `Column`: numeric, unless it contains texts or is listed in `categorical`."""
+    if name not in roles.categorical and numbers_of(table, name) is not None:
         if roles.numbers == "plain":
-            _refuse_leading_zeros(sheet, name)
+            _reject_leading_zeros(table, name)
         return Column(name)
-    texts, numbers = _distinct(sheet, name)
+    texts, numbers = _distinct(table, name)
     if name not in roles.categorical:
-        _refuse_mixed(sheet, name, texts, numbers)
-    categories = in_order(set(texts))
+        _reject_mixed(table, name, texts, numbers)
+    categories = sort_categories(set(texts))
     if len(categories) > MOST_CATEGORIES:
         raise InputError(
-            f"{sheet.source}: column {name!r} must have at most {MOST_CATEGORIES} categories; leave it out by "
-            f"`ignore`. Received: {len(categories)} different values, such as {categories[0]!r}"
+            f"{table.source}: column {name!r} must have at most {MOST_CATEGORIES} categories; add it to "
+            f"`ignore`. Received: {len(categories)} distinct values, such as {categories[0]!r}"
         )
     return Column(name, categories, roles.one_hot)
 
 
-def _refuse_mixed(sheet, name, texts, numbers):
-    """Refuses a column most of whose values are numbers: a typing error would make a category of every number."""
+def _reject_mixed(table, name, texts, numbers):
+    """Rejects a text column with mostly numbers: one typing error would turn every number into a category."""
     counts = np.bincount(numbers, minlength=len(texts))
     words = [number for number, text in enumerate(texts) if not is_number(text)]
     if 2 * counts[words].sum() < len(numbers):
         row = _first_row(numbers, words)
         raise InputError(
-            f"{sheet.place(row)}: column {name!r} holds numbers, but here {texts[numbers[row]]!r}; correct it, or "
-            "name the column in `categorical`"
+            f"{table.locate(row)}: column {name!r} is numeric, but here it is {texts[numbers[row]]!r}; correct it, or "
+            "add the column to `categorical`"
         )
     resembling = [number for number, text in enumerate(texts) if resembles_number(text)]
     if 2 * counts[resembling].sum() > len(numbers):
         row = _first_row(numbers, list(set(words) & set(resembling)))
         raise InputError(
-            f"{sheet.place(row)}: column {name!r} holds {texts[numbers[row]]!r}, which is no plain number such as "
-            "-1234.5; set `numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), name the column "
-            "in `categorical`, or leave it out by `ignore`"
+            f"{table.locate(row)}: column {name!r} has the value {texts[numbers[row]]!r}, not a plain number such as "
+            "-1234.5; set `numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), or add the column "
+            "to `categorical` or `ignore`"
         )
 
 
-def _refuse_leading_zeros(sheet, name):
-    values = sheet.columns[name]
+def _reject_leading_zeros(table, name):
+    values = table.columns[name]
     row = (
         None
         if isinstance(values, np.ndarray)
@@ -199,29 +199,29 @@ def _refuse_leading_zeros(sheet, name):
     )
     if row is not None:
         raise InputError(
-            f"{sheet.place(row)}: column {name!r} holds {values[row]!r}, whose leading zero a number would lose; name "
-            "the column in `categorical` if it holds ids, or set `numbers: point` if it holds numbers"
+            f"{table.locate(row)}: column {name!r} has the value {values[row]!r}; a number would lose the leading "
+            "zero. Add the column to `categorical` if its values are ids, or set `numbers: point` if they are numbers"
         )
 
 
-def numbers_of(sheet: RawTable, name: str) -> np.ndarray | None:
-    """A column as float64 [n]; None where it holds a text that is no finite number."""
-    values = sheet.columns[name]
+def numbers_of(table: RawTable, name: str) -> np.ndarray | None:
+    """Returns a column as float64 [n]; None if a text is not a finite number."""
+    values = table.columns[name]
     if isinstance(values, np.ndarray):
         return values.astype(np.float64)
     try:
-        found = np.asarray(values, np.float64)
+        numbers = np.asarray(values, np.float64)
     except ValueError:
         return None
-    return found if np.isfinite(found).all() and are_plain(values) else None
+    return numbers if np.isfinite(numbers).all() and are_plain(values) else None
 
 
-def _distinct(sheet, name):
-    """The different texts of a column, and for each row the number of its text [n]; a missing value is refused.
+def _distinct(table, name):
+    """Returns the distinct texts of a column and the index of each row's text [n]; rejects missing values.
 
-    Whole numbers are texts without a point.
+    Integers become texts without a decimal point.
     """
-    values = sheet.columns[name]
+    values = table.columns[name]
     if isinstance(values, np.ndarray):
         is_float = values.dtype.kind == "f"
         # Adding 0 turns -0 into 0.
@@ -235,105 +235,107 @@ def _distinct(sheet, name):
     if missing:
         row = _first_row(numbers, missing)
         raise InputError(
-            f"{sheet.place(row)}: column {name!r} has no value here ({texts[numbers[row]]!r}); fill it in, remove the "
-            "row, or leave the column out by `ignore`"
+            f"{table.locate(row)}: column {name!r} has no value here ({texts[numbers[row]]!r}); fill it in, remove the "
+            "row, or add the column to `ignore`"
         )
     return texts, numbers
 
 
-def _first_row(numbers, wanted):
-    return int(np.flatnonzero(np.isin(numbers, wanted))[0])
+def _first_row(numbers, selected):
+    return int(np.flatnonzero(np.isin(numbers, selected))[0])
 
 
-def classes_of(sheet: RawTable, label: str) -> tuple[str, ...]:
-    """The class names: the different values of the column of labels."""
-    names = in_order(set(_distinct(sheet, label)[0]))
-    if len(names) > min(MOST_CLASSES, max(2, sheet.rows // 2)):
+def classes_of(table: RawTable, label: str) -> tuple[str, ...]:
+    """Returns the class names: the distinct values of the label column."""
+    names = sort_categories(set(_distinct(table, label)[0]))
+    if len(names) > min(MOST_CLASSES, max(2, table.rows // 2)):
         raise InputError(
-            f"{sheet.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
-            f"different values in {sheet.rows} rows"
+            f"{table.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
+            f"distinct values in {table.rows} rows"
         )
     return names
 
 
-def owner_numbers(sheets: Sequence[RawTable], owner: str | None) -> dict[str, int]:
-    """A number for each owner of all sheets, in their order."""
+def owner_numbers(tables: Sequence[RawTable], owner: str | None) -> dict[str, int]:
+    """Numbers the owners of all tables in sorted order."""
     if owner is None:
         return {}
-    for sheet in sheets:
-        if owner not in sheet.columns:
+    for table in tables:
+        if owner not in table.columns:
             raise InputError(
-                f"{sheet.source}: `owner` must name a column. Received: owner={owner!r}"
-                f"{did_you_mean(owner, sheet.columns)}"
+                f"{table.source}: `owner` must name a column. Received: owner={owner!r}"
+                f"{did_you_mean(owner, table.columns)}"
             )
-    found = in_order({text for sheet in sheets for text in _distinct(sheet, owner)[0]})
-    return {name: number for number, name in enumerate(found)}
+    owners = sort_categories({text for table in tables for text in _distinct(table, owner)[0]})
+    return {name: number for number, name in enumerate(owners)}
 
 
-def _split(sheet, columns, names, roles, owners):
-    """The `Split` of a sheet."""
-    if not sheet.rows:
-        raise InputError(f"{sheet.source}: expected rows. Received: none")
+def _split(table, columns, names, roles, owners):
+    """Encodes a table as a `Split`."""
+    if not table.rows:
+        raise InputError(f"{table.source}: expected at least one row. Received: none")
     features = sum(column.width for column in columns)
-    advice = "set `categories: numbers`, or leave columns of many categories out by `ignore`"
-    check_unpacked(sheet.source, 4 * sheet.rows * features, sheet.file_bytes, COPIES, advice)
-    x = np.zeros((sheet.rows, features), np.float32)
+    advice = "set `categories: numbers`, or add columns with many categories to `ignore`"
+    check_unpacked(table.source, 4 * table.rows * features, table.file_bytes, COPIES, advice)
+    x = np.zeros((table.rows, features), np.float32)
     first = 0
     for column in columns:
-        _encode(sheet, column, x[:, first : first + column.width])
+        _encode(table, column, x[:, first : first + column.width])
         first += column.width
-    y = labels_of(sheet, roles.label, names)
-    return Split(x, y, owners_of(sheet, roles.owner, owners))
+    y = labels_of(table, roles.label, names)
+    return Split(x, y, owners_of(table, roles.owner, owners))
 
 
-def labels_of(sheet: RawTable, label: str, names: Sequence[str]) -> np.ndarray:
-    """Labels int32 `[n]`: numbers of the class names."""
-    return _numbers(sheet, label, {name: number for number, name in enumerate(names)}, "no class of the training rows")
+def labels_of(table: RawTable, label: str, names: Sequence[str]) -> np.ndarray:
+    """Returns labels int32 `[n]`, indices of the class names."""
+    return _numbers(
+        table, label, {name: number for number, name in enumerate(names)}, "not a class of the training rows"
+    )
 
 
-def owners_of(sheet: RawTable, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
-    """Owners int32 `[n]`; None where no column names them."""
-    return None if owner is None else _numbers(sheet, owner, owners, "no owner")
+def owners_of(table: RawTable, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
+    """Returns owners int32 `[n]`; None without an owner column."""
+    return None if owner is None else _numbers(table, owner, owners, "not an owner")
 
 
-def _numbers(sheet, name, number, refused):
-    texts, numbers = _distinct(sheet, name)
+def _numbers(table, name, number, refused):
+    texts, numbers = _distinct(table, name)
     unknown = [position for position, text in enumerate(texts) if text not in number]
     if unknown:
         row = _first_row(numbers, unknown)
         text = texts[numbers[row]]
-        near = nearest(text, number)
+        near = find_nearest(text, number)
         hint = f"; did you mean {near!r}?" if near else ""
-        raise InputError(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
+        raise InputError(f"{table.locate(row)}: column {name!r} has the value {text!r}, which is {refused}{hint}")
     return np.array([number[text] for text in texts], np.int32)[numbers]
 
 
-def _encode(sheet, column, x):
-    """Writes the features of a column into zeros [n, features]."""
+def _encode(table, column, x):
+    """Writes the features of a column into an array of zeros [n, features]."""
     if not column.categories:
-        values = numbers_of(sheet, column.name)
+        values = numbers_of(table, column.name)
         if values is None:
-            texts, numbers = _distinct(sheet, column.name)
+            texts, numbers = _distinct(table, column.name)
             row = _first_row(numbers, [number for number, text in enumerate(texts) if not is_number(text)])
             raise InputError(
-                f"{sheet.place(row)}: column {column.name!r} must hold a number. Received: {texts[numbers[row]]!r}"
+                f"{table.locate(row)}: column {column.name!r} must be a number. Received: {texts[numbers[row]]!r}"
             )
-        _check_numbers(sheet, column.name, values)
+        _check_numbers(table, column.name, values)
         x[:, 0] = values
         return
-    number = {category: place for place, category in enumerate(column.categories)}
-    places = _numbers(sheet, column.name, number, "no category of the training rows")
+    number = {category: index for index, category in enumerate(column.categories)}
+    indices = _numbers(table, column.name, number, "not a category of the training rows")
     if column.one_hot:
-        x[np.arange(len(places)), places] = 1
+        x[np.arange(len(indices)), indices] = 1
     else:
-        x[:, 0] = places
+        x[:, 0] = indices
 
 
-def _check_numbers(sheet, name, values):
+def _check_numbers(table, name, values):
     wrong = ~(np.abs(values) <= np.finfo(np.float32).max)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(
-            f"{sheet.place(row)}: column {name!r} must hold finite numbers that float32 can hold. "
-            f"Received: {values[row]}; correct it, remove the row, or leave the column out by `ignore`"
+            f"{table.locate(row)}: column {name!r} must be finite numbers in the range of float32. "
+            f"Received: {values[row]}; correct it, remove the row, or add the column to `ignore`"
         )

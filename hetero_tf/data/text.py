@@ -1,4 +1,4 @@
-"""A person's own text files, read as WikiText-2 is."""
+"""Loads text files of the user, with the preprocessing of WikiText-2."""
 
 from pathlib import Path
 
@@ -21,17 +21,17 @@ def load(
     """Loads text files as rows of words.
 
     Args:
-        data_dir: Folder in which relative paths are looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for relative paths before the working folder; None: the working folder only.
         train: training text, plain or .gz, UTF-8
         test: test text; null: the last part of the training text
-        test_share: size of that part, a share of all words
+        test_share: size of that part, as a share of all words
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
-        vocabulary: largest number of words known, `<ukn>` and `<eos>` included; null: all words
+        vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
 
     Raises:
         NotAvailable: A file is missing.
-        InputError: A file is damaged or an option impossible.
+        InputError: A file is damaged or an option is out of range.
     """
     path = find(data_dir, train, "train")
     words = read_words(path)

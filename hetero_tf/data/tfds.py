@@ -1,4 +1,4 @@
-"""Any image classification set that TensorFlow Datasets has or has prepared: mnist, cifar10, emnist/balanced..."""
+"""Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced..."""
 
 import contextlib
 import io
@@ -18,10 +18,10 @@ from hetero_tf.data.decoded import cached
 
 REACH_SECONDS = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-# NAME, NAME/CONFIG, NAME:VERSION and NAME/CONFIG:VERSION. What else TensorFlow Datasets understands leads to loaders of
-# other people, which install and run packages, or to arguments of the loader's class.
+# NAME, NAME/CONFIG, NAME:VERSION and NAME/CONFIG:VERSION. Other forms that TensorFlow Datasets accepts load community
+# code, which installs and runs packages, or pass arguments to the builder class.
 NAME = re.compile(r"[a-zA-Z]\w*(/[\w+.-]+)?(:\d+\.\d+\.\d+)?", re.ASCII)
-OWN = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+", re.ASCII)
+TFDS_FEATURE = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+", re.ASCII)
 
 
 def load(
@@ -36,25 +36,25 @@ def load(
     transpose: bool = False,
     download: bool = True,
 ) -> Dataset:
-    """Loads an image set that is prepared in the data folder, or fetches and prepares it.
+    """Loads a prepared image set from the data folder, or downloads and prepares it.
 
     Args:
-        data_dir: Folder with `tfds/`; None: the folder TensorFlow Datasets uses by itself.
-        dataset: its name there, such as mnist, cifar10 or emnist/balanced
+        data_dir: Folder with `tfds/`; None: the default folder of TensorFlow Datasets.
+        dataset: name in TensorFlow Datasets, such as mnist, cifar10 or emnist/balanced
         image: name of the image feature
         label: name of the label feature
         train: name of the training split
         test: name of the test split
-        size: scale all images to this height and width (bilinear); needed where they differ in size
-        transpose: swap rows and columns; emnist's images lie on their side otherwise
-        download: fetch the set if it is not prepared
+        size: scale all images to this height and width (bilinear); required if their sizes differ
+        transpose: swap rows and columns; needed for emnist, whose images are stored transposed
+        download: download the set if it is not prepared
 
     Returns:
         `Dataset` in the order of the prepared files.
 
     Raises:
-        NotAvailable: The set is not prepared and cannot be fetched.
-        InputError: There is no such set, split or feature, or the prepared files are damaged.
+        NotAvailable: The set is not prepared and cannot be downloaded.
+        InputError: The set, split or feature does not exist, or the prepared files are damaged.
         MemoryProblem: The images do not fit into memory.
     """
     if not NAME.fullmatch(dataset):
@@ -62,7 +62,7 @@ def load(
             "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
             f"namespace, a path or arguments. Received: dataset={dataset!r}"
         )
-    with _quiet(), _own_features(dataset):
+    with _quiet(), _tfds_features_only(dataset):
         builder = _builder(data_dir, dataset)
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
@@ -85,13 +85,13 @@ def load(
     if transpose:
         for name in ("x_train", "x_test"):
             arrays[name] = np.ascontiguousarray(np.swapaxes(arrays[name], 1, 2))
-    parts = (Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"]))
-    return Dataset(*parts, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
+    splits = (Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"]))
+    return Dataset(*splits, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
 
 
 @contextlib.contextmanager
 def _quiet():
-    """Keeps the notes, warnings and progress bars of TensorFlow Datasets off the screen."""
+    """Suppresses the log messages, warnings and progress bars of TensorFlow Datasets."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -106,44 +106,44 @@ def _builder(data_dir, dataset):
 
     folder = None if data_dir is None else str(Path(data_dir) / "tfds")
     if folder is not None:
-        _refuse_pipes(Path(folder, re.split("[/:]", dataset)[0]))
+        _reject_pipes(Path(folder, re.split("[/:]", dataset)[0]))
     try:
         return tfds.builder(dataset, data_dir=folder, try_gcs=False)
     except InputError:
         raise
     except tfds.core.registered.DatasetNotFoundError as error:
         raise InputError(
-            f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
+            f"`dataset` must name a set of TensorFlow Datasets {tfds.__version__} or a set prepared "
             f"in {folder or 'its folder'}. Received: dataset={dataset!r}"
         ) from error
-    # An unknown configuration or version, and damaged description files: each has an exception of its own.
+    # Unknown configurations, unknown versions and damaged description files raise different exceptions.
     except Exception as error:
         reason = _first_line(error).rpartition('}": ')[2]
         raise InputError(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
 
 
-def _refuse_pipes(folder):
-    """Refuses a prepared set in which something is no file: reading a pipe waits for ever."""
+def _reject_pipes(folder):
+    """Rejects a prepared set with anything but regular files: reading a pipe would block forever."""
     for path in sorted(folder.rglob("*")):
         if path.exists() and not path.is_dir() and not path.is_file():
             raise InputError(f"{path}: expected a file. Received: a pipe, device or socket")
 
 
 @contextlib.contextmanager
-def _own_features(dataset):
-    """While a set is read, lets its `features.json` name classes of TensorFlow Datasets only.
+def _tfds_features_only(dataset):
+    """Restricts the classes in a set's `features.json` to those of TensorFlow Datasets.
 
-    TensorFlow Datasets imports the module of every class that is named there: any file that Python finds.
+    TensorFlow Datasets imports the module of every class in that file, which may be any module on Python's path.
     """
     from tensorflow_datasets.core.features.feature import FeatureConnector
 
     original = FeatureConnector.__dict__["cls_from_name"]
 
     def checked(cls, name):
-        if not OWN.fullmatch(name):
+        if not TFDS_FEATURE.fullmatch(name):
             raise InputError(
-                f"{dataset}: its features.json must name classes in tensorflow_datasets.core.features, as no other "
-                f"code is run. Received: {name!r}"
+                f"{dataset}: its features.json may only name classes in tensorflow_datasets.core.features, because "
+                f"no other code is run. Received: {name!r}"
             )
         return original.__get__(None, cls)(name)
 
@@ -155,23 +155,23 @@ def _own_features(dataset):
 
 
 def _fetch(builder, dataset, download):
-    reason = _unreachable(builder) if download else "fetching is switched off (download: false)"
+    reason = _unreachable(builder) if download else "downloads are disabled (download: false)"
     if reason is None:
         try:
             builder.download_and_prepare()
             return
-        # Whatever went wrong (network, checksum, disk, a missing module), the set is not there.
+        # Any failure (network, checksum, disk, a missing module) means that the set is not available.
         except Exception as error:
             reason = _first_line(error)
     raise NotAvailable(
-        f"{dataset} is not prepared in {builder.data_path} and could not be fetched: {reason}; put the prepared set "
-        "there, name another folder by --data_dir or HETERO_TF_DATA (it holds tfds/), or let the recipe name a "
-        f"stand-in: data: {{name: tfds, dataset: {dataset}, fallback: digits}}"
+        f"{dataset} is not prepared in {builder.data_path} and could not be downloaded: {reason}; put the prepared set "
+        "there, set --data_dir or HETERO_TF_DATA to the folder that contains tfds/, or set a fallback in the recipe: "
+        f"data: {{name: tfds, dataset: {dataset}, fallback: digits}}"
     )
 
 
 def _unreachable(builder):
-    """Why the server of a set does not answer, else None: without a network a download retries for minutes."""
+    """Returns the reason if the server of a set does not respond, else None; TFDS itself retries for minutes."""
     for url in list(builder.url_infos)[:1]:
         try:
             with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS):
@@ -179,12 +179,12 @@ def _unreachable(builder):
         except urllib.error.HTTPError:
             return None
         except (OSError, ValueError) as error:
-            return f"{url.split('/')[2]} does not answer ({getattr(error, 'reason', error)})"
+            return f"{url.split('/')[2]} does not respond ({getattr(error, 'reason', error)})"
     return None
 
 
 def _features(builder, image, label, size):
-    """(image shape, number of classes, class names or None) from the description of the set."""
+    """Returns (image shape, number of classes, class names or None) from the metadata of the set."""
     features, name = builder.info.features, builder.info.full_name
     for argument, key in (("image", image), ("label", label)):
         if key not in features:
@@ -201,13 +201,13 @@ def _features(builder, image, label, size):
     if size is not None:
         shape = (size, size, shape[2])
     if None in shape:
-        raise InputError(f"{name} has images of different sizes; give `size` to scale them to one. Received: size=None")
+        raise InputError(f"{name} has images of different sizes; set `size` to scale them. Received: size=None")
     names = features[label].names
     return shape, classes, tuple(names) if names and len(names) == classes else None
 
 
 def _split(builder, split, image, label, shape, size):
-    """Images and labels of a split."""
+    """Reads the images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
         raise InputError(
@@ -220,17 +220,17 @@ def _split(builder, split, image, label, shape, size):
         x, y = _read(builder, split, image, label, size, count)
     except MemoryError:
         raise
-    # A damaged description of the files has exceptions of its own too.
+    # Damaged metadata raise many kinds of exceptions.
     except Exception as error:
         raise InputError(
             f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
             "and prepare the set again"
         ) from error
-    # A file cut between two records reads without an error, only shorter.
+    # A file truncated between two records reads without an error.
     if len(x) != count:
         raise InputError(
             f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
-            "were cut off or exchanged: delete the folder and prepare the set again"
+            "were truncated or replaced: delete the folder and prepare the set again"
         )
     return x, y.astype(np.int32)
 
@@ -239,10 +239,10 @@ def _read(builder, split, image, label, size, count):
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    wanted = tfds.decode.PartialDecoding({image: builder.info.features[image], label: builder.info.features[label]})
-    # One file after the other: reading several at once orders the examples by their number.
+    decoders = tfds.decode.PartialDecoding({image: builder.info.features[image], label: builder.info.features[label]})
+    # Read one file at a time: with interleaving, the order depends on the number of files.
     order = tfds.ReadConfig(interleave_cycle_length=1, assert_cardinality=False, try_autocache=False)
-    examples = builder.as_dataset(split=split, shuffle_files=False, read_config=order, decoders=wanted)
+    examples = builder.as_dataset(split=split, shuffle_files=False, read_config=order, decoders=decoders)
 
     def scaled(one):
         pixels = tf.round(tf.image.resize(one[image], (size, size)))
@@ -250,7 +250,7 @@ def _read(builder, split, image, label, size, count):
 
     if size is not None:
         examples = examples.map(scaled)
-    # Room for one example too many, so that a surplus shows in the count.
+    # One more than expected, so that surplus examples show in the count.
     batches = list(examples.batch(count + 1).as_numpy_iterator())
     return (batches[0][image], batches[0][label]) if batches else (np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0))
 

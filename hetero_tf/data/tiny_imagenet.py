@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 200 kinds of things in folders of JPEG images, as its archive unpacks them."""
+"""Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive."""
 
 import hashlib
 import os
@@ -19,23 +19,23 @@ ENDING = ".JPEG"
 # The published list takes 0.6 MB.
 LARGEST_LIST = 2**26
 LARGEST_IMAGE = 2**26
-# The images of the set have 64 x 64; a header may claim 65,535 x 65,535, which decoding would take as it says.
+# The images have 64 x 64 pixels; a malformed header may claim 65,535 x 65,535, which the decoder would allocate.
 MOST_PIXELS = 2**24
 
 
 def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
     """Loads `train/WNID/images/*.JPEG` for training and `val/images/*.JPEG` for testing.
 
-    The classes are the folders of train/ in the order of their names; `val/val_annotations.txt` says the class of each
-    image of val/. The images of test/ have no labels and are not read. Decoded pixels are cached, see `decoded`.
+    The classes are the folders of train/ in alphabetical order; `val/val_annotations.txt` lists the class of each image
+    in val/. The images of test/ have no labels and are not used. Decoded pixels are cached, see `decoded`.
 
     Args:
-        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: folder of the unpacked archive
         size: height and width; images of another size are scaled to it (bilinear)
 
     Raises:
-        NotAvailable: There is no such folder.
+        NotAvailable: The folder does not exist.
         InputError: A folder, list or image is missing or damaged.
         MemoryProblem: The images do not fit into memory.
     """
@@ -59,7 +59,7 @@ def _split(name, listed, size):
 
 
 def _classes(folder):
-    """Names of the folders in train/, in order."""
+    """Returns the sorted names of the folders in train/."""
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if len(classes) < 2:
         raise InputError(
@@ -69,7 +69,7 @@ def _classes(folder):
 
 
 def _train(folder, classes):
-    """(files, labels) of the training split, class by class."""
+    """Returns (files, labels) of the training split, ordered by class."""
     files, labels = [], []
     for label, name in enumerate(classes):
         images = sorted((folder / name / "images").glob(f"*{ENDING}"))
@@ -81,7 +81,7 @@ def _train(folder, classes):
 
 
 def _test(folder, classes):
-    """(files, labels) of the test split, in the order of its list."""
+    """Returns (files, labels) of the test split, in the order of val_annotations.txt."""
     annotations, number = folder / "val_annotations.txt", {name: label for label, name in enumerate(classes)}
     lines = decode(read_bytes(annotations, LARGEST_LIST, follow=True), annotations).splitlines()
     listed = {}
@@ -89,16 +89,16 @@ def _test(folder, classes):
         name, label = (text.split("\t") + [""])[:2]
         if label not in number:
             raise InputError(
-                f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
-                f"between. Received: {text[:80]!r}"
+                f"{annotations}:{line}: expected an image and its class (a folder of train/), separated by "
+                f"a tab. Received: {text[:80]!r}"
             )
         if name in listed:
-            raise InputError(f"{annotations}:{line}: the image {name!r} has a line before this one")
+            raise InputError(f"{annotations}:{line}: image {name!r} is listed twice")
         listed[name] = number[label]
     present = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
     for names, problem in (
-        (listed.keys() - present, "is listed there, but not in images/"),
-        (present - listed.keys(), "is in images/, but not listed there"),
+        (listed.keys() - present, "is listed, but missing in images/"),
+        (present - listed.keys(), "is in images/, but not listed"),
     ):
         if names:
             raise InputError(
@@ -108,14 +108,14 @@ def _test(folder, classes):
 
 
 def _pixels(name, files, size):
-    """uint8 [files, size, size, 3], from the cache if it holds those of these very files."""
+    """Returns uint8 [files, size, size, 3], from the cache if the files are unchanged."""
     if not files:
         raise InputError(f"{name}: expected {ENDING} images. Received: none")
     check_memory(name, 2 * len(files) * size**2 * 3)
     stamp = hashlib.sha256()
     for path in files:
-        about = path.stat()
-        stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+        status = path.stat()
+        stamp.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
 
     def read():
         x = np.empty((len(files), size, size, 3), np.uint8)
@@ -128,10 +128,10 @@ def _pixels(name, files, size):
 
 
 def _image(path, size):
-    """uint8 [size, size, 3]; a gray image gets three equal channels."""
+    """Decodes an image to uint8 [size, size, 3]; a grey image gets three equal channels."""
     import tensorflow as tf
 
-    from hetero_tf.base.picture_decoding import fault_of
+    from hetero_tf.base.picture_decoding import describe_fault
 
     content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:
@@ -140,7 +140,7 @@ def _image(path, size):
             raise InputError(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
         image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
-        raise InputError(f"{path}: is no whole JPEG image; it {fault_of(content)}") from error
+        raise InputError(f"{path}: is not a complete JPEG image; it {describe_fault(content)}") from error
     if image.shape[:2] != (size, size):
         image = tf.cast(tf.round(tf.image.resize(image, (size, size))), tf.uint8)
     return image.numpy()

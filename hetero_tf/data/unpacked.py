@@ -1,6 +1,6 @@
-"""The memory that a data file may take once it is unpacked, estimated before it is taken.
+"""Limits the unpacked size of data files, estimated before memory is allocated.
 
-A small file can claim any size: a page of zeros packs 10,000 to 1, and a category that repeats takes bits.
+A small file can unpack to any size: a page of zeros compresses 10,000 to 1, and a repeated category takes a few bits.
 """
 
 from pathlib import Path
@@ -8,33 +8,33 @@ from pathlib import Path
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 
-# A file may grow by this factor, or to this number of bytes if that is more.
+# A file may grow by MOST_TIMES, or to ALWAYS bytes if that is more.
 MOST_TIMES, ALWAYS = 200, 2**28
 
 
-def most_unpacked(packed: int) -> int:
+def max_unpacked(packed: int) -> int:
     """Return the bytes that a file of `packed` bytes may take unpacked."""
     return max(MOST_TIMES * packed, ALWAYS)
 
 
 def check_unpacked(path: Path | str, size: int, packed: int, copies: int = 1, advice: str = "use a part of it") -> None:
-    """Raise unless `size` bytes are in proportion to the file that they come from, and fit into memory.
+    """Raise an error if the unpacked data are out of proportion to their file or do not fit into memory.
 
     Args:
-        path: The file, for the sentence.
-        size: Bytes that it takes unpacked.
-        packed: Bytes of the file.
-        copies: How many times `size` is in memory at once.
-        advice: What to do about it, for the sentence.
+        path: The file, for the message.
+        size: Unpacked size in bytes.
+        packed: File size in bytes.
+        copies: Copies of the data in memory at peak.
+        advice: Suggestion for the message.
 
     Raises:
-        InputError: They are more than `most_unpacked`.
-        MemoryProblem: They do not fit into memory.
+        InputError: `size` exceeds `max_unpacked`.
+        MemoryProblem: The copies do not fit into memory.
     """
-    most = most_unpacked(packed)
-    if size > most:
+    limit = max_unpacked(packed)
+    if size > limit:
         raise InputError(
-            f"{path}: needs {size / 2**20:,.0f} MiB unpacked, but may need at most {most / 2**20:,.0f} "
+            f"{path}: needs {size / 2**20:,.0f} MiB unpacked, but at most {limit / 2**20:,.0f} MiB are allowed "
             f"({MOST_TIMES} times its size, or {ALWAYS // 2**20} MiB); {advice}"
         )
     check_memory(path, copies * size)

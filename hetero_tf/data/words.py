@@ -1,4 +1,4 @@
-"""Text to numbers: reading files of words, the vocabulary, and rows of equal length."""
+"""Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length."""
 
 import gzip
 import os
@@ -10,27 +10,27 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import opened
+from hetero_tf.base.files import open_file
 from hetero_tf.data.dataset import Dataset, Split
 
 UNKNOWN, END, PADDING = "<ukn>", "<eos>", "<pad>"
 LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
-# Prose takes a third of its size when it is packed; what unpacks to far more is a trap, unless it is small.
+# Prose compresses to a third of its size; a file above 1 MiB that unpacks to 50 times its size is a gzip bomb.
 UNPACKED, ALWAYS_UNPACKED = 50, 2**20
 
 
 def read_words(path: Path) -> list[str]:
     """Returns the words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
 
-    A blank line gives a lone `<eos>`; line ends may be LF or CRLF. The file is read line by line.
+    A blank line gives a single `<eos>`; line ends may be LF or CRLF. The file is read line by line.
 
     Raises:
-        InputError: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times its
-            packed size, or no word.
-        DiskProblem: The operating system refused to read.
+        InputError: Not a regular file, damaged gzip, invalid UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times
+            its compressed size, or no words.
+        DiskProblem: The operating system failed to read.
     """
-    with opened(path) as file:
+    with open_file(path) as file:
         if not str(path).endswith(".gz"):
             return _words(path, file, LARGEST_TEXT)
         packed = os.fstat(file.fileno()).st_size
@@ -38,14 +38,14 @@ def read_words(path: Path) -> list[str]:
 
 
 def _words(path, file, limit):
-    """The words of a file of at most `limit` bytes."""
+    """Reads the words of a file of at most `limit` bytes."""
     words, number, size = [], 0, 0
     try:
-        # readline with a limit: a small gzip file may unpack to a line larger than memory.
+        # Limit readline: a small gzip file may unpack to a line larger than memory.
         while line := file.readline(LONGEST_LINE + 1):
             number, size = number + 1, size + len(line)
             _check_line(path, number, line, size, limit)
-            # One object for each word of the vocabulary, not for each word of the text.
+            # Intern words: one object per word of the vocabulary, not per word of the text.
             words += map(sys.intern, line.decode("utf-8-sig" if number == 1 else "utf-8").split())
             words.append(END)
     except UnicodeDecodeError as error:
@@ -54,7 +54,7 @@ def _words(path, file, limit):
             f"at byte {error.start + 1} of the line; convert the file with iconv"
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
+        raise InputError(f"{path}: damaged gzip file after line {number}: {error}; download it again") from error
     if len(words) == number:
         raise InputError(f"{path}: expected text. Received: an empty file or blank lines only")
     return words
@@ -62,23 +62,28 @@ def _words(path, file, limit):
 
 def _check_line(path, number, line, size, limit):
     if len(line) > LONGEST_LINE:
-        raise InputError(f"{path}:{number}: a line may have up to {LONGEST_LINE} bytes; break it into lines (fold -s)")
+        raise InputError(
+            f"{path}:{number}: a line may have at most {LONGEST_LINE} bytes; break it into lines (fold -s)"
+        )
     if size > limit:
-        what = "a text" if limit == LARGEST_TEXT else "this file, by its packed size,"
-        raise InputError(f"{path}:{number}: {what} may have up to {limit} bytes unpacked; use a part of it, unpacked")
+        what = "a text" if limit == LARGEST_TEXT else "a file of this compressed size"
+        raise InputError(
+            f"{path}:{number}: {what} may have at most {limit} bytes unpacked; use a part of it, uncompressed"
+        )
     if b"\0" in line:
-        raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
+        raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a null byte (UTF-16 or binary data)")
 
 
-def vocabulary_of(words: list[str], size: int | None = None) -> tuple[str, ...]:
+def build_vocabulary(words: list[str], size: int | None = None) -> tuple[str, ...]:
     """Returns the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
     Args:
         words: Words of the training text.
-        size: Largest vocabulary with both marks; the most frequent words stay, on a tie the earlier. None: all.
+        size: Largest vocabulary size including both special words; the most frequent words stay, ties go to the earlier
+            word. None: all words.
 
     Returns:
-        Tuple of words; a word's position is its number.
+        Tuple of words; a word's index is its id.
     """
     counts = {UNKNOWN: 0, END: 0}
     for word in words:
@@ -94,13 +99,13 @@ def vocabulary_of(words: list[str], size: int | None = None) -> tuple[str, ...]:
 
 
 def encode(words: list[str], vocabulary: Sequence[str]) -> np.ndarray:
-    """Returns the numbers of words, int32 `[words]`; a word that is not in the vocabulary becomes 0, `<ukn>`."""
+    """Returns word ids, int32 `[words]`; words outside the vocabulary become 0, `<ukn>`."""
     number = {word: index for index, word in enumerate(vocabulary)}
     return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
 
 
-def in_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
-    """Cuts numbers `[n]` to a multiple of `rows` and gives int32 `[rows, n // rows]`, contiguous text in each row."""
+def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
+    """Truncates ids `[n]` to a multiple of `rows` and reshapes them to `[rows, n // rows]`, contiguous text per row."""
     check_count(argument, rows, 1)
     if rows > len(numbers):
         raise InputError(
@@ -111,7 +116,7 @@ def in_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
 
 
 def split_off(words: list[str], share: float) -> tuple[list[str], list[str]]:
-    """Splits words into (first part, last `share`): the end, because neighbouring words are not independent."""
+    """Splits words into (first part, last `share`); a contiguous cut, because adjacent words are not independent."""
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     cut = len(words) - round(len(words) * share)
@@ -119,7 +124,7 @@ def split_off(words: list[str], share: float) -> tuple[list[str], list[str]]:
 
 
 def check_count(argument: str, value: int, low: int, high: int | None = None) -> None:
-    """Refuses a count outside `low..high`."""
+    """Raises `InputError` for a count outside `low..high`."""
     if value < low or (high is not None and value > high):
         allowed = f"at least {low}" if high is None else f"in {low}..{high}"
         raise InputError(f"`{argument}` must be {allowed}. Received: {argument}={value}")
@@ -134,8 +139,8 @@ def text_dataset(
     test_rows: int,
     vocabulary: int | None = None,
 ) -> Dataset:
-    """Returns the `Dataset` of two lists of words; `vocabulary` is the largest size, see `vocabulary_of`."""
-    known = vocabulary_of(train_words, vocabulary)
-    train = in_rows(encode(train_words, known), rows, "rows")
-    test = in_rows(encode(test_words, known), test_rows, "test_rows")
+    """Builds the `Dataset` of two lists of words; `vocabulary` is the size limit, see `build_vocabulary`."""
+    known = build_vocabulary(train_words, vocabulary)
+    train = reshape_to_rows(encode(train_words, known), rows, "rows")
+    test = reshape_to_rows(encode(test_words, known), test_rows, "test_rows")
     return Dataset(Split(train), Split(test), len(known), source, vocabulary=known)

@@ -1,1 +1,1 @@
-"""Measures a state: the statistics query, the global test, the tests of single clients, and fairness."""
+"""Evaluation of a state: the statistics query, global metrics, per-client metrics, and fairness."""

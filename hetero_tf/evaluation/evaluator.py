@@ -1,4 +1,4 @@
-"""Measures a state of a run: the statistics query, Global and Local metrics, and the models by which levels predict."""
+"""Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -14,8 +14,14 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
-from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_hits, local_metrics, named
-from hetero_tf.evaluation.predictor import Predictor, best_first, noise_seed
+from hetero_tf.evaluation.global_metrics import (
+    build_image_logits,
+    image_metrics,
+    local_hits,
+    local_metrics,
+    with_prefix,
+)
+from hetero_tf.evaluation.predictor import Predictor, noise_seed, sort_networks
 from hetero_tf.inputs import stored
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.family import ModelFamily
@@ -28,15 +34,15 @@ from hetero_tf.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Looks at a `State` without changing it; what it compiles is compiled once, when it is first asked for.
+    """Evaluation of a `State`, which it does not change; its functions are compiled once, on first use.
 
     Attributes:
-        recipe: How and how often to measure.
+        recipe: The evaluation settings.
         dataset: The examples.
-        partition: Which client has which of them.
+        partition: The examples of each client.
         family: The models of all levels.
-        examples: The training split as the round has it.
-        replicas: Who measures, and how many batches or clients each has in flight at once.
+        examples: The training split of the round.
+        replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
     """
 
     recipe: Recipe
@@ -48,15 +54,15 @@ class Evaluator:
 
     @property
     def global_model(self) -> keras.Model:
-        """The Keras model by which the global level predicts, with the initial values where it is one network."""
+        """The Keras prediction model of the global level, with the initial values if it is one network."""
         return self._global.model
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, dict]]:
-        """Measures the global model; where units stay with the clients, Local measures every client's own model.
+        """Measure the global model; with personal units, Local metrics measure every client's personal model.
 
         Args:
             state: The state of a run.
-            levels: "all" measures the model of every level of the mix too, "global" does not; None: as the recipe says.
+            levels: "all" also measures the model of every level of the mix, "global" does not; None: as in the recipe.
 
         Returns:
             Metrics by name, and `{level: {variable path: value}}`, the statistics of static batch normalisation of each
@@ -67,19 +73,21 @@ class Evaluator:
         if state.clients.get("personal") and self.dataset.test.y is not None and self.tests.clients.size:
             metrics |= self.measure_clients(*self.client_values(state))
         if "validation" in self._splits:
-            metrics |= named(self._global.measure("validation", state, statistics), "validation")
+            metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
         if (self.recipe.evaluate.levels if levels is None else levels) == "all":
-            of_global = {name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")}
-            of_levels, statistics = self._of_levels(state, of_global, statistics)
-            metrics |= of_levels
+            global_metrics = {
+                name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")
+            }
+            level_metrics, statistics = self._of_levels(state, global_metrics, statistics)
+            metrics |= level_metrics
         else:
             statistics = {self._global.level: statistics}
         return {name: float(value) for name, value in metrics.items()}, statistics
 
     def measure_level(self, state: State, level: str | None = None, statistics: dict | None = None) -> dict[str, float]:
-        """Measures the model of a level on the test set under all labels: "loss", and "accuracy" or "perplexity".
+        """Measure the model of a level on the test set under all labels: "loss", and "accuracy" or "perplexity".
 
-        Arguments as those of `model`.
+        Arguments as for `model`.
         """
         predictor = self._predictor(level)
         return self._measured(predictor, self._predicting(state, predictor.level), statistics)[0]
@@ -91,26 +99,26 @@ class Evaluator:
         rows: Iterable[np.ndarray] | None = None,
         rng: np.random.Generator | None = None,
     ) -> dict[str, tf.Tensor]:
-        """The statistics query of static batch normalisation: `{path: value}`.
+        """Run the statistics query of static batch normalisation: `{path: value}`.
 
         A narrower level's activations have other moments than the first channels of the global model's, so its
-        statistics are queried with its own sub-model. Examples that are held out take no part.
+        statistics are queried with its sub-model. Held-out examples are excluded.
 
         Args:
             state: The state of a run.
             level: Name of a level; None: the global one.
-            rows, rng: As for `Predictor.statistics`; without rows, those that the recipe says.
+            rows, rng: As for `Predictor.statistics`; without rows, those of the recipe.
         """
         predictor = self._predictor(level)
         rows = self._statistics_rows if rows is None else rows
         return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
-        """How each client's test examples are predicted, one by one where Local metrics are means.
+        """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
 
         Args:
             state: The state of a run.
-            level: Whose model predicts; None: the global one, or where units stay with the clients each client's own.
+            level: Of the model that predicts; None: the global one, or with personal units each client's model.
 
         Raises:
             InputError: The data are text, or no client has test examples.
@@ -118,7 +126,7 @@ class Evaluator:
         tests = self.tests
         if self.dataset.test.y is None or not tests.clients.size:
             raise InputError(
-                "results of clients need labelled test examples of theirs. "
+                "results of clients need labelled test examples of the clients. "
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and state.clients.get("personal"):
@@ -127,26 +135,29 @@ class Evaluator:
             logits = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
         masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
         hits = local_hits(logits, tf.gather(self.dataset.test.y, tests.examples), tests, masks)
-        names = {int(tests.clients[at]): name for name, positions in tests.levels.items() for at in positions}
+        names = {
+            int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
+        }
         levels = tuple(names[client] for client in tests.clients.tolist()) if names else ()
         return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
 
     def _logits_of(self, model):
-        """Logits [examples, classes] of the test examples, by a model with its values."""
+        """Return logits [examples, classes] of the test examples, by a model with its values."""
         x, size = self._splits["test"][0], self.recipe.evaluate.batch_size
         logits_of = build_image_logits(model, self.examples.input, x, size, self.replicas)
         values = [
-            list(map(tf.convert_to_tensor, of)) for of in (model.trainable_variables, model.non_trainable_variables)
+            list(map(tf.convert_to_tensor, variables))
+            for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
         return self.replicas.compiled(logits_of)(*values)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """The trained Keras model at any level, with all classes and the first channels of the global weights.
+        """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
 
         Args:
             state: The state of a run.
             level: Name of a level of the recipe; None for the global model.
-            statistics: As `statistics` gives them for this level; None queries them.
+            statistics: The result of `statistics` for this level; None queries them.
         """
         predictor = self._predictor(level)
         state = self._predicting(state, predictor.level)
@@ -160,45 +171,49 @@ class Evaluator:
         return model
 
     def global_values(self, state: State, statistics: dict) -> tuple[list, list]:
-        """The values of the global model's trainable and of its other variables, in its order."""
+        """Return the values of the global model's trainable and of its other variables, in its order."""
         return self._global.trainable(state), self._global.others(state, statistics)
 
     def client_values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
-        """What `client_logits` takes of a state: global values, what stays with the clients, and a seed."""
+        """Return the arguments of `client_logits`: global values, the clients' personal values, and a seed."""
         personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
         return weights, personal, tf.constant(noise_seed(self.recipe, state))
 
     def _predicting(self, state, level):
-        """The state by whose first networks a level predicts: where the recipe says so, they are its best ones."""
+        """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
         levels = self.recipe.levels
         if self.recipe.evaluate.members == "first" or levels.members.get(level) == levels.ensemble:
             return state
 
-        def accuracy(alone):
-            one = self._one_member
-            return float(one.measure("validation", alone, one.statistics(alone, self._statistics_rows))["accuracy"])
+        def accuracy(ensemble_state):
+            predictor = self._one_member
+            return float(
+                predictor.measure(
+                    "validation", ensemble_state, predictor.statistics(ensemble_state, self._statistics_rows)
+                )["accuracy"]
+            )
 
-        return best_first(state, levels.ensemble, accuracy)
+        return sort_networks(state, levels.ensemble, accuracy)
 
     def _measured(self, predictor, state, statistics=None):
-        """Metrics of the first networks of a state on the test set, and the statistics that they normalise by."""
+        """Return the metrics of the first networks of a state on the test set, and their normalisation statistics."""
         statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
         measured = predictor.measure("test", state, statistics)
         return {name: float(value) for name, value in measured.items()}, statistics
 
-    def _of_levels(self, state, of_global, statistics):
-        """The metrics and the statistics of every level of the mix; levels that are one model share a measurement."""
-        names, key_of = self.recipe.levels.names, self.family.prediction_of
+    def _of_levels(self, state, global_metrics, statistics):
+        """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
+        names, key_of = self.recipe.levels.names, self.family.prediction_key
         metrics, by_level = {}, {self._global.level: statistics}
-        measured = {key_of(self._global.level): (of_global, statistics)}
-        # An ensemble is sorted once for all levels: where the one with the fewest networks needs it.
+        measured = {key_of(self._global.level): (global_metrics, statistics)}
+        # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
         state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.members.get(name, 0)))
         for level in names:
             if key_of(level) not in measured:
                 measured[key_of(level)] = self._measured(self._predictor(level), state)
-            of_level, by_level[level] = measured[key_of(level)]
-            metrics |= named(of_level, "level", level)
+            level_metrics, by_level[level] = measured[key_of(level)]
+            metrics |= with_prefix(level_metrics, "level", level)
         return metrics, by_level
 
     @functools.cached_property
@@ -215,7 +230,7 @@ class Evaluator:
         train, ids = self.dataset.train, self.partition.held_out.ids
         splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
         if ids.size:
-            held_out = train.of(ids)
+            held_out = train.select(ids)
             splits["validation"] = (held_out.x, held_out.y)
         return {name: (stored(x), None if y is None else tf.constant(y)) for name, (x, y) in splits.items()}
 
@@ -224,7 +239,7 @@ class Evaluator:
         return {}
 
     def _predictor(self, level=None):
-        """The `Predictor` of a level, built once; None: of the global level."""
+        """Return the `Predictor` of a level, built once; None: of the global level."""
         level = self.recipe.levels.global_level if level is None else level
         if level not in self._predictors:
             self._predictors[level] = self._build_predictor(level)
@@ -260,7 +275,7 @@ class Evaluator:
             recipe.evaluate.batch_size,
             recipe.evaluate.statistics_batch,
         )
-        # A client that draws its level anew each round is tested at that of the global model.
+        # With dynamic assignment clients are tested at the global level.
         assigned = self._levels
         names = (recipe.levels.global_level,) if assigned is None else recipe.levels.names
         positions = np.zeros(len(self.partition.train), int) if assigned is None else assigned
@@ -273,24 +288,28 @@ class Evaluator:
 
     @functools.cached_property
     def tests(self) -> ClientTests:
-        """The clients' test examples, with the clients' levels where they have them for the whole run."""
+        """The clients' test examples, with the clients' levels if these are fixed."""
         return client_tests(self.partition, self._levels, self.recipe.levels.names)
 
     @functools.cached_property
     def measure_global(self) -> Callable:
         """`(trainable, others) -> metrics` of the global model, compiled."""
         if self.dataset.test.y is None:
-            of_text = self._global.compiled("test")
-            return lambda trainable, others: named(of_text(trainable, others), "global")
+            text_metrics = self._global.compiled("test")
+            return lambda trainable, others: with_prefix(text_metrics(trainable, others), "global")
 
-        # Models and data must be built outside of the graph.
+        # Models and data must be built outside the graph.
         logits_of, (_, targets) = self.global_logits, self._splits["test"]
 
         def metrics(trainable, others):
             logits = logits_of(trainable, others)
-            found = named(image_metrics(logits, targets), "global")
-            # Of no examples there is neither loss nor accuracy.
-            return found | self._local(tf.gather(logits, self.tests.examples)) if self.tests.clients.size else found
+            metric_values = with_prefix(image_metrics(logits, targets), "global")
+            # Without test examples there is neither loss nor accuracy.
+            return (
+                metric_values | self._local(tf.gather(logits, self.tests.examples))
+                if self.tests.clients.size
+                else metric_values
+            )
 
         return self.replicas.compiled(metrics)
 
@@ -306,15 +325,15 @@ class Evaluator:
         return self.replicas.compiled(metrics)
 
     def _local(self, logits):
-        """Local metrics of logits [pairs, classes] of the clients' test examples."""
+        """Return Local metrics of logits [pairs, classes] of the clients' test examples."""
         masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
         targets = tf.gather(tf.constant(self.dataset.test.y), self.tests.examples)
         return local_metrics(logits, targets, self.tests, masks)
 
     @property
     def _levels(self):
-        """int [clients], positions in the mix of the clients' levels; None where they draw them anew each round."""
+        """int [clients], positions in the mix of the clients' levels; None with dynamic assignment."""
         mix, clients = self.recipe.levels, len(self.partition.train)
         if mix.assignment == "dynamic":
             return None
-        return levels.assign(mix, clients, self.recipe.seed, 0, np.arange(clients))
+        return levels.assign_levels(mix, clients, self.recipe.seed, 0, np.arange(clients))

@@ -1,4 +1,4 @@
-"""Measures a model on a split under all labels, and the global model on each client's tests under its own labels."""
+"""Metrics of a model on a split under all labels, and of the global model on each client's tests under its labels."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,8 +14,8 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.planning.plan import Plan
 
-# Logits of text that exist at once: from a core's caches they are reduced to losses several times as fast.
-LOGITS = 2**19
+# Logits of text in memory at once: within a core's caches they are reduced to losses several times as fast.
+MAX_LOGITS = 2**19
 
 
 def build_metrics(
@@ -28,21 +28,21 @@ def build_metrics(
     seed: int,
     replicas: Replicas,
 ) -> Callable:
-    """Compiles `(weights, state) -> {"loss", "accuracy"}` of images, or `{"loss", "perplexity"}` of text.
+    """Compile `(weights, state) -> {"loss", "accuracy"}` of images, or `{"loss", "perplexity"}` of text.
 
     Args:
         model: Keras model; weights and state are its trainable and other values, in its order.
-        source: How examples become batches.
-        x, y: What is stored of the split; y is None for text.
+        source: Makes batches of examples.
+        x, y: Stored values of the split; y is None for text.
         classes: Length of the global label axis.
         batch_size: Examples of a batch.
         seed: Of the run, for the masks of text.
-        replicas: Who measures, and how many batches each has in flight at once.
+        replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
     if y is None:
-        of_text = build_text_metrics(model, source, x, classes, batch_size, seed, replicas)
-        return replicas.compiled(of_text)
-    # Models and data must be built outside of the graph.
+        text_metrics = build_text_metrics(model, source, x, classes, batch_size, seed, replicas)
+        return replicas.compiled(text_metrics)
+    # Models and data must be built outside the graph.
     logits_of, targets = build_image_logits(model, source, x, batch_size, replicas), tf.constant(y)
 
     def metrics(weights, state):
@@ -51,22 +51,22 @@ def build_metrics(
     return replicas.compiled(metrics)
 
 
-def named(metrics: dict, prefix: str, suffix: str = "") -> dict:
-    """The same metrics under other names: `loss` as `prefix_loss`, or as `prefix_loss_suffix`."""
+def with_prefix(metrics: dict, prefix: str, suffix: str = "") -> dict:
+    """Rename metrics: `loss` to `prefix_loss`, or to `prefix_loss_suffix`."""
     return {f"{prefix}_{name}{suffix and '_'}{suffix}": value for name, value in metrics.items()}
 
 
 def build_image_logits(
     model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, replicas: Replicas
 ) -> Callable:
-    """Returns `(weights, state) -> logits` [examples, classes] of a model, for the graph.
+    """Return `(weights, state) -> logits` [examples, classes] of a model, for the graph.
 
     Args:
         model: Keras model; weights and state are its trainable and other values, in its order.
-        source: How examples become batches.
+        source: Makes batches of examples.
         x: The stored images of the split.
         batch_size: Images of a batch.
-        replicas: Who measures, and how many batches each has in flight at once.
+        replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
     count, axis = x.shape[0], all_labels(0)
     batches = -(-count // batch_size)
@@ -86,25 +86,25 @@ def build_image_logits(
         _, record = tf.while_loop(
             lambda batch, _: batch < end, body, (first, record), parallel_iterations=replicas.parallel
         )
-        return replicas.joined(record.concat(), first * batch_size, count)
+        return replicas.all_gather_rows(record.concat(), first * batch_size, count)
 
     return logits
 
 
 def image_metrics(logits: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What the logits [examples, classes] of images say: "loss", and "accuracy" in percent."""
+    """Return the metrics of the logits [examples, classes] of images: "loss", and "accuracy" in percent."""
     return {"loss": _cross_entropy(logits, targets), "accuracy": 100 * tf.reduce_mean(_hits(logits, targets))}
 
 
 def local_metrics(
     logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool
 ) -> dict[str, tf.Tensor]:
-    """What the logits of all clients' test examples say, pooled and spread over the clients.
+    """Return the metrics of the logits of all clients' test examples, pooled and spread over the clients.
 
     Args:
         logits: [pairs, classes], one client after the other.
         targets: Integers [pairs].
-        tests: Whose examples these are.
+        tests: The clients' test examples.
         masks_labels: Whether the logits of labels that a client lacks are set to zero.
     """
     hits = local_hits(logits, targets, tests, masks_labels)
@@ -117,7 +117,7 @@ def local_metrics(
 
 
 def local_hits(logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool) -> tf.Tensor:
-    """Returns 1 where a client's test example is predicted right, else 0: [pairs]. Arguments as of `local_metrics`."""
+    """Return 1 for each correct prediction of a client's test example, else 0: [pairs]; see `local_metrics`."""
     return _hits(masked(logits, tests.present) if masks_labels else logits, targets)
 
 
@@ -138,7 +138,7 @@ def build_text_metrics(
     seed: int,
     replicas: Replicas,
 ) -> Callable:
-    """Returns `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
+    """Return `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
 
     Perplexity is the mean over batches, weighted by rows, of exp(mean cross-entropy over all positions); masks are the
     same at every call. Arguments as those of `build_image_logits`.
@@ -146,77 +146,77 @@ def build_text_metrics(
     Reference: HeteroFL authors' code: a mean of exponentials, in which a short last segment counts fully.
     """
     rows, starts, axis = x.shape[0], source.starts(x), all_labels(classes)
-    firsts = [(row, start) for row in range(0, rows, batch_size) for start in starts]
+    first_positions = [(row, start) for row in range(0, rows, batch_size) for start in starts]
     key = seeds.seed32(seed, "test masks")
     mean_loss, x = _text_loss(model, classes), tf.constant(x)
 
     def metrics(weights, state):
-        grid = tf.constant(firsts)
-        first, end = replicas.share(len(firsts))
+        grid = tf.constant(first_positions)
+        first, end = replicas.share(len(first_positions))
 
         def body(index, record):
-            chosen = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + batch_size, rows))
+            batch_rows = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + batch_size, rows))
             noise_key = tf.concat([[key], grid[index]], 0)
-            inputs, targets = source.batch(x, None, chosen, grid[index, 1], noise_key, axis, training=False)
+            inputs, targets = source.batch(x, None, batch_rows, grid[index, 1], noise_key, axis, training=False)
             loss = mean_loss(weights, state, inputs, targets)
-            count = tf.cast(tf.shape(chosen)[0], loss.dtype)
+            count = tf.cast(tf.shape(batch_rows)[0], loss.dtype)
             return index + 1, record.write(index - first, tf.stack([loss, tf.exp(loss), tf.ones_like(loss)]) * count)
 
         record = tf.TensorArray(weights[0].dtype, size=end - first, element_shape=[3])
         _, record = tf.while_loop(
             lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
         )
-        loss, perplexity, count = tf.unstack(replicas.summed(tf.reduce_sum(record.stack(), 0)))
+        loss, perplexity, count = tf.unstack(replicas.all_reduce_sum(tf.reduce_sum(record.stack(), 0)))
         return {"loss": loss / count, "perplexity": perplexity / count}
 
     return metrics
 
 
 def _text_loss(model, classes):
-    """`(weights, state, inputs, targets) -> mean cross-entropy over all positions`, with few logits at once.
+    """Return `(weights, state, inputs, targets) -> mean cross-entropy over all positions`, with few logits at once.
 
-    A last layer that is a `Dense` reads each position alone, so its logits need not all exist at the same time.
+    A last `Dense` layer reads each position independently, so its logits need not all exist at the same time.
     """
-    body, last = model, model.layers[-1]
-    size = max(LOGITS // classes, 1)
-    if type(last) is keras.layers.Dense:
-        body = keras.Model(model.inputs, last.input)
-        # Each piece reads the whole kernel: a few positions only would spend most of the time on that.
-        size = max(size, last.input.shape[-1] // 4)
-    # What belongs to the last layer stands last; its weights may be constants.
-    split, fixed = len(body.trainable_variables), len(body.non_trainable_variables)
+    body, last_layer = model, model.layers[-1]
+    size = max(MAX_LOGITS // classes, 1)
+    if type(last_layer) is keras.layers.Dense:
+        body = keras.Model(model.inputs, last_layer.input)
+        # Each piece reads the full kernel, so pieces of a few positions would spend most of the time on that.
+        size = max(size, last_layer.input.shape[-1] // 4)
+    # The values of the last layer come last; its weights may be constants.
+    num_weights, num_state = len(body.trainable_variables), len(body.non_trainable_variables)
 
     def mean_loss(weights, state, inputs, targets):
-        hidden, _ = body.stateless_call(weights[:split], state[:fixed], inputs, training=False)
+        hidden, _ = body.stateless_call(weights[:num_weights], state[:num_state], inputs, training=False)
         # [rows, segment, channels] -> [positions, channels]
         hidden, targets = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(targets, [-1])
 
-        def piece(first, total):
+        def add_piece(first, total):
             logits = hidden[first : first + size]
             if body is not model:
-                logits, _ = last.stateless_call(weights[split:], state[fixed:], logits)
+                logits, _ = last_layer.stateless_call(weights[num_weights:], state[num_state:], logits)
             return first + size, total + tf.reduce_sum(softmax_cross_entropy(logits, targets[first : first + size]))
 
         count = tf.size(targets)
         start = (0, tf.zeros([], hidden.dtype))
-        total = tf.while_loop(lambda first, _: first < count, piece, start, parallel_iterations=1)[1]
+        total = tf.while_loop(lambda first, _: first < count, add_piece, start, parallel_iterations=1)[1]
         return total / tf.cast(count, total.dtype)
 
     return mean_loss
 
 
 def round_metrics(plan: Plan, records: dict[str, np.ndarray], levels: Sequence[str]) -> dict:
-    """Sums up what the clients of a round have done.
+    """Summarise the records of a round's clients.
 
     Args:
-        plan: Who has trained what.
+        plan: The clients of the round, their levels and steps.
         records: `{"loss", "gradient_norm", "finite"}`, each [cohort] in the order of the plan.
         levels: Names of the levels of the mix.
     """
     finished = records["finite"] & (plan.steps > 0)
-    # A client of an ensemble stands in the plan once for each network that it trains.
-    _, once = np.unique(plan.clients, return_index=True)
-    counts = np.bincount(plan.levels[once], minlength=len(levels))
+    # An ensemble client has one slot in the plan for each network that it trains.
+    _, first_slots = np.unique(plan.clients, return_index=True)
+    counts = np.bincount(plan.levels[first_slots], minlength=len(levels))
     return {
         "loss": _mean(records["loss"][finished]),
         "gradient_norm": _mean(records["gradient_norm"][finished]),

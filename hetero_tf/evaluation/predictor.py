@@ -1,4 +1,4 @@
-"""The model by which a level predicts: its values in any state, its statistics, and how good it is on a split."""
+"""The prediction model of a level: its values in any state, its statistics, and its metrics on a split."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.global_metrics import build_metrics
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
-from hetero_tf.models.family import ModelFamily, predicted
+from hetero_tf.models.family import ModelFamily, prediction_value
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import carried, is_seed
 from hetero_tf.recipe.schema import Recipe
@@ -23,16 +23,16 @@ from hetero_tf.recipe.schema import Recipe
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """One level's model; what it compiles is compiled once, when it is first asked for.
+    """The prediction model of one level; its functions are compiled once, on first use.
 
     Attributes:
-        recipe: How to measure.
+        recipe: The evaluation settings.
         family: The models of all levels.
-        examples: The training split as the round has it.
-        splits: `{name: (x, y)}` of what can be measured on; y is None for text.
-        replicas: Who measures, and how many batches each has in flight at once.
+        examples: The training split of the round.
+        splits: `{name: (x, y)}` of the splits to measure on; y is None for text.
+        replicas: The replicas that share the work, and the number of batches that each has in flight.
         level: Name of the level.
-        members: So many of its networks predict, the first ones; None: as many as the level has.
+        members: Number of networks that predict, the first ones; None: as many as the level has.
     """
 
     recipe: Recipe
@@ -45,43 +45,43 @@ class Predictor:
 
     @functools.cached_property
     def model(self) -> keras.Model:
-        """The Keras model, which holds initial values: those of a state are handed to what is compiled."""
+        """The Keras model with initial values; compiled functions receive those of a state."""
         return self._build()
 
     def trainable(self, state: State) -> list[tf.Tensor]:
-        """The values of the trainable variables, in order; 0 outside the level's mask, which the global level lacks."""
+        """Return the trainable values, in order; 0 outside the level's mask, which the global level lacks."""
         variables = self.model.trainable_variables
         weights = [value_of(state, variable) for variable in variables]
-        whole = self.level == self.recipe.levels.global_level
-        mask = None if whole else build_entry_mask(self.recipe, self.level, variables)
+        is_global = self.level == self.recipe.levels.global_level
+        mask = None if is_global else build_entry_mask(self.recipe, self.level, variables)
         if mask is None:
             return weights
-        # A level predicts for no client.
+        # A prediction is for no client: id -1.
         return masked_values(mask, weights, tf.constant([seeds.seed32(self.recipe.seed, "round"), state.round, -1]))
 
     def values(self, state: State) -> list[tf.Tensor]:
-        """What the level predicts by, in the order of `variables.values`."""
+        """Return the values of the level's model, in the order of `variables.values`."""
         return [*self.trainable(state), *(value_of(state, variable) for variable in carried(self.model))]
 
     def others(self, state: State, statistics: dict) -> list[tf.Tensor]:
-        """The values of the variables that are not trainable, in order; `statistics`: those of this level."""
-        found = []
+        """Return the non-trainable values, in order; `statistics`: those of this level."""
+        values = []
         for variable in self.model.non_trainable_variables:
             if is_seed(variable):
-                found.append(tf.convert_to_tensor(variable))
+                values.append(tf.convert_to_tensor(variable))
             else:
                 queried = statistics.get(variable.path)
-                found.append(value_of(state, variable) if queried is None else queried)
-        return found
+                values.append(value_of(state, variable) if queried is None else queried)
+        return values
 
     def statistics(
         self, state: State, rows: Iterable[np.ndarray], rng: np.random.Generator | None = None
     ) -> dict[str, tf.Tensor]:
-        """The statistics query of static batch normalisation with this level's own activations: `{path: value}`.
+        """Run the statistics query of static batch normalisation with this level's activations: `{path: value}`.
 
         Args:
             state: The state of a run.
-            rows: int32 arrays of training examples, as `calibration.statistics_batches` takes them.
+            rows: int32 arrays of training examples, see `calibration.statistics_batches`.
             rng: Shuffles them; None: the generator of the recipe's seed and the round.
         """
         paths = calibration.statistics_paths(self.model)
@@ -93,11 +93,11 @@ class Predictor:
         return dict(zip(paths, averages))
 
     def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
-        """Loss, and accuracy or perplexity, on a split under all labels, see `global_metrics.build_metrics`."""
+        """Return loss, and accuracy or perplexity, on a split under all labels, see `global_metrics.build_metrics`."""
         return self.compiled(split)(self.trainable(state), self.others(state, statistics))
 
     def compiled(self, split: str) -> Callable:
-        """`(trainable, others) -> metrics` on a split, which is compiled once."""
+        """Return `(trainable, others) -> metrics` on a split, compiled once."""
         if split not in self._compiled:
             (x, y), source, settings = self.splits[split], self.examples.input, self.recipe.evaluate
             self._compiled[split] = build_metrics(
@@ -122,40 +122,40 @@ class Predictor:
 
 
 def statistics_rng(recipe: Recipe, round: int) -> np.random.Generator:
-    """The generator that shuffles the examples of the statistics query, client after client."""
+    """Return the generator that shuffles the examples of the statistics query, client by client."""
     return seeds.rng(recipe.seed, "statistics", round)
 
 
 def noise_seed(recipe: Recipe, state: State) -> int:
-    """The seed of the random numbers of the statistics query, such as masked words."""
+    """Return the seed of the random numbers of the statistics query, such as masked words."""
     return seeds.seed32(recipe.seed, "statistics noise", state.round)
 
 
 def value_of(state: State, variable: keras.Variable) -> tf.Tensor:
-    """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""
+    """Return a predictor's value: the first channels of the global one; of personal values the clients' mean."""
 
     def value(path):
         personal = state.clients.get("personal", {}).get(path)
         return state.weights[path] if personal is None else tf.reduce_mean(personal, 0)
 
-    return predicted(variable, value)
+    return prediction_value(variable, value)
 
 
-def chosen(state: State, order: Sequence[int] | np.ndarray) -> State:
-    """Returns the state with these of its networks, in this order."""
+def select_networks(state: State, order: Sequence[int] | np.ndarray) -> State:
+    """Return the state with these of its networks, in this order."""
     weights = {path: tf.gather(value, order) for path, value in state.weights.items()}
     return dataclasses.replace(state, weights=weights)
 
 
-def best_first(state: State, networks: int, accuracy: Callable[[State], float]) -> State:
-    """Returns the state with its networks sorted by accuracy, the best first.
+def sort_networks(state: State, networks: int, accuracy: Callable[[State], float]) -> State:
+    """Return the state with its networks sorted by accuracy, the best first.
 
     Args:
         state: Of an ensemble whose networks are all merged.
-        networks: How many there are.
+        networks: Number of networks.
         accuracy: Of the first network of a state.
 
     Reference: authors' code of SplitMix, which reverses the ascending order.
     """
-    found = [accuracy(chosen(state, [network])) for network in range(networks)]
-    return chosen(state, np.argsort(found, kind="stable")[::-1])
+    accuracies = [accuracy(select_networks(state, [network])) for network in range(networks)]
+    return select_networks(state, np.argsort(accuracies, kind="stable")[::-1])

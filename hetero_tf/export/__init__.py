@@ -1,12 +1,12 @@
-"""A trained model as a SavedModel that any TensorFlow loads, without this package.
+"""Exports a trained model as a SavedModel that TensorFlow loads without this package.
 
 FOLDER/<level>/<version>/
-  saved_model.pb, variables/, assets/   the SavedModel, as model servers look for it
-  assets.extra/, batching_params.pbtxt  requests that warm a server up, and how many it may answer at once
-  assets.extra/labels.txt               the class names, a line each, where the data set has them
-  model.onnx, model.tflite, ...         the same model for other runtimes, where asked for
-  export.json                           what the model is, how good it is, sha256 of every file
-  MODEL_CARD.md                         the same for a person, and how to call it
+  saved_model.pb, variables/, assets/   the SavedModel, in the layout of model servers
+  assets.extra/, batching_params.pbtxt  warm-up requests and the batch size for TensorFlow Serving
+  assets.extra/labels.txt               the class names, one per line, if the data set has them
+  model.onnx, model.tflite, ...         the same model for other runtimes, if requested
+  export.json                           description of the model, its metrics, SHA-256 of every file
+  MODEL_CARD.md                         the same as a readable text, and how to call the model
 """
 
 import hashlib
@@ -21,19 +21,19 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import DiskProblem, InputError, did_you_mean, short
+from hetero_tf.base.errors import DiskProblem, InputError, did_you_mean, shorten_repr
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
-from hetero_tf.export.formats import Converted
-from hetero_tf.export.kinds import kind_of
-from hetero_tf.export.measured import check_answers, examples, measure, reference_logits, warning_of
+from hetero_tf.export.formats import ConversionSource
+from hetero_tf.export.kinds import task_of
+from hetero_tf.export.measured import check_outputs, examples, measure, reference_logits, warning_of
 from hetero_tf.models.state import State
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.store import plain_json
-from hetero_tf.store.versions import EXPORTED, check_place, drafted, publish
+from hetero_tf.store.versions import EXPORTED, check_version_folder, create_draft, publish
 from hetero_tf.version import __version__
 
 LABELS = Path("assets.extra", "labels.txt")
@@ -49,70 +49,70 @@ def export(
     version: int | None = None,
     others: Collection[str] = (),
 ) -> tuple[Path, dict]:
-    """Writes a version of a level, whole or not at all, and measures what was written on the test set.
+    """Write a version of a level atomically, and measure the written files on the test set.
 
     Args:
         process: `process.LearningProcess`.
         state: `process.State`, the weights.
-        statistics: Of static batch normalisation at that level, `{path: value}`, as `process.statistics` gives them.
-        folder: Folder of all levels; it and its parents are made.
-        info: Plain dict for `export.json`: what the run knows of the state, such as "state", "last" and "best".
+        statistics: Static batch normalisation statistics of that level, `{path: value}`, see `process.statistics`.
+        folder: Folder of all levels; it and its parents are created.
+        info: Plain dict for `export.json` with information on the state, such as "state", "last" and "best".
         level: Name of a level that is not wider than the global model; None for the global model.
-        version: Number of the version; None: the next one.
-        others: Names of `formats` that are written beside the SavedModel.
+        version: Number of the version; None for the next one.
+        others: Names of `formats` to write in addition to the SavedModel.
 
     Returns:
-        Path of the version, and what `export.json` says of it.
+        Path of the version, and the contents of its `export.json`.
 
     Raises:
-        InputError: Something stands in the way, the level or statistics are wrong, a format lacks what it needs, a word
-            cannot be in a vocabulary, or a written model answers other than the one that it was made of.
-        DiskProblem: The operating system refused; what was exported before is untouched.
+        InputError: A path is occupied, the level or statistics are wrong, a format lacks a package or an input, a word
+            cannot be in a vocabulary, or the outputs of a written model differ from those of the Keras model.
+        DiskProblem: The operating system reported an error; existing versions are unchanged.
     """
     level = check_level(process.recipe.levels, level)
     folder = Path(folder) / level
     _check_statistics(process, level, statistics)
-    check_place(folder, version)
+    check_version_folder(folder, version)
     for name in others:
         formats.find(name)
     model = process.network(state, level, statistics)
-    with drafted(folder) as draft:
-        kind = kind_of(process)
-        endpoints, signatures = _write_model(process, kind, model, draft)
-        warmup.write(draft, signatures, kind.most_at_once(model))
+    with create_draft(folder) as draft:
+        task = task_of(process)
+        endpoints, signatures = _write_model(process, task, model, draft)
+        warmup.write(draft, signatures, task.max_batch_size(model))
         _write_labels(draft, process.dataset.class_names)
-        ask = saved_model.answering(draft)
+        predict = saved_model.load_runtime(draft)
         reference = reference_logits(process, model)
-        gap = check_answers(process, reference, ask, str(folder))
-        measured = _measured(process, ask, "these files")
-        function, specs = endpoints[kind.PORTABLE]
+        difference = check_outputs(process, reference, predict, str(folder))
+        measured = _measured(process, predict, "these files")
+        function, specs = endpoints[task.PORTABLE_SIGNATURE]
         digest = _weights_sha256(model)
-        part = Converted(
-            draft, kind.PORTABLE, function, specs, process, level, model, digest, lambda: examples(process)
+        source = ConversionSource(
+            draft, task.PORTABLE_SIGNATURE, function, specs, process, level, model, digest, lambda: examples(process)
         )
-        converted = {name: _write_format(name, part, reference, measured) for name in others}
+        converted = {name: _write_format(name, source, reference, measured) for name in others}
         about = {
             **_about(process, state, level, model),
             "signatures": signatures,
-            "input": kind.input_spec(process),
-            "limits": kind.limits(process, model),
+            "input": task.input_spec(process),
+            "limits": task.limits(process, model),
             "measured": measured,
-            "largest_difference_of_logits": gap,
+            "largest_difference_of_logits": difference,
             "compared_test_examples": sum(map(len, reference)),
             "weights_sha256": digest,
             "formats": converted,
             **info,
         }
-        card = model_card(about, kind.calls(process, signatures), kind.notes(process, signatures))
+        card = model_card(about, task.calls(process, signatures), task.notes(process, signatures))
         about = _write_about(draft, about, card)
         return publish(draft, version), about
 
 
 def check_level(levels: Levels, level: str | None) -> str:
-    """Returns the name of the level to export; None stands for the global model's.
+    """Return the name of the level to export; None means the level of the global model.
 
     Raises:
-        InputError: There is no such level, or it is wider than the global model.
+        InputError: The level is unknown or wider than the global model.
     """
     level = levels.global_level if level is None else level
     if level not in levels.widths:
@@ -127,52 +127,52 @@ def check_level(levels: Levels, level: str | None) -> str:
 
 
 def _check_statistics(process, level, statistics):
-    """Refuses statistics that are missing or another level's."""
+    """Reject statistics that are missing or belong to another level."""
     model = process.family.predictor(level)
     paths = calibration.statistics_paths(model)
     for variable in model.non_trainable_variables:
         if variable.path in paths and not np.isfinite(statistics.get(variable.path, 0)).all():
             raise InputError(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
-        found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
-        if variable.path in paths and found != tuple(variable.shape):
+        shape = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
+        if variable.path in paths and shape != tuple(variable.shape):
             raise InputError(
-                f"`statistics` must be those of static batch normalisation at level {level!r}, as "
-                f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
-                f"{tuple(variable.shape)}. Received: {found}"
+                f"`statistics` must be those of static batch normalisation at level {level!r}, as returned by "
+                f"`process.statistics(state, {level!r})`: {variable.path} has shape "
+                f"{tuple(variable.shape)}. Received: {shape}"
             )
 
 
-def _write_format(name, part, reference, float_metrics):
-    """Writes the file of another format beside the SavedModel, asks it, and returns what to say of it."""
-    kind = formats.find(name)
-    path = part.saved_model / kind.FILE
+def _write_format(name, source, reference, float_metrics):
+    """Write the file of another format, compare and measure it, and return its entry in `export.json`."""
+    module = formats.find(name)
+    path = source.saved_model / module.FILE
     try:
         with formats.quiet():
-            more = kind.convert(part, path)
-            ask = kind.answering(path)
-            # Its first call makes LiteRT print which delegate it uses.
-            ask(**next(part.examples()))
+            details = module.convert(source, path)
+            predict = module.load_runtime(path)
+            # LiteRT prints the name of its delegate at the first call.
+            predict(**next(source.examples()))
     except (InputError, DiskProblem):
         raise
-    # A converter refuses what it does not know in its own way.
+    # Converters raise many types of errors for unsupported operations.
     except Exception as problem:
-        raise InputError(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
-    gap = check_answers(part.process, reference, ask, str(path), exact=kind.EXACT)
+        raise InputError(f"--format {name}: the model cannot be converted: {shorten_repr(problem)}") from problem
+    difference = check_outputs(source.process, reference, predict, str(path), exact=module.EXACT)
     entry = {
-        "file": kind.FILE,
-        "signature": part.signature,
+        "file": module.FILE,
+        "signature": source.signature,
         "bytes": path.stat().st_size,
-        "measured": _measured(part.process, ask, "this file"),
-        "largest_difference_of_logits": gap,
+        "measured": _measured(source.process, predict, "this file"),
+        "largest_difference_of_logits": difference,
         "compared_test_examples": sum(map(len, reference)),
-        **more,
+        **details,
     }
-    warning = None if kind.EXACT else warning_of(entry, float_metrics)
+    warning = None if module.EXACT else warning_of(entry, float_metrics)
     return entry if warning is None else {**entry, "warning": warning}
 
 
 def _weights_sha256(model):
-    """The digest of the paths, types, shapes and bytes of a model's variables, in the order of their paths."""
+    """Return the SHA-256 of paths, types, shapes and bytes of a model's variables, sorted by path."""
     digest = hashlib.sha256()
     for variable in sorted(model.variables, key=lambda variable: variable.path):
         value = np.ascontiguousarray(variable)
@@ -181,29 +181,29 @@ def _weights_sha256(model):
     return digest.hexdigest()
 
 
-def _measured(process, ask, by):
-    """Metrics on the test set, and by which files, for `export.json`."""
+def _measured(process, predict, subject):
+    """Return metrics on the test set, and the measured files, for `export.json`."""
     if isinstance(process.dataset, DescribedDataset):
         return {"on": "nothing, since the data were missing at the export"}
-    return {**measure(process, ask), "on": f"the whole test set, by {by}"}
+    return {**measure(process, predict), "on": f"the whole test set, by {subject}"}
 
 
-def _write_model(process, kind, model, folder):
-    """Writes the SavedModel; returns its endpoints, and its signatures as `saved_model.write` tells them."""
-    # The SavedModel copies the vocabulary, so the file that it comes from may go.
+def _write_model(process, task, model, folder):
+    """Write the SavedModel; return its endpoints, and its signatures as `saved_model.write` describes them."""
+    # The SavedModel copies the vocabulary, so its source file can be deleted.
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        endpoints, tables = kind.endpoints(process, model, Path(scratch))
+        endpoints, tables = task.endpoints(process, model, Path(scratch))
         return endpoints, saved_model.write(folder, model, endpoints, tables)
 
 
 def _write_labels(draft, names):
-    """The names of the labels, a line each, where mobile and other programs look for such a list."""
+    """Write the class names, one per line, to a path that mobile tools read."""
     if names is not None:
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in names).encode())
 
 
 def _about(process, state, level, model):
-    """What a stranger must know about the model, ready for JSON."""
+    """Return the general description of the model for `export.json`."""
     recipe, dataset = process.recipe, process.dataset
     missing = dataset.stand_in_for
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
@@ -222,14 +222,14 @@ def _about(process, state, level, model):
 
 
 def _write_about(draft, about, card):
-    """MODEL_CARD.md and export.json, the latter last, as it vouches for all other files; returns what it holds."""
+    """Write MODEL_CARD.md, then export.json with the digests of all files; return the contents of export.json."""
     files.write_new(draft / CARD, card.encode())
     digests, size = {}, 0
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
-        with files.opened(path) as file:
+        with files.open_file(path) as file:
             digests[path.relative_to(draft).as_posix()] = files.sha256_of(file)
             size += file.tell()
-            # TensorFlow does not wait for the disk, but the rename must not come before the contents.
+            # TensorFlow does not sync its files, and the rename must not reach the disk before the contents.
             os.fsync(file.fileno())
     for path in sorted((path for path in draft.rglob("*") if path.is_dir()), reverse=True):
         files.sync_folder(path)

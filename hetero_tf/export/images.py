@@ -1,4 +1,4 @@
-"""What the export of an image model answers to: pixels, or the bytes of picture files."""
+"""Export task of an image model: signatures for pixels and for bytes of picture files."""
 
 import functools
 from collections.abc import Callable, Collection
@@ -11,30 +11,30 @@ import tensorflow as tf
 from hetero_tf.base.picture_decoding import decode
 from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
 from hetero_tf.export import labelled
-from hetero_tf.export.labelled import answers, few, named
-from hetero_tf.export.limits import most_examples
+from hetero_tf.export.labelled import add_class_names, check_count, classify
+from hetero_tf.export.limits import max_examples
 from hetero_tf.process.learning_process import LearningProcess
 
-# What a client of `serving_default` gives.
-GIVEN = "image"
-# The signature that other runtimes get.
-PORTABLE = "serving_default"
-# Test examples in one request when answers are compared with the model's.
-COMPARED = 32
-most_at_once, model_inputs = labelled.most_at_once, labelled.model_inputs
+# Input of the signature `serving_default`.
+INPUT_NAME = "image"
+# Signature that other formats convert.
+PORTABLE_SIGNATURE = "serving_default"
+# Test examples in one request when outputs are compared with those of the Keras model.
+CHECKED_EXAMPLES = 32
+max_batch_size, model_inputs = labelled.max_batch_size, labelled.model_inputs
 
 
 def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
-    """`{signature: (function, input specs)}`, and the lookup tables that they use: none.
+    """Return `{signature: (function, input specs)}`, and no lookup tables.
 
     `serving_default`: `image` float32 [n, height, width, channels], pixels in 0..1 -> logits, probabilities
     [n, classes] and class [n]. `serve_uint8`: `image` uint8, pixels in 0..255 -> the same. `serve_bytes` (1 or 3
     channels): `image_bytes` string [n], PNG, JPEG, BMP, GIF or WebP of any size up to `LARGEST_PICTURE` pixels ->
-    the same, and class_name where the data set names its classes.
+    the same, and class_name if the data set names its classes.
 
-    An image with a pixel that is not finite, and a picture that `decode` does not take or that is damaged, are answered
-    by NaN and class -1, the others of their batch as ever. A request of more than `most_examples` images, or of another
-    shape, is an error.
+    An image with a pixel that is not finite, and a picture that is damaged or not supported by `decode`, get NaN and
+    class -1, and do not affect other images. A request of more than `max_examples` images, or of another shape, is an
+    error.
 
     Args:
         process: `process.LearningProcess`.
@@ -42,42 +42,47 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         scratch: Not used.
     """
     shape, names = process.input.shape(process.dataset.train.x), process.dataset.class_names
-    most = most_examples(model)
+    limit = max_examples(model)
 
-    answer = functools.partial(answers, process, model)
+    classify_batch = functools.partial(classify, process, model)
 
     def serving_default(image):
-        # Servers hand on any shape, and kernels may end the process over a wrong rank.
-        return answer(few(tf.ensure_shape(image, (None, *shape)), most, "images"))
+        # Servers do not check shapes, and a wrong rank may abort the process inside a kernel.
+        return classify_batch(check_count(tf.ensure_shape(image, (None, *shape)), limit, "images"))
 
     def serve_uint8(image):
-        return answer(tf.cast(few(tf.ensure_shape(image, (None, *shape)), most, "images"), tf.float32) / 255)
+        return classify_batch(
+            tf.cast(check_count(tf.ensure_shape(image, (None, *shape)), limit, "images"), tf.float32) / 255
+        )
 
     def serve_bytes(image_bytes):
-        return named(answer(decode_each(few(tf.ensure_shape(image_bytes, (None,)), most, "images"), shape)), names)
+        return add_class_names(
+            classify_batch(decode_each(check_count(tf.ensure_shape(image_bytes, (None,)), limit, "images"), shape)),
+            names,
+        )
 
-    made = {
+    signatures = {
         "serving_default": (serving_default, [tf.TensorSpec((None, *shape), tf.float32, name="image")]),
         "serve_uint8": (serve_uint8, [tf.TensorSpec((None, *shape), tf.uint8, name="image")]),
     }
     if shape[-1] in (1, 3):
-        made["serve_bytes"] = (serve_bytes, [tf.TensorSpec((None,), tf.string, name="image_bytes")])
-    return made, ()
+        signatures["serve_bytes"] = (serve_bytes, [tf.TensorSpec((None,), tf.string, name="image_bytes")])
+    return signatures, ()
 
 
 def decode_each(files: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
-    """Decode picture files independently: one that `decode` refuses or fails on becomes NaN.
+    """Decode picture files independently; a file that `decode` rejects becomes NaN.
 
     Args:
         files: string [n].
-        shape: (height, width, channels), as `decode` takes it.
+        shape: (height, width, channels) of the result.
 
     Returns:
         float32 [n, *shape].
     """
     count = tf.shape(files, tf.int64)[0]
-    # A graph cannot catch the error of an operation, but a dataset can drop the elements that raise one. It decodes one
-    # file at a time: ten large pictures at once would take ten times the memory.
+    # A graph cannot catch errors of operations, but a dataset can drop elements that raise one. It decodes one file at
+    # a time, since ten large pictures in parallel would take ten times the memory.
     decoded = tf.data.Dataset.from_tensor_slices(files).enumerate().map(lambda i, data: (i, decode(data, shape)))
     # The extra element, at the index after the last file, keeps the batch from being empty.
     extra = tf.data.Dataset.from_tensors((count, tf.fill(shape, np.float32(np.nan))))
@@ -87,27 +92,27 @@ def decode_each(files: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
 
 
 def pixels(x: np.ndarray) -> np.ndarray:
-    """Returns stored images as float32 in 0..1, as a client of the model sends them."""
+    """Return stored images as float32 pixels in 0..1, the input of `serving_default`."""
     return x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)
 
 
 def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
-    """Stored examples as a client of `serving_default` sends them."""
-    return {GIVEN: pixels(x)}
+    """Return the request of `serving_default` for stored examples."""
+    return {INPUT_NAME: pixels(x)}
 
 
-def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
-    """Measures answers on the whole test set, see `labelled.measure`."""
-    return labelled.measure(process, ask, functools.partial(request, process))
+def measure(process: LearningProcess, predict: Callable) -> dict[str, float]:
+    """Measure an exported model on the whole test set, see `labelled.measure`."""
+    return labelled.measure(process, predict, functools.partial(request, process))
 
 
 def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
-    """What a request may hold, for `export.json`."""
-    return {"images": most_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
+    """Return the limits of a request for `export.json`."""
+    return {"images": max_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
 
 
 def input_spec(process: LearningProcess) -> dict:
-    """What the model takes, ready for JSON."""
+    """Return the description of the model's input for `export.json`."""
     height, width, channels = process.input.shape(process.dataset.train.x)
     return {
         "kind": "images",
@@ -120,25 +125,25 @@ def input_spec(process: LearningProcess) -> dict:
 
 
 def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
-    """What callers must know of the inputs, a sentence each."""
+    """Return sentences on the inputs for callers of the model."""
     height, width, channels = process.input.shape(process.dataset.train.x)
-    found = [
-        f"`serving_default` takes float pixels in 0..1, `serve_uint8` those in 0..255; both {height} x {width} x "
-        f"{channels}. The model normalises them itself.",
-        "An image with a pixel that is not finite is answered by NaN and class -1.",
+    sentences = [
+        f"`serving_default` takes float pixels in 0..1, `serve_uint8` pixels in 0..255; both {height} x {width} x "
+        f"{channels}. The model normalises them.",
+        "An image with a pixel that is not finite gets NaN and class -1.",
     ]
     if "serve_bytes" in signatures:
-        found += [
-            f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, of a GIF the first frame, and "
-            "no animated WebP; it turns a JPEG as its Exif entry says, resizes it by area means, and makes it grey or "
-            "coloured as the model needs it.",
-            "A picture of another format, damaged, larger or translucent is answered by NaN and class -1.",
+        sentences += [
+            f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, the first frame of a GIF, and "
+            "no animated WebP. It applies the Exif orientation of a JPEG, resizes pictures by area means, and converts "
+            "them to the channels of the model.",
+            "A picture that is damaged, translucent, too large or of another format gets NaN and class -1.",
         ]
-    return found
+    return sentences
 
 
 def calls(process: LearningProcess, signatures: Collection[str]) -> str:
-    """Three lines of Python that call the model inside the folder of its version."""
+    """Return three lines of Python that call the model inside the folder of its version."""
     if "serve_bytes" in signatures:
         name, call = "serve_bytes", 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
     else:

@@ -1,4 +1,4 @@
-"""What a served model refuses, so that no single request can take the memory of its server."""
+"""Limits of requests, checked in the graph, so that one request cannot exhaust the memory of a server."""
 
 from collections.abc import Iterable
 
@@ -6,36 +6,36 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Entries of the largest tensor that one request may ask for; 1 GiB as float32.
+# Entries of the largest tensor that a request may create; 1 GiB as float32.
 LARGEST_TENSOR = 2**28
 
 
-def checked(tensor: tf.Tensor, condition: tf.Tensor, sentence: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
-    """The tensor itself, for a graph that stops with an error before it is used where the condition is false.
+def assert_in_graph(tensor: tf.Tensor, condition: tf.Tensor, message: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Return the tensor; the graph raises an error before it is used if the condition is false.
 
     Args:
-        tensor: What the graph goes on with.
+        tensor: Any tensor.
         condition: Scalar bool.
-        sentence: What is allowed; the error ends in it and in the values of `received`.
-        received: What the condition was asked of.
+        message: States the allowed values; the error consists of it and of the values of `received`.
+        received: Tensors that the condition was computed from.
     """
-    with tf.control_dependencies([tf.debugging.Assert(condition, [f"{sentence} Received:", *received])]):
+    with tf.control_dependencies([tf.debugging.Assert(condition, [f"{message} Received:", *received])]):
         return tf.identity(tensor)
 
 
-def filled(batch: tf.Tensor) -> tf.Tensor:
-    """A batch itself, or one blank example where there is none: kernels give wrong shapes for nothing, or fail."""
+def pad_if_empty(batch: tf.Tensor) -> tf.Tensor:
+    """Return the batch, or one blank example if it is empty, since some kernels fail for empty batches."""
     shape = tf.shape(batch)
     missing = tf.cast(shape[:1] == 0, tf.int32)
     return tf.concat([batch, tf.zeros(tf.concat([missing, shape[1:]], 0), batch.dtype)], 0)
 
 
-def most_examples(model: keras.Model) -> int:
-    """How many examples a request may hold: then no layer's output has more than `LARGEST_TENSOR` entries."""
+def max_examples(model: keras.Model) -> int:
+    """Return the number of examples for which no layer's output exceeds `LARGEST_TENSOR` entries."""
     widest = max(int(np.prod(output.shape[1:])) for layer in model.layers for output in tf.nest.flatten(layer.output))
     return max(LARGEST_TENSOR // widest, 1)
 
 
-def most_words(classes: int) -> int:
-    """How many words, padding included, a request may hold: each takes a logit for every class, or as much inside."""
+def max_words(classes: int) -> int:
+    """Return the largest number of words of a request, with padding: each takes one logit per class."""
     return LARGEST_TENSOR // max(classes, 4096)

@@ -1,4 +1,4 @@
-"""A client's step of local training as a function of arrays, for devices that train without this package."""
+"""A local training step of a client as a function of tensors, for devices that train without this package."""
 
 import contextlib
 import functools
@@ -11,13 +11,13 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.export import portable_gradients
-from hetero_tf.export.kinds import kind_of
+from hetero_tf.export.kinds import task_of
 from hetero_tf.export.portable_erf import erf
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, queried, values
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.local_training import clipped
+from hetero_tf.rounds.local_training import clip_by_norm
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.row_model import RowModel
 
@@ -26,10 +26,10 @@ UNIFORM = "uniform_"
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What differs between a step in TensorFlow and the same step for LiteRT.
+    """Functions that differ between a step in TensorFlow and the same step for LiteRT.
 
     Attributes:
-        gradients: `(function, values) -> (loss, gradients, others)`, as `portable_gradients.gradients`.
+        gradients: `(function, values) -> (loss, gradients, others)`, see `portable_gradients.gradients`.
         erf: The error function.
     """
 
@@ -37,8 +37,8 @@ class Arithmetic:
     erf: Callable
 
 
-def by_tape(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
-    """Returns what `portable_gradients.gradients` returns, by TensorFlow's own gradients."""
+def tape_gradients(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
+    """Return the results of `portable_gradients.gradients`, computed by TensorFlow's native gradients."""
     with tf.GradientTape() as tape:
         tape.watch(values)
         loss, others = function(values)
@@ -46,93 +46,95 @@ def by_tape(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, lis
 
 
 PORTABLE = Arithmetic(portable_gradients.gradients, erf)
-NATIVE = Arithmetic(by_tape, tf.math.erf)
+NATIVE = Arithmetic(tape_gradients, tf.math.erf)
 
 
 @dataclass(frozen=True, eq=False)
 class LocalStep:
-    """The steps of a client of one level, and the variables that they change. Make it with `build_local_step`.
+    """Training steps of a client of one level, and their variables. Make it with `build_local_step`.
 
     Attributes:
-        process: What the client takes part in.
-        routed: The model that it trains.
-        model: The model by which its level predicts.
-        held: `{path: value}` in the order of the model's values, trainable ones first: a tf.Variable of what the client
-            returns, a tensor of what is constant.
-        slots: For each trainable value what the optimizer keeps beside it, [1, values] each.
-        count: int32 [1], how many steps the optimizer has taken.
+        process: Learning process of the client.
+        row_model: Model that the client trains.
+        model: Model that the level predicts with.
+        values_by_path: `{path: value}` in the order of the model's values, trainable ones first: a tf.Variable for a
+            value that the client returns, a tensor for a constant.
+        slots: Slot variables of the optimizer for each trainable value, [1, values] each.
+        count: int32 [1], the number of steps of the optimizer.
         arithmetic: `PORTABLE` or `NATIVE`.
     """
 
     process: LearningProcess
-    routed: RowModel
+    row_model: RowModel
     model: keras.Model
-    held: dict[str, tf.Variable | tf.Tensor]
+    values_by_path: dict[str, tf.Variable | tf.Tensor]
     slots: list[list[tf.Variable]]
     count: tf.Variable
     arithmetic: Arithmetic
 
     @property
     def returned(self) -> dict[str, tf.Variable]:
-        """`{path: variable}` of what the client returns: trainable values, then running statistics."""
-        return {path: value for path, value in self.held.items() if isinstance(value, tf.Variable)}
+        """Variables that the client returns, `{path: variable}`: trainable values, then running statistics."""
+        return {path: value for path, value in self.values_by_path.items() if isinstance(value, tf.Variable)}
 
     @property
     def statistics(self) -> dict[str, tf.Variable]:
-        """`{path: variable}` of static batch normalization's statistics, which `push` sets and no step changes."""
+        """Statistics of static batch normalization, `{path: variable}`: `push` sets them, steps do not change them."""
         return {variable.path: variable.value for variable in queried(self.model)}
 
     def inputs(self, examples: int, positions: int) -> dict[str, tf.TensorSpec]:
-        """What a step takes, by name.
+        """Return the input specs of a step, by name.
 
         `image` float32 [examples, height, width, channels] with pixels in 0..1, `features` float32 [examples, features]
-        of a table, or `token_ids` int32 [examples, positions] in which words are hidden already; `label` int32,
-        [examples] or [examples, positions]; `present` bool [classes], the labels that the client has; `learning_rate`,
-        a scalar; and for each Dropout `uniform_0` and so on, multiples of 2**-16 in [0, 1): values whose number is
-        below its rate are dropped.
+        of a table, or `token_ids` int32 [examples, positions] with masked words; `label` int32, [examples] or
+        [examples, positions]; `present` bool [classes], the classes of the client; `learning_rate`, a scalar; and for
+        each Dropout `uniform_0` and so on, multiples of 2**-16 in [0, 1): values with a number below the rate are
+        dropped.
         """
         process = self.process
         if process.dataset.kind == "text":
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
         else:
             shape = process.input.shape(process.dataset.train.x)
-            rows = {kind_of(process).GIVEN: tf.TensorSpec((examples, *shape), tf.float32)}
+            rows = {task_of(process).INPUT_NAME: tf.TensorSpec((examples, *shape), tf.float32)}
             rows["label"] = tf.TensorSpec((examples,), tf.int32)
 
-        def forward(given):
-            empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
-            self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+        def forward(batch):
+            empty = [tf.zeros([1, math.prod(shape)]) for shape in self.row_model.shapes]
+            self.row_model.call(empty, self.row_model.shapes, tf.zeros([1, 1], tf.int32), batch[None])
 
         return {
             **rows,
             "present": tf.TensorSpec((process.dataset.classes,), tf.bool),
             "learning_rate": tf.TensorSpec((), tf.float32),
-            **_draw_specs(self.routed.model, forward, rows[kind_of(process).GIVEN]),
+            **_draw_specs(self.row_model.model, forward, rows[task_of(process).INPUT_NAME]),
         }
 
     def statistics_inputs(self) -> dict[str, tf.TensorSpec]:
-        """Inputs of `moments` by name: the examples and draws of a step, for a batch of any number of examples."""
-        kind = kind_of(self.process)
-        positions = kind.segment_of(self.process, self.process.dataset.train.x) if kind.GIVEN == "token_ids" else 1
-        example = self.inputs(1, positions)[kind.GIVEN]
-        specs = {kind.GIVEN: example, **_draw_specs(self.model, lambda x: self.model(x, training=True), example)}
+        """Return the input specs of `moments`: examples and draws of a step, for a batch of any size."""
+        task = task_of(self.process)
+        positions = task.segment_of(self.process, self.process.dataset.train.x) if task.INPUT_NAME == "token_ids" else 1
+        example = self.inputs(1, positions)[task.INPUT_NAME]
+        specs = {task.INPUT_NAME: example, **_draw_specs(self.model, lambda x: self.model(x, training=True), example)}
         return {name: tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) for name, spec in specs.items()}
 
     def moments(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Means and unbiased variances of a batch by `statistic_names`, each layer's after the layers before it
-        normalized by those of the batch, as `calibration.build_calibrate` takes them."""
+        """Return means and unbiased variances of a batch, by `statistic_names`.
+
+        Layers normalize by the moments of the batch, as in `calibration.build_calibrate`.
+        """
         variables = self.model.trainable_variables, self.model.non_trainable_variables
         values = [[tf.convert_to_tensor(variable) for variable in group] for group in variables]
-        with _drawing(self.model, _given_draws(inputs)):
+        with _drawing(self.model, _input_draws(inputs)):
             _, after = self.model.stateless_call(*values, self._model_inputs(inputs), training=True)
         by_path = {variable.path: value for variable, value in zip(variables[1], after, strict=True)}
         return {name: by_path[path] for name, path in self.statistic_names.items()}
 
     def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Takes a step: scalars "loss", before it, and "gradient_norm", before the gradient is clipped."""
-        algorithm = self.process.parts.algorithm
+        """Run a step; return scalars "loss", before the step, and "gradient_norm", before clipping."""
+        algorithm = self.process.setup.algorithm
         objective = Objective(algorithm.loss, algorithm.couple, 0, inputs["present"][None], tf.constant(0))
-        rows = [tf.reshape(value, [1, -1]) for value in self.held.values()]
+        rows = [tf.reshape(value, [1, -1]) for value in self.values_by_path.values()]
 
         def forward(trainable):
             outputs, running = self._call([*trainable, *rows[len(trainable) :]], inputs)
@@ -140,75 +142,77 @@ class LocalStep:
 
         loss, gradients, running = self.arithmetic.gradients(forward, rows[: len(self.slots)])
         norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
-        self._move(rows, gradients, norm, inputs["learning_rate"])
-        variables = list(self.held.values())
+        self._apply_gradients(rows, gradients, norm, inputs["learning_rate"])
+        variables = list(self.values_by_path.values())
         for position, value in running:
             variables[position].assign(tf.reshape(value, variables[position].shape))
         return {"loss": loss, "gradient_norm": norm}
 
     def _call(self, rows, inputs):
-        """Logits [1, examples, ...] of each exit, and the running statistics, see `RowModel.call`."""
-        for layer in all_layers(self.routed.model):
+        """Return logits [1, examples, ...] of each exit, and the running statistics, see `RowModel.call`."""
+        for layer in all_layers(self.row_model.model):
             if isinstance(layer, GELU):
                 layer.erf = self.arithmetic.erf
-        # The key decides nothing, as all numbers come from outside.
-        with _drawing(self.routed.model, _given_draws(inputs)):
-            given = self._model_inputs(inputs)
-            return self.routed.call(rows, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+        # The key has no effect, since all random numbers are inputs.
+        with _drawing(self.row_model.model, _input_draws(inputs)):
+            batch = self._model_inputs(inputs)
+            return self.row_model.call(rows, self.row_model.shapes, tf.zeros([1, 1], tf.int32), batch[None])
 
     def _model_inputs(self, inputs):
-        kind = kind_of(self.process)
-        given = inputs[kind.GIVEN]
-        return given if self.process.dataset.kind == "text" else kind.model_inputs(self.process, given)
+        task = task_of(self.process)
+        batch = inputs[task.INPUT_NAME]
+        return batch if self.process.dataset.kind == "text" else task.model_inputs(self.process, batch)
 
-    def _move(self, rows, gradients, norm, learning_rate):
-        """Takes the optimizer's step."""
-        optimizer, variables = self.process.parts.algorithm.optimizer, self.held.values()
+    def _apply_gradients(self, rows, gradients, norm, learning_rate):
+        """Apply the optimizer to clipped gradients."""
+        optimizer, variables = self.process.setup.algorithm.optimizer, self.values_by_path.values()
         for row, gradient, variable, slots in zip(rows, gradients, variables, self.slots):
-            kept = tuple(tf.convert_to_tensor(slot) for slot in slots)
-            gradient = clipped(gradient, norm[None], optimizer.clip_norm)
-            stepped, kept = optimizer.step(row, gradient, kept, learning_rate, tf.convert_to_tensor(self.count))
-            variable.assign(tf.reshape(stepped, variable.shape))
-            for slot, value in zip(slots, kept, strict=True):
+            slot_values = tuple(tf.convert_to_tensor(slot) for slot in slots)
+            gradient = clip_by_norm(gradient, norm[None], optimizer.clip_norm)
+            new_row, slot_values = optimizer.step(
+                row, gradient, slot_values, learning_rate, tf.convert_to_tensor(self.count)
+            )
+            variable.assign(tf.reshape(new_row, variable.shape))
+            for slot, value in zip(slots, slot_values, strict=True):
                 slot.assign(value)
         self.count.assign_add([1])
 
-    def push(self, **named: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Takes over values by `names` and `statistic_names`, and resets the optimizer; "steps" are 0 then."""
+    def push(self, **new_values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Set values by `names` and `statistic_names`, and reset the optimizer; return {"steps": [0]}."""
         variables = {name: self.returned[path] for name, path in self.names.items()}
         variables |= {name: self.statistics[path] for name, path in self.statistic_names.items()}
         for name, variable in variables.items():
-            variable.assign(named[name])
+            variable.assign(new_values[name])
         for slot in [slot for slots in self.slots for slot in slots]:
             slot.assign(tf.zeros_like(slot))
         self.count.assign([0])
         return {"steps": tf.convert_to_tensor(self.count)}
 
     def pull(self) -> dict[str, tf.Tensor]:
-        """The current values, by `names` and `statistic_names`: all that `push` sets."""
+        """Return the current values of all variables that `push` sets, by `names` and `statistic_names`."""
         values = {name: tf.identity(self.returned[path]) for name, path in self.names.items()}
         return values | {name: tf.identity(self.statistics[path]) for name, path in self.statistic_names.items()}
 
     @property
     def names(self) -> dict[str, str]:
-        """`{name: path}` of the values that a client returns: paths have signs that names of tensors must not have."""
+        """Tensor names of returned values, `{name: path}`: paths have characters that tensor names do not allow."""
         return {f"value_{position}": path for position, path in enumerate(self.returned)}
 
     @property
     def statistic_names(self) -> dict[str, str]:
-        """`{name: path}` of `statistics`."""
+        """Tensor names of `statistics`, `{name: path}`."""
         return {f"statistic_{position}": path for position, path in enumerate(self.statistics)}
 
 
-def _given_draws(inputs):
-    """`draw(layer, values)` that returns the draws among the inputs, in the order of the forward pass."""
-    # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
+def _input_draws(inputs):
+    """Return `draw(layer, values)`, which returns the draws of the inputs in the order of the forward pass."""
+    # Index by number: a traced function sorts its inputs by name, in which 10 precedes 2.
     draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
     return lambda layer, values: next(draws) * STEPS
 
 
 def _draw_specs(model, forward, spec):
-    """`{name: spec}` of the draws of each Dropout of a model, in the order of `forward(inputs of spec)`."""
+    """Return `{name: spec}` of the draws of each Dropout of a model, in the order of the forward pass."""
     shapes = []
 
     def record(layer, values):
@@ -223,7 +227,7 @@ def _draw_specs(model, forward, spec):
 
 @contextlib.contextmanager
 def _drawing(model, draw):
-    """Lets `draw(layer, inputs)` replace the draws of each Dropout of a model."""
+    """Replace the draws of each Dropout of a model by `draw(layer, inputs)`."""
     drops = [layer for layer in all_layers(model) if isinstance(layer, Dropout)]
     for layer in drops:
         layer.draws = functools.partial(draw, layer)
@@ -235,30 +239,30 @@ def _drawing(model, draw):
 
 
 def build_local_step(process: LearningProcess, level: str, model: keras.Model, arithmetic: Arithmetic) -> LocalStep:
-    """Builds the steps of a client that starts with the values of a model and changes its variables.
+    """Build the training steps of a client, which update the variables of a model.
 
     Args:
-        process: What the client takes part in.
-        level: Of the client.
-        model: By which the level predicts, see `LearningProcess.model`.
+        process: Learning process of the client.
+        level: Level of the client.
+        model: Model that the level predicts with, see `LearningProcess.model`.
         arithmetic: `PORTABLE` or `NATIVE`.
     """
-    trained = process.family.fresh(level, process.dataset.classes)
-    of_path = {variable.path: variable for variable in model.variables}
-    fixed = {variable.path for variable in constants(trained)}
-    held = {
-        variable.path: tf.constant(of_path[variable.path].numpy())
-        if variable.path in fixed
-        else of_path[variable.path].value
-        for variable in values(trained)
+    training_model = process.family.new_training_model(level, process.dataset.classes)
+    variables_by_path = {variable.path: variable for variable in model.variables}
+    constant_paths = {variable.path for variable in constants(training_model)}
+    values_by_path = {
+        variable.path: tf.constant(variables_by_path[variable.path].numpy())
+        if variable.path in constant_paths
+        else variables_by_path[variable.path].value
+        for variable in values(training_model)
     }
-    shapes = tuple(tuple(value.shape) for value in held.values())
+    shapes = tuple(tuple(value.shape) for value in values_by_path.values())
     slots = [
         [
             tf.Variable(tf.zeros([1, variable.shape.num_elements()]))
-            for _ in range(process.parts.algorithm.optimizer.slots)
+            for _ in range(process.setup.algorithm.optimizer.slots)
         ]
-        for variable in trained.trainable_variables
+        for variable in training_model.trainable_variables
     ]
-    routed = RowModel(trained, 1, shapes, tuple(range(len(shapes))))
-    return LocalStep(process, routed, model, held, slots, tf.Variable([0]), arithmetic)
+    row_model = RowModel(training_model, 1, shapes, tuple(range(len(shapes))))
+    return LocalStep(process, row_model, model, values_by_path, slots, tf.Variable([0]), arithmetic)

@@ -1,4 +1,4 @@
-"""What an exported model says of the test set: the files themselves are asked, as a server would ask them."""
+"""Measures and compares exported models on the test set, with requests as a server sends them."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,93 +6,93 @@ import keras
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.export.kinds import kind_of
+from hetero_tf.export.kinds import task_of
 from hetero_tf.process.learning_process import LearningProcess
 
-# Of logits, as a share of the largest one where that is above 1; the same products in another order differ by less.
+# Difference of logits, as a share of the largest one if that is above 1; another order of summation differs by less.
 TOLERANCE = 1e-4
-# Test examples that are compared, and numbers of their logits, which take 64 MiB.
+# Limits of compared test examples and of their logit values, which take 64 MiB.
 MAX_COMPARED, MAX_LOGITS = 10_000, 2**24
 # An inexact format may differ by this share of the largest logit, and lose this many percent points of accuracy or
 # this share of the perplexity, before an export warns.
 MAX_INEXACT_DIFFERENCE, MAX_LOST_ACCURACY, MAX_PERPLEXITY_RISE = 0.1, 1.0, 0.02
 
 
-def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
-    """Measures an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
+def measure(process: LearningProcess, predict: Callable) -> dict[str, float]:
+    """Measure an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
 
     Args:
-        process: What the model is of; its recipe says how many examples are a batch.
-        ask: `(**inputs) -> outputs` of the signature "serving_default".
+        process: Process that trained the model; its recipe sets the batch size.
+        predict: `(**inputs) -> outputs` of the signature "serving_default".
     """
-    return kind_of(process).measure(process, ask)
+    return task_of(process).measure(process, predict)
 
 
 def examples(process: LearningProcess, count: int = 200) -> Iterator[dict[str, np.ndarray]]:
-    """Yields single training examples as a client of the model sends them: `{input: array}`."""
-    kind, x = kind_of(process), process.dataset.train.x[:count]
-    yield from (kind.request(process, x[place : place + 1]) for place in range(len(x)))
+    """Yield requests with one training example each: `{input: array}`."""
+    task, x = task_of(process), process.dataset.train.x[:count]
+    yield from (task.request(process, x[index : index + 1]) for index in range(len(x)))
 
 
 def reference_logits(process: LearningProcess, model: keras.Model) -> list[np.ndarray]:
     """Return the logits of the Keras model for the test examples that exports are compared on, in batches.
 
     Args:
-        process: What the model is of.
+        process: Process that trained the model.
         model: The Keras model.
 
     Returns:
-        Arrays [n, ..., classes]: of the whole test set up to `MAX_COMPARED` examples and `MAX_LOGITS` numbers.
+        Arrays [n, ..., classes] of the whole test set, up to `MAX_COMPARED` examples and `MAX_LOGITS` values.
     """
-    kind, test = kind_of(process), process.dataset.test.x
+    task, test = task_of(process), process.dataset.test.x
 
     def logits(examples):
-        return np.asarray(model(kind.model_inputs(process, examples), training=False))
+        return np.asarray(model(task.model_inputs(process, examples), training=False))
 
     count = min(len(test), MAX_COMPARED, max(MAX_LOGITS // logits(test[:1]).size, 1))
-    starts = range(0, count, kind.COMPARED)
-    return [logits(test[start : min(start + kind.COMPARED, count)]) for start in starts]
+    starts = range(0, count, task.CHECKED_EXAMPLES)
+    return [logits(test[start : min(start + task.CHECKED_EXAMPLES, count)]) for start in starts]
 
 
-def check_answers(
-    process: LearningProcess, reference: list[np.ndarray], ask: Callable, name: str, exact: bool = True
+def check_outputs(
+    process: LearningProcess, reference: list[np.ndarray], predict: Callable, name: str, exact: bool = True
 ) -> float:
-    """Compares the logits of an exported model with those of the Keras model that it was made of.
+    """Compare the logits of an exported model with those of the Keras model.
 
     Args:
-        process: What the model is of.
-        reference: As `reference_logits` returns it.
-        ask: As `measure` takes it.
-        name: Of what was exported, for the message.
-        exact: Whether a large difference is refused; NaN is in any case.
+        process: Process that trained the model.
+        reference: Logits of the Keras model, see `reference_logits`.
+        predict: `(**inputs) -> outputs` of the exported model.
+        name: Name of the exported model, for the message.
+        exact: Whether a large difference is an error; NaN always is.
 
     Returns:
-        The largest difference, as a share of the largest logit where that is above 1.
+        The largest difference, as a share of the largest logit if that is above 1.
 
     Raises:
-        InputError: It is too large.
+        InputError: The difference is too large.
     """
-    kind, test, start, differences = kind_of(process), process.dataset.test.x, 0, []
+    task, test, start, differences = task_of(process), process.dataset.test.x, 0, []
     for logits in reference:
-        request = kind.request(process, test[start : start + len(logits)])
-        differences.append(np.max(np.abs(ask(**request)["logits"] - logits)))
+        request = task.request(process, test[start : start + len(logits)])
+        differences.append(np.max(np.abs(predict(**request)["logits"] - logits)))
         start += len(logits)
     # A NaN passes through NumPy's maximum.
-    gap = float(np.max(differences) / max(1.0, *(np.max(np.abs(logits)) for logits in reference)))
-    if not gap <= (TOLERANCE if exact else np.inf):
+    difference = float(np.max(differences) / max(1.0, *(np.max(np.abs(logits)) for logits in reference)))
+    if not difference <= (TOLERANCE if exact else np.inf):
         raise InputError(
-            f"{name} answers other than the model that it was made of, so it was removed; the largest difference of "
-            f"logits must be at most {TOLERANCE:g} of the largest one. Received: {gap:.2g}"
+            f"{name}: outputs differ from those of the trained model, so the export was removed; the difference of "
+            f"logits must be at most {TOLERANCE:g} of the largest one. Received: {difference:.2g}"
         )
-    return gap
+    return difference
 
 
 def warning_of(entry: dict, float_metrics: dict) -> str | None:
-    """Return the warning about an inexact format, None where it is smaller and about as good as its float version.
+    """Return the warning about an inexact format; None if it is smaller and about as good as its float version.
 
     Args:
-        entry: What `export.json` says of the format; "float_bytes" is the size of the same file in 32-bit floats.
-        float_metrics: What was measured on the SavedModel, as `measure` returns it.
+        entry: Entry of the format in `export.json`; "float_bytes" is the size of the same file in 32-bit floats.
+        float_metrics: Metrics of the SavedModel, as `measure` returns them.
     """
     size, float_size, metrics = entry["bytes"], entry["float_bytes"], entry["measured"]
     difference, problems = entry["largest_difference_of_logits"], []

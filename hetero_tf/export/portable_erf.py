@@ -1,8 +1,8 @@
-"""The error function by operations that LiteRT has built in."""
+"""The error function, computed with built-in operations of LiteRT."""
 
 import tensorflow as tf
 
-# Beyond it the result is 1. Coefficients stand with that of the highest power first.
+# The result is 1 for larger values. Coefficients start with that of the highest power.
 IS_ONE = 3.7439211627767994
 NUMERATOR = (
     2.2905065861350646e-4,
@@ -23,9 +23,9 @@ DENOMINATOR = (
 
 
 def erf(values: tf.Tensor) -> tf.Tensor:
-    """The error function of float32 values within 4e-7, as TensorFlow does, as a quotient of two polynomials.
+    """Return the error function of float32 values within 4e-7, as a quotient of two polynomials.
 
-    Reference: the coefficients are those of XLA for float32 (openxla/xla).
+    Reference: the coefficients of XLA for float32 (openxla/xla).
     """
     values = tf.clip_by_value(values, -IS_ONE, IS_ONE)
     squared = tf.square(values)
@@ -33,7 +33,7 @@ def erf(values: tf.Tensor) -> tf.Tensor:
 
 
 def _polynomial(values, coefficients):
-    """The value of a polynomial, the coefficient of the highest power first."""
+    """Evaluate a polynomial; the coefficient of the highest power comes first."""
     total = tf.fill(values.shape, tf.constant(coefficients[0], values.dtype))
     for coefficient in coefficients[1:]:
         total = total * values + coefficient

@@ -1,4 +1,4 @@
-"""Answers pictures, rows or sentences by a trained model, through the functions that its export would have."""
+"""Predictions of a trained model for pictures, rows or sentences, by the signatures of its export."""
 
 from collections.abc import Sequence
 
@@ -9,98 +9,101 @@ import tensorflow as tf
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
-from hetero_tf.base.picture_decoding import fault_of
-from hetero_tf.base.picture_files import LARGEST_PICTURE, fault_of_file
+from hetero_tf.base.picture_decoding import describe_fault
+from hetero_tf.base.picture_files import LARGEST_PICTURE, describe_file_fault
 from hetero_tf.data.columns import Column, encode_row
-from hetero_tf.data.sentences import words_of
+from hetero_tf.data.sentences import split_words
 from hetero_tf.export import images, next_word, sequences, table, text
-from hetero_tf.export.kinds import kind_of
+from hetero_tf.export.kinds import task_of
 from hetero_tf.process.learning_process import LearningProcess
 
-# Bytes of a picture file: four for each pixel that it may have.
+# Bytes of a picture file: four for each allowed pixel.
 LARGEST_FILE = 4 * LARGEST_PICTURE
 TOP = 3
 
 
 def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str]) -> list[dict]:
-    """Answers each input by itself.
+    """Return a prediction for each input.
 
     Args:
         process: `process.LearningProcess`.
-        model: As `process.model` gives it.
-        inputs: Paths of pictures, rows of a table as `columns.encode_row` takes them, sentences, beginnings of
-            sentences, or sentences with `<mask>` words, as the model takes them.
+        model: Keras model of the level, see `process.network`.
+        inputs: Depending on the model: paths of pictures, rows of a table in the form of `columns.encode_row`,
+            sentences, beginnings of sentences, or sentences with `<mask>` words.
 
     Returns:
-        For each of them {"input", "answers"}: the most likely labels of a picture, row or sentence, or the most likely
-        next words of its beginning, as `[name, percent]`; or for each `<mask>` of a sentence a list of such pairs.
+        {"input", "answers"} for each input. "answers" holds the most likely labels, or next words, as
+        `[name, percent]`; for a sentence with `<mask>` words, a list of such pairs for each of them.
 
     Raises:
         InputError: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
     """
-    kind = kind_of(process)
-    signature, answer, lacks = _OF_KINDS[kind]
+    task = task_of(process)
+    signature, predict_one, requirement = _BY_TASK[task]
     with temporary_folder() as scratch:
-        endpoints, _ = kind.endpoints(process, model, scratch)
+        endpoints, _ = task.endpoints(process, model, scratch)
         if signature not in endpoints:
-            raise InputError(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
-        return [{"input": given, "answers": answer(process, endpoints[signature][0], given)} for given in inputs]
+            raise InputError(f"predict needs a data set with {requirement}. Received: {process.dataset.source}")
+        return [{"input": item, "answers": predict_one(process, endpoints[signature][0], item)} for item in inputs]
 
 
-def _of_picture(process, serve, path):
+def _predict_picture(process, serve, path):
     data = files.read_bytes(path, LARGEST_FILE, follow=True)
-    # TensorFlow's decoders print warnings of their own about files that are cut off.
-    if (fault := fault_of_file(data)) is not None:
+    # Check first, because TensorFlow's decoders print warnings about truncated files.
+    if (fault := describe_file_fault(data)) is not None:
         raise InputError(f"{path}: {fault}")
-    found = serve(tf.constant([data]))
-    if found["class"].numpy()[0] < 0:
-        raise InputError(f"{path}: {fault_of(data)}")
-    return _likeliest(process, found)
+    outputs = serve(tf.constant([data]))
+    if outputs["class"].numpy()[0] < 0:
+        raise InputError(f"{path}: {describe_fault(data)}")
+    return _top_labels(process, outputs)
 
 
-def _of_row(process, serve, row):
+def _predict_row(process, serve, row):
     (features,) = process.dataset.train.x.shape[1:]
-    columns = process.dataset.columns or tuple(Column(f"feature {place}") for place in range(features))
-    return _likeliest(process, serve(tf.constant([encode_row(row, columns)], tf.float32)))
+    columns = process.dataset.columns or tuple(Column(f"feature {index}") for index in range(features))
+    return _top_labels(process, serve(tf.constant([encode_row(row, columns)], tf.float32)))
 
 
-def _likeliest(process, found):
+def _top_labels(process, outputs):
     names = process.dataset.class_names or [str(number) for number in range(process.dataset.classes)]
-    chances = found["probabilities"].numpy()[0]
-    return [[names[label], 100 * float(chances[label])] for label in np.argsort(-chances)[:TOP]]
+    probabilities = outputs["probabilities"].numpy()[0]
+    return [[names[label], 100 * float(probabilities[label])] for label in np.argsort(-probabilities)[:TOP]]
 
 
-def _of_sentence(process, serve, sentence):
-    found = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
-    if not found["is_mask"].any():
-        raise InputError(f"a sentence must hold {text.MASK} where a word is to be found. Received: {sentence!r}")
+def _fill_masks(process, serve, sentence):
+    outputs = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
+    if not outputs["is_mask"].any():
+        raise InputError(f"a sentence must contain {text.MASK} for the word to predict. Received: {sentence!r}")
     return [
-        [[word.decode(), 100 * float(chance)] for word, chance in zip(words, chances)]
-        for words, chances, hidden in zip(found["topk_tokens"], found["topk_probabilities"], found["is_mask"])
-        if hidden
+        [[word.decode(), 100 * float(probability)] for word, probability in zip(words, probabilities)]
+        for words, probabilities, is_mask in zip(
+            outputs["topk_tokens"], outputs["topk_probabilities"], outputs["is_mask"]
+        )
+        if is_mask
     ]
 
 
-def _of_whole_sentence(process, serve, sentence):
-    if not words_of(sentence):
-        raise InputError(f"a sentence must hold a word. Received: {sentence!r}")
-    return _likeliest(process, serve(tf.constant([sentence])))
+def _predict_sentence(process, serve, sentence):
+    if not split_words(sentence):
+        raise InputError(f"a sentence must contain a word. Received: {sentence!r}")
+    return _top_labels(process, serve(tf.constant([sentence])))
 
 
-def _of_beginning(process, serve, sentence):
-    found = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
-    if not found["lengths"]:
-        raise InputError(f"the beginning of a sentence must hold a word. Received: {sentence!r}")
+def _predict_next_words(process, serve, sentence):
+    outputs = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
+    if not outputs["lengths"]:
+        raise InputError(f"the beginning of a sentence must contain a word. Received: {sentence!r}")
     return [
-        [word.decode(), 100 * float(chance)] for word, chance in zip(found["next_words"], found["next_probabilities"])
+        [word.decode(), 100 * float(probability)]
+        for word, probability in zip(outputs["next_words"], outputs["next_probabilities"])
     ]
 
 
-# Of each kind: the signature that is asked, how, and what a data set without it lacks.
-_OF_KINDS = {
-    images: ("serve_bytes", _of_picture, "pictures of 1 or 3 channels"),
-    next_word: ("serve_text", _of_beginning, "a vocabulary"),
-    sequences: ("serve_text", _of_whole_sentence, "a vocabulary"),
-    table: ("serving_default", _of_row, "columns"),
-    text: ("serve_text", _of_sentence, "a vocabulary"),
+# Of each task: the signature, the function that calls it, and the requirement on the data set.
+_BY_TASK = {
+    images: ("serve_bytes", _predict_picture, "pictures of 1 or 3 channels"),
+    next_word: ("serve_text", _predict_next_words, "a vocabulary"),
+    sequences: ("serve_text", _predict_sentence, "a vocabulary"),
+    table: ("serving_default", _predict_row, "columns"),
+    text: ("serve_text", _fill_masks, "a vocabulary"),
 }

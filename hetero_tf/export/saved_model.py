@@ -1,4 +1,4 @@
-"""Writes a SavedModel, and answers with one."""
+"""Writes a SavedModel, and loads one for predictions."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
@@ -12,22 +12,22 @@ from hetero_tf.base.errors import DiskProblem
 
 
 def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection) -> dict:
-    """Writes a SavedModel in which every variable is stored once.
+    """Write a SavedModel that stores every variable once.
 
     Args:
-        folder: To be made.
-        model: What the endpoints call.
+        folder: Folder to create.
+        model: Keras model that the endpoints call.
         endpoints: `{signature: (function, input specs)}`.
         tables: Lookup tables that the endpoints use.
 
     Returns:
-        `{signature: {"inputs": {name: {"dtype", "shape"}}, "outputs": likewise}}`; None: of any size.
+        `{signature: {"inputs": {name: {"dtype", "shape"}}, "outputs": likewise}}`; None in a shape means any size.
 
     Raises:
-        DiskProblem: The system refused.
+        DiskProblem: The operating system reported an error.
     """
     module = tf.Module()
-    # Keras's own archive keeps a second list of the same variables, and TensorFlow would store both.
+    # A Keras model tracks its variables twice, and TensorFlow would store both copies.
     module.variables_of_model = [variable.value for variable in model.variables]
     module.tables = list(tables)
     signatures = {
@@ -38,8 +38,8 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
         tf.saved_model.save(module, str(folder), signatures=signatures)
     return {
         name: {
-            "inputs": {spec.name: _told(spec) for spec in specs},
-            "outputs": {key: _told(value) for key, value in sorted(signatures[name].structured_outputs.items())},
+            "inputs": {spec.name: _describe(spec) for spec in specs},
+            "outputs": {key: _describe(value) for key, value in sorted(signatures[name].structured_outputs.items())},
         }
         for name, (_, specs) in endpoints.items()
     }
@@ -47,7 +47,7 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turns what TensorFlow raises while it writes into a folder into a `DiskProblem`."""
+    """Convert errors of TensorFlow while it writes into a folder to a `DiskProblem`."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -57,17 +57,17 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _told(spec):
+def _describe(spec):
     return {"dtype": tf.as_dtype(spec.dtype).name, "shape": list(spec.shape)}
 
 
-def answering(folder: Path, signature: str = "serving_default") -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `(**inputs) -> outputs` of a signature of a SavedModel, loaded from its folder as a server does."""
+def load_runtime(folder: Path, signature: str = "serving_default") -> Callable[..., dict[str, np.ndarray]]:
+    """Return `(**inputs) -> outputs` of a signature of a SavedModel, loaded from its folder."""
     loaded = tf.saved_model.load(str(folder))
 
-    def answer(**inputs):
-        # The signature does not keep the model that it belongs to.
-        given = {name: tf.constant(value) for name, value in inputs.items()}
-        return {name: value.numpy() for name, value in loaded.signatures[signature](**given).items()}
+    def predict(**inputs):
+        # Keep a reference to the loaded model: a signature alone does not keep its variables alive.
+        tensors = {name: tf.constant(value) for name, value in inputs.items()}
+        return {name: value.numpy() for name, value in loaded.signatures[signature](**tensors).items()}
 
-    return answer
+    return predict

@@ -1,4 +1,4 @@
-"""What the export of a model for sequences of words answers to: word numbers, or sentences."""
+"""Export task of a model for sequences of words: signatures for token ids and for sentences."""
 
 import functools
 from collections.abc import Callable, Collection
@@ -10,111 +10,110 @@ import tensorflow as tf
 
 from hetero_tf.data.sentences import SIGNS
 from hetero_tf.export import labelled, text
-from hetero_tf.export.labelled import few, named
-from hetero_tf.export.limits import filled, most_examples
+from hetero_tf.export.labelled import add_class_names, check_count
+from hetero_tf.export.limits import max_examples, pad_if_empty
 from hetero_tf.process.learning_process import LearningProcess
 
-# The signature that other runtimes get.
-PORTABLE = "serve_numbers"
-# Test rows in one request when answers are compared with the model's.
-COMPARED = 32
+# Signature that other formats convert.
+PORTABLE_SIGNATURE = "serve_numbers"
+# Test rows in one request when outputs are compared with those of the Keras model.
+CHECKED_EXAMPLES = 32
 UNKNOWN = 1
-most_at_once, model_inputs, limits = labelled.most_at_once, labelled.model_inputs, labelled.limits
+max_batch_size, model_inputs, limits = labelled.max_batch_size, labelled.model_inputs, labelled.limits
 
 
 def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
-    """`{signature: (function, input specs)}`, and the lookup tables that they use.
+    """Return `{signature: (function, input specs)}` and the lookup tables of the signatures.
 
-    `serving_default`: `token_ids` int32 [n, length], 0 behind the last word -> logits, probabilities [n, classes],
-    class [n], and class_name [n] where the data set names its classes. `serve_numbers`: the same without names, for
-    converters. `serve_text`: `text` string [n], sentences, which are split into words and filled up in the graph -> the
-    same as of `serving_default`.
+    `serving_default`: `token_ids` int32 [n, length], 0 after the last word -> logits, probabilities [n, classes],
+    class [n], and class_name [n] if the data set names its classes. `serve_numbers`: the same without names, for
+    converters. `serve_text`: `text` string [n], sentences, which the graph splits into words and pads -> the outputs of
+    `serving_default`.
 
-    A row with a number that no word has, and a sentence without a word, are answered by NaN and class -1, the others of
-    their batch as ever. A row of padding alone is answered as in the evaluation. A request of more than
-    `most_examples` rows, or of another shape, is an error.
+    A row with an unknown id and a sentence without a word get NaN and class -1, and do not affect other rows. A row
+    that consists of padding is computed as in the evaluation. A request of more than `max_examples` rows, or of another
+    shape, is an error.
 
     Args:
         process: `process.LearningProcess`.
         model: The Keras model.
-        scratch: Folder for the vocabulary, which the SavedModel copies.
+        scratch: Folder for the vocabulary file, which the SavedModel copies.
     """
-    (length,), words = process.input.shape(process.dataset.train.x), words_of(process)
-    most, names = most_examples(model), process.dataset.class_names
+    (length,), words = process.input.shape(process.dataset.train.x), vocabulary_of(process)
+    limit, names = max_examples(model), process.dataset.class_names
     numbers, _ = text.tables(words, scratch, UNKNOWN)
 
-    def answer(token_ids, good):
-        known = good & tf.reduce_all((token_ids >= 0) & (token_ids < len(words)), 1)
-        return labelled.answered(process, model, filled(tf.where(known[:, None], token_ids, 0)), known)
+    def respond(token_ids, is_valid):
+        known = is_valid & tf.reduce_all((token_ids >= 0) & (token_ids < len(words)), 1)
+        return labelled.classify_valid(process, model, pad_if_empty(tf.where(known[:, None], token_ids, 0)), known)
 
     def serve_numbers(token_ids):
-        # Servers hand on any shape, and kernels may end the process over a wrong rank.
-        ids = few(tf.ensure_shape(token_ids, (None, length)), most, "rows")
-        return answer(ids, tf.fill(tf.shape(ids)[:1], True))
+        # Servers do not check shapes, and a wrong rank may abort the process inside a kernel.
+        ids = check_count(tf.ensure_shape(token_ids, (None, length)), limit, "rows")
+        return respond(ids, tf.fill(tf.shape(ids)[:1], True))
 
     def serving_default(token_ids):
-        return named(serve_numbers(token_ids), names)
+        return add_class_names(serve_numbers(token_ids), names)
 
     def serve_text(text):
-        texts = few(tf.ensure_shape(text, (None,)), most, "texts")
+        texts = check_count(tf.ensure_shape(text, (None,)), limit, "texts")
         ids = tf.ensure_shape(encode(texts, numbers, length), (None, length))
-        # No word of a sentence is padding, so only one without a word begins with it.
-        return named(answer(ids, ids[:, 0] > 0), names)
+        # Words never have the id of padding, so only a sentence without words begins with it.
+        return add_class_names(respond(ids, ids[:, 0] > 0), names)
 
     specs = [tf.TensorSpec((None, length), tf.int32, name="token_ids")]
-    made = {
+    signatures = {
         "serving_default": (serving_default, specs),
         "serve_numbers": (serve_numbers, specs),
         "serve_text": (serve_text, [tf.TensorSpec((None,), tf.string, name="text")]),
     }
-    return made, (numbers,)
+    return signatures, (numbers,)
 
 
-def words_of(process: LearningProcess) -> tuple[str, ...]:
-    """Returns the vocabulary, by which a data set is one of sequences."""
+def vocabulary_of(process: LearningProcess) -> tuple[str, ...]:
+    """Return the vocabulary of the data set."""
     return process.dataset.vocabulary or ()
 
 
 def encode(sentences: tf.Tensor, numbers: tf.lookup.StaticHashTable, length: int) -> tf.Tensor:
-    """Returns the word numbers int32 [n, length] of sentences [n], as `data.sentences` gives them."""
-    apart = tf.strings.regex_replace(tf.strings.lower(sentences, "utf-8"), SIGNS, r" \1 ")
-    words = tf.strings.split(tf.strings.regex_replace(apart, text.SPACES, " "))
+    """Return the token ids int32 [n, length] of sentences [n], the same as `data.sentences` makes."""
+    spaced = tf.strings.regex_replace(tf.strings.lower(sentences, "utf-8"), SIGNS, r" \1 ")
+    words = tf.strings.split(tf.strings.regex_replace(spaced, text.SPACES, " "))
     ids = tf.ragged.map_flat_values(lambda word: tf.cast(numbers.lookup(word), tf.int32), words)
-    # A sentence that holds `<pad>` is split at its signs, so no word of it is padding.
+    # `<pad>` in a sentence is split at its signs, so it does not become padding.
     return ids.to_tensor(0, shape=(None, length))
 
 
 def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
-    """Stored rows as a client of `serving_default` sends them."""
+    """Return the request of `serving_default` for stored rows."""
     return {"token_ids": x}
 
 
-def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
-    """Measures answers on the whole test set, see `labelled.measure`."""
-    return labelled.measure(process, ask, functools.partial(request, process))
+def measure(process: LearningProcess, predict: Callable) -> dict[str, float]:
+    """Measure an exported model on the whole test set, see `labelled.measure`."""
+    return labelled.measure(process, predict, functools.partial(request, process))
 
 
 def input_spec(process: LearningProcess) -> dict:
-    """What the model takes, ready for JSON."""
+    """Return the description of the model's input for `export.json`."""
     (length,) = process.input.shape(process.dataset.train.x)
-    return {"kind": "sequences", "words": len(words_of(process)), "length": length}
+    return {"kind": "sequences", "words": len(vocabulary_of(process)), "length": length}
 
 
 def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
-    """What callers must know of the inputs, a sentence each."""
+    """Return sentences on the inputs for callers of the model."""
     spec = input_spec(process)
     return [
-        f"Token ids are 0..{spec['words'] - 1}, lines of `assets/vocabulary.txt` from 0: 0 fills a row behind its text "
-        f"up to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class "
-        "-1.",
-        "`serve_text` takes sentences; it makes them lower-case and splits them into words and signs, and of a longer "
-        f"one it reads the first {spec['length']}. A sentence without a word is answered by NaN and class -1.",
+        f"Token ids are 0..{spec['words'] - 1}, the lines of `assets/vocabulary.txt` from 0: 0 pads a row to "
+        f"{spec['length']} words, and 1 is every unknown word. A row with another id gets NaN and class -1.",
+        "`serve_text` takes sentences, makes them lower-case and splits them into words and signs; it reads the first "
+        f"{spec['length']} of them. A sentence without a word gets NaN and class -1.",
     ]
 
 
 def calls(process: LearningProcess, signatures: Collection[str]) -> str:
-    """Three lines of Python that call the model inside the folder of its version."""
-    word = words_of(process)[-1]
+    """Return three lines of Python that call the model inside the folder of its version."""
+    word = vocabulary_of(process)[-1]
     return (
         'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["serve_text"]\n'
         f'print(serve(text=tf.constant([{word!r}]))["probabilities"])\n'

@@ -1,4 +1,4 @@
-"""A compiled round as StableHLO, to be run where there is no TensorFlow."""
+"""Exports a compiled round as StableHLO, which runs without TensorFlow."""
 
 from collections.abc import Sequence
 
@@ -9,43 +9,42 @@ from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
-from hetero_tf.rounds.round import play
+from hetero_tf.rounds.round import run_rounds
 
 
 def portable_round(process: LearningProcess, state: State, planned: Sequence[Plan]) -> tuple[bytes, list[tf.Tensor]]:
-    """The planned rounds as one program without captured data.
+    """Return the planned rounds as one program without captured data.
 
     Args:
-        process: `process.LearningProcess`, built with `device="gpu"`: only that engine has the static shapes that XLA
-            needs.
+        process: `process.LearningProcess`, built with `device="gpu"`, whose engine has the static shapes of XLA.
         state: `process.State` before the rounds.
-        planned: List of `plans.Plan`; the program holds for plans that pack to the same shapes.
+        planned: List of `plans.Plan`; the program is valid for plans that pack to the same shapes.
 
     Returns:
-        (module, arguments): serialised StableHLO bytes, and the flat list of tensors that it takes, in its order. Its
+        (module, arguments): serialised StableHLO bytes, and the flat list of its arguments, in order. Its
         results are the new weights in model order, then the metrics "finite", "gradient_norm", "loss" and
         "merge_finite".
 
     Raises:
         ValueError: The process was built for the CPU.
     """
-    parts = process.parts
-    if not parts.engine.compiled:
+    setup = process.setup
+    if not setup.engine.compiled:
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
-    packed = pack_rounds(planned, [stack.clients for stack in parts.engine.stacks], process.family.submodel_of)
-    given: dict[str, tf.Tensor] = {}
-    if reads_from_disk(parts.examples):
-        packed, given = read_training_rows(parts.examples, packed, range(1))
+    packed = pack_rounds(planned, [block.clients for block in setup.engine.blocks], process.family.submodel_of)
+    disk_data: dict[str, tf.Tensor] = {}
+    if reads_from_disk(setup.examples):
+        packed, disk_data = read_training_rows(setup.examples, packed, range(1))
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
-    # What a program captures is written into it as a constant; so the data are arguments.
+    # Captured tensors become constants of the program, so the data are arguments.
     data = {
-        name: getattr(parts.examples, name)
+        name: getattr(setup.examples, name)
         for name in ("x", "y", "labels", "present", "counts")
-        if getattr(parts.examples, name) is not None
-    } | given
+        if getattr(setup.examples, name) is not None
+    } | disk_data
 
-    def played(data, before, packed, rates, first_round, seed):
-        return play(parts, before, packed, rates, first_round, seed, data)
+    def program(data, before, packed, rates, first_round, seed):
+        return run_rounds(setup, before, packed, rates, first_round, seed, data)
 
     arguments = (
         data,
@@ -55,6 +54,6 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
         tf.constant(state.round),
         process._seed,
     )
-    compiled = tf.function(played, jit_compile=True, autograph=False)
+    compiled = tf.function(program, jit_compile=True, autograph=False)
     module = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")
     return module, tf.nest.flatten(arguments)

@@ -1,4 +1,4 @@
-"""What a device can train by itself."""
+"""Checks that a LiteRT file can train on a device without this package."""
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
@@ -8,21 +8,21 @@ from hetero_tf.process.learning_process import LearningProcess
 
 
 def check_trainable(process: LearningProcess, level: str) -> None:
-    """Refuses what a device cannot train: it takes plain local steps of the whole sub-model, and knows three inputs.
+    """Reject recipes that a device cannot train: it takes plain local steps of a whole sub-model, on three inputs.
 
     Raises:
-        InputError: Names the first key of the recipe that asks for more.
+        InputError: The recipe needs more; the message names its first such key.
     """
-    recipe, family, algorithm = process.recipe, process.family, process.parts.algorithm
+    recipe, family, algorithm = process.recipe, process.family, process.setup.algorithm
     stages = family.stages.get(level, ())
     (stage, *more) = stages or (None,)
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
-    asked = {
-        f"levels.mix (level {level} is not in it)": stage is None,
+    unsupported = {
+        f"levels.mix (without level {level})": stage is None,
         "levels.members": recipe.levels.ensemble is not None,
         f"client.stages: {recipe.client.stages.name}": bool(more)
         or family.drawn
-        or not _is_whole(family, level, stage),
+        or not _trains_all_units(family, level, stage),
         f"client.coupling: {recipe.client.coupling.name}": reads_logits,
         "client.correction": algorithm.correct is not None,
         "client.update": algorithm.update is not None,
@@ -31,16 +31,16 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text", "table"),
     }
-    for key, too_much in asked.items():
-        if too_much:
+    for key, is_used in unsupported.items():
+        if is_used:
             raise InputError(
-                "--format litert_train: a device takes plain local steps of its level's whole sub-model in float32, on "
-                f"images, a table or masked text. Received: {key}"
+                "--format litert_train: a device can only train the whole sub-model of its level with plain local "
+                f"steps in float32, on images, a table or masked text. Received: {key}"
             )
 
 
-def _is_whole(family, level, stage):
-    """Whether a stage trains every unit of a level's sub-model on one route."""
+def _trains_all_units(family, level, stage):
+    """Return True if a stage trains every unit of a level's sub-model on one route."""
     if stage is None or stage.routes != (family.route(level),):
         return False
     return stage.trained >= whole(outline(family.recipe), level_of(family.recipe, level))[1]

@@ -1,7 +1,7 @@
-"""What servers do with an export: requests that one answers before it takes others, and how many it may join.
+"""Files for TensorFlow Serving: warm-up requests, and the largest batch size.
 
-The first request of each signature takes much longer than the next ones, since TensorFlow plans the graph for it. The
-requests hold nothing of the data, black pictures and hidden words only.
+The first request of each signature takes much longer than later ones, since TensorFlow optimizes the graph for it. The
+warm-up requests contain no data of clients, only black pictures and masked words.
 """
 
 from pathlib import Path
@@ -12,57 +12,56 @@ import tensorflow as tf
 from hetero_tf.base import files
 from hetero_tf.export import saved_model
 
-# Where TensorFlow Serving looks for both, inside the folder of a version.
+# Paths that TensorFlow Serving reads, inside the folder of a version.
 REQUESTS, BATCHING = Path("assets.extra", "tf_serving_warmup_requests"), Path("batching_params.pbtxt")
-# Examples that are computed at once; more gain little on a processor, and make the first of them wait.
-AT_ONCE = 64
+# Examples of a batch: larger batches gain little on a CPU and delay the first request.
+BATCH_SIZE = 64
 WAIT_MICROSECONDS = 1000
 
 
 def blank_requests(signatures: dict) -> dict[str, dict[str, np.ndarray]]:
-    """Returns a small request for each signature, `{signature: {input: value}}`.
+    """Return a small request for each signature, `{signature: {input: value}}`.
 
     Args:
-        signatures: `{signature: {"inputs": {name: {"dtype", "shape"}}}}`, as `export.json` tells them; None: any size.
+        signatures: `{signature: {"inputs": {name: {"dtype", "shape"}}}}` of `export.json`; None means any size.
     """
-    picture = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8)).numpy()
-    strings = {"image_bytes": np.array([picture], object), "text": np.array([b"<mask>"], object)}
+    image = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8)).numpy()
+    strings = {"image_bytes": np.array([image], object), "text": np.array([b"<mask>"], object)}
 
     def blank(name, spec):
         shape = [1 if size is None else size for size in spec["shape"]]
         return strings[name] if spec["dtype"] == "string" else np.zeros(shape, spec["dtype"])
 
     return {
-        signature: {name: blank(name, spec) for name, spec in told["inputs"].items()}
-        for signature, told in signatures.items()
+        signature: {name: blank(name, spec) for name, spec in description["inputs"].items()}
+        for signature, description in signatures.items()
     }
 
 
-def write(folder: Path, signatures: dict, most: int | None) -> None:
-    """Writes into the folder of a version what TensorFlow Serving reads there.
+def write(folder: Path, signatures: dict, max_batch_size: int | None) -> None:
+    """Write the files for TensorFlow Serving into the folder of a version.
 
     Args:
-        folder: Of the version.
+        folder: Folder of the version.
         signatures: See `blank_requests`.
-        most: Examples that one call of the model may have; None: requests must not be joined, since their rows may be
-            of different lengths.
+        max_batch_size: Examples of one call of the model; None if requests must not be batched, since their rows may
+            have different lengths.
     """
     (folder / REQUESTS.parent).mkdir()
     with saved_model.writing(folder), tf.io.TFRecordWriter(str(folder / REQUESTS)) as records:
         for signature, inputs in blank_requests(signatures).items():
             records.write(_prediction_log(signature, inputs))
-    if most is not None:
-        hint = (
-            f"max_batch_size {{ value: {min(most, AT_ONCE)} }}\nbatch_timeout_micros {{ value: {WAIT_MICROSECONDS} }}\n"
-        )
+    if max_batch_size is not None:
+        size = min(max_batch_size, BATCH_SIZE)
+        hint = f"max_batch_size {{ value: {size} }}\nbatch_timeout_micros {{ value: {WAIT_MICROSECONDS} }}\n"
         files.write_new(folder / BATCHING, hint.encode())
 
 
 def _prediction_log(signature, inputs):
-    """A request as a message PredictionLog of TensorFlow Serving.
+    """Return a request as a message PredictionLog of TensorFlow Serving.
 
-    Its fields on the way: predict_log = 6, request = 1; in the request model_spec = 1 with signature_name = 3, and
-    inputs = 2, a map with key = 1 and value = 2.
+    Field numbers: predict_log = 6, request = 1; in the request model_spec = 1 with signature_name = 3, and inputs = 2,
+    a map with key = 1 and value = 2.
     """
     tensors = b"".join(
         _field(2, _field(1, name.encode()) + _field(2, tf.make_tensor_proto(value).SerializeToString()))
@@ -72,7 +71,7 @@ def _prediction_log(signature, inputs):
 
 
 def _field(number, content):
-    """A field of a protocol buffer that holds bytes: its number and kind, the length, the bytes."""
+    """Return a length-delimited field of a protocol buffer: tag, length and bytes."""
     length, left = b"", len(content)
     while left > 127:
         length, left = length + bytes([left % 128 + 128]), left // 128

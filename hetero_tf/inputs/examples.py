@@ -1,4 +1,4 @@
-"""Training examples as the compiled round reads them: stored arrays, passes over them, and the shapes of batches."""
+"""Training examples of the compiled round: stored arrays, local epochs, and batch shapes."""
 
 import itertools
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Pass:
     """One pass of a client over its examples.
 
     Attributes:
-        batches: How many.
-        batch: Most examples of a batch.
+        batches: Number of batches.
+        batch: Largest number of examples in a batch.
     """
 
     batches: int
@@ -27,12 +27,12 @@ class Pass:
 
     @classmethod
     def of(cls, examples: int, batch_size: int) -> "Pass":
-        """The pass of a client that has so many examples."""
+        """Returns the pass of a client with a given number of examples."""
         return cls(-(-examples // batch_size), min(batch_size, examples))
 
 
 def batch_shapes(recipe: Recipe, dataset: Dataset, partition: Partition, source: Input) -> tuple[tuple[int, int], ...]:
-    """(examples, positions) of every batch that some client can read, the largest first."""
+    """Returns (examples, positions) of every possible batch of any client, in descending order."""
     size, counts = recipe.client.batch_size, np.unique(partition.train.sizes)
     examples = {size} if (counts >= size).any() else set()
     examples |= set((counts % size).tolist()) - {0}
@@ -42,17 +42,17 @@ def batch_shapes(recipe: Recipe, dataset: Dataset, partition: Partition, source:
 
 @dataclass(frozen=True)
 class Examples:
-    """The stored training split and what clients know of it.
+    """The stored training split and its per-client metadata.
 
     Attributes:
-        input: How examples become batches.
-        x, y: The training split; `y` is None for text. Where `x` stays on disk, a call is given the rows that it reads.
-        min_rows: So many rows at least is it given then.
-        labels: int32 [clients, most labels], each client's labels with -1 behind them; None: label axes are not cut.
-        present: bool [clients, label axis], which labels of its label axis a client has.
-        counts: float [clients], the weight of each client in the merge; None: every client weighs 1.
-        batch_shapes: Every (examples, positions) that a batch can have; (None,): a shape is known when it is read.
-        sizes: int32 [clients], how many examples each client has.
+        input: The input pipeline.
+        x, y: The training split; `y` is None for text. If `x` is on disk, each call receives the rows that it reads.
+        min_rows: Smallest number of rows of such a call; fewer rows are padded.
+        labels: int32 [clients, max labels], each client's labels, padded with -1; None: label axes are not cut.
+        present: bool [clients, label axis], the labels of its label axis that a client has.
+        counts: float [clients], the weight of each client in the merge; None: every client has weight 1.
+        batch_shapes: All possible (examples, positions) of a batch; (None,): the shape is known only at run time.
+        sizes: int32 [clients], number of examples of each client.
         longest: The pass of the client with the most examples.
     """
 

@@ -1,4 +1,4 @@
-"""Images with one label each."""
+"""Input pipeline for labelled images."""
 
 from typing import Annotated, Literal
 
@@ -8,10 +8,10 @@ import tensorflow as tf
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.graph_random import uniform
-from hetero_tf.inputs import Input, rows_of
+from hetero_tf.inputs import Input, gather_examples
 
 PAD = 4
-# Pixels divided by less would leave the range of float32 in a few layers.
+# A smaller divisor would overflow float32 after a few layers.
 Spread = Annotated[float, Range(low=1e-6)]
 
 
@@ -25,18 +25,20 @@ def build(
     """Makes batches of normalised images.
 
     Args:
-        mean: per channel or one for all, subtracted from pixels in 0..1.
-        std: per channel or one for all, divides after that.
-        augment: none, or crop_flip: 4 zeros on each side, a random crop, a mirror image half of the time.
+        mean: mean per channel or one for all, subtracted from pixels in 0..1.
+        std: standard deviation per channel or one for all; divides the result.
+        augment: none, or crop_flip: zero padding of 4 pixels, a random crop, and a random horizontal flip.
 
     Raises:
-        InputError: `mean` and `std` have lengths that do not belong together.
+        InputError: `mean` and `std` have incompatible lengths.
     """
     if len(mean) != len(std) and 1 not in (len(mean), len(std)):
-        raise InputError(f"`mean` and `std` must be equally long, or one of them one number. Received: {mean=}, {std=}")
+        raise InputError(
+            f"`mean` and `std` must have the same length, or one of them a single number. Received: {mean=}, {std=}"
+        )
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        pixels = rows_of(x, rows)
+        pixels = gather_examples(x, rows)
         if training and augment == "crop_flip":
             pixels = crop_flip(pixels, key)
         largest = 1 if pixels.dtype.is_floating else 255
@@ -52,17 +54,17 @@ def build(
         starts=lambda x: (0,),
         shuffle=True,
         random=augment != "none",
-        takes="images",
+        data_kind="images",
         normalised_by={"mean": list(mean), "std": list(std)},
     )
 
 
 def crop_flip(pixels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Crops the zero-padded images at random and mirrors half of them (the authors' CIFAR augmentation).
+    """Randomly crops zero-padded images and flips half of them (CIFAR augmentation of the HeteroFL authors).
 
     Args:
         pixels: [..., batch, height, width, channels], any type.
-        key: int32 [..., words]; one hash gives the offsets and the flips of a batch.
+        key: int32 [..., words]; determines the offsets and flips of a batch.
     """
     shape, before = tf.shape(pixels), pixels.shape.rank - 3
     height, width = pixels.shape[-3:-1]

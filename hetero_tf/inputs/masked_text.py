@@ -1,4 +1,4 @@
-"""Rows of tokens, read in segments of which a share of the positions is hidden (masked language model)."""
+"""Input pipeline for masked language models: segments of token rows with masked positions."""
 
 import tensorflow as tf
 
@@ -10,15 +10,15 @@ from hetero_tf.inputs import Input
 def build(
     dtype: tf.DType, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform
 ) -> Input:
-    """Makes segments in which hidden positions hold the mask token; targets are all original tokens.
+    """Makes segments with masked positions; the targets are all original tokens.
 
     Args:
-        segment: positions that a model sees at once; the last segment of a row may be shorter.
-        mask_share: chance of each position to be hidden, at test time too.
-        uniform: source of the random numbers, `(key, shape) -> float32 in [0, 1)`, as `graph_random.uniform`.
+        segment: positions per model input; the last segment of a row may be shorter.
+        mask_share: probability that a position is masked, also at test time.
+        uniform: random generator `(key, shape) -> float32 in [0, 1)`, such as `graph_random.uniform`.
 
-    The mask token's id is the number of labels, one behind the last word. There is no 80/10/10 rule and no forced
-    minimum (HeteroFL authors' code).
+    The mask token has the id after the last word, the number of labels. As in the HeteroFL authors' code, there is no
+    80/10/10 rule and no minimum number of masked positions.
     """
 
     def length_at(x, start):
@@ -26,9 +26,9 @@ def build(
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         length = length_at(x, start) if length is None else length
-        whole = tf.gather(x, rows)
-        ahead = [0] * (whole.shape.rank - 1)
-        tokens = labels.local(tf.slice(whole, [*ahead, start], [*(size - 1 for size in ahead), length]))
+        rows_of_tokens = tf.gather(x, rows)
+        ahead = [0] * (rows_of_tokens.shape.rank - 1)
+        tokens = labels.local(tf.slice(rows_of_tokens, [*ahead, start], [*(size - 1 for size in ahead), length]))
         hidden = uniform(key, tf.shape(tokens)[-2:]) < mask_share
         return tf.where(hidden, labels.count, tokens), tokens
 
@@ -40,5 +40,5 @@ def build(
         starts=lambda x: tuple(range(0, x.shape[1], segment)),
         shuffle=False,
         random=True,
-        takes="text",
+        data_kind="text",
     )

@@ -1,4 +1,4 @@
-"""Rows of words with one label each, such as sentences and their topics."""
+"""Input pipeline for labelled sequences of words, such as sentences and their topics."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from hetero_tf.inputs import Input
 
 
 def build(dtype: tf.DType) -> Input:
-    """Makes batches of whole rows; what is behind the last word of a row is padding, see the layer Embedding."""
+    """Makes batches of complete rows, padded after the last word, see the layer Embedding."""
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         return tf.gather(x, rows), labels.local(tf.gather(y, rows))
@@ -19,5 +19,5 @@ def build(dtype: tf.DType) -> Input:
         starts=lambda x: (0,),
         shuffle=True,
         random=False,
-        takes="sequences",
+        data_kind="sequences",
     )

@@ -1,4 +1,4 @@
-"""Rows of a table, numbers with one label each."""
+"""Input pipeline for labelled table rows."""
 
 from typing import Literal
 
@@ -7,23 +7,23 @@ import tensorflow as tf
 
 from hetero_tf.inputs import Input
 
-# Mean and deviation of features that stay as they are.
+# Mean and standard deviation without normalisation.
 UNCHANGED = (np.zeros(1), np.ones(1))
 
 
 def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard", statistics=UNCHANGED) -> Input:
-    """Makes batches of rows.
+    """Makes batches of table rows.
 
     Args:
-        normalise: standard: each feature minus its mean, divided by its standard deviation, both over all training
-            rows; or none.
-        statistics: mean and standard deviation of each feature, float `[features]`, as
-            `Dataset.feature_statistics` gives them.
+        normalise: standard: subtract the mean of each feature and divide by its standard deviation, both over all
+            training rows; or none.
+        statistics: mean and standard deviation of each feature, float `[features]`, from
+            `Dataset.feature_statistics`.
     """
     mean, std = UNCHANGED if normalise == "none" else statistics
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        # The mean goes first: a large one would take the digits of a product.
+        # Subtract the mean first: after a division, a large mean would cost precision.
         features = (tf.cast(tf.gather(x, rows), dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
         return features, labels.local(tf.gather(y, rows))
 
@@ -35,6 +35,6 @@ def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard
         starts=lambda x: (0,),
         shuffle=True,
         random=False,
-        takes="table",
+        data_kind="table",
         normalised_by={} if normalise == "none" else {"mean": np.ravel(mean).tolist(), "std": np.ravel(std).tolist()},
     )

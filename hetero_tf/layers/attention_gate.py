@@ -1,4 +1,4 @@
-"""AttentionGate: the attention branch with which DepthFL's exits begin."""
+"""AttentionGate: the attention branch at the start of DepthFL's exits."""
 
 import keras
 import numpy as np
@@ -9,10 +9,10 @@ from hetero_tf.layers.separable_block import SeparableBlock
 
 
 def doubling(size: int) -> np.ndarray:
-    """The bilinear enlargement of half as many values to `size`, as a matrix `[size, ceil(size / 2)]` of float64.
+    """Return the matrix of bilinear upsampling by 2 to `size` values, `[size, ceil(size / 2)]` in float64.
 
-    Values stand in the middle of their pixels; beyond the outer ones the outer value is repeated. An odd size leaves
-    out the last value of the doubled ones.
+    Values are located at pixel centres; beyond the outer centres the outer value is repeated. With an odd size the
+    last upsampled value is dropped.
     """
     half, rows = -(-size // 2), np.arange(size)
     position = np.maximum((rows + 0.5) / 2 - 0.5, 0)
@@ -25,16 +25,16 @@ def doubling(size: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class AttentionGate(keras.layers.Layer):
-    """Multiplies a map by weights in [0.5, 1) that are computed from it at half its size.
+    """Multiplies a feature map by weights in [0.5, 1) that are computed from it at half resolution.
 
     `x * sigmoid(enlarge(relu(norm(separable(x)))))` with a `SeparableBlock` of stride 2 that keeps the number of
-    channels, and bilinear enlargement by 2.
+    channels, and bilinear upsampling by 2.
 
     Args:
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Input and output shape: `(batch, height, width, clients * channels)`, height and width known.
     Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.
@@ -52,13 +52,13 @@ class AttentionGate(keras.layers.Layer):
 
     @property
     def input_dtype(self) -> str:
-        """What Keras casts the inputs to: the product with them keeps the float type of the weights."""
+        """Float type of the inputs after Keras' cast: the product with them keeps the float type of the weights."""
         return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:
         if None in input_shape[1:3]:
             raise ValueError(
-                f"the map that is gated must have a known height and width. Received: shape={tuple(input_shape)}"
+                f"AttentionGate needs inputs of static height and width. Received: shape={tuple(input_shape)}"
             )
         self.separable = SeparableBlock(
             input_shape[-1] // self.clients,
@@ -83,7 +83,7 @@ class AttentionGate(keras.layers.Layer):
 
 
 def _enlarge(small, height, width):
-    """`[batch, ceil(height / 2), ceil(width / 2), channels]` to height and width, rows first."""
+    """Upsample `[batch, ceil(height / 2), ceil(width / 2), channels]` to height and width, rows first."""
     # Two small products: tf.image.resize gives float32 for float64.
     rows, columns = (tf.constant(doubling(size), small.dtype) for size in (height, width))
     half, channels = small.shape[2:]

@@ -1,4 +1,4 @@
-"""ClassTokenReadout: what a classifier reads of a row of tokens."""
+"""ClassTokenReadout: selects the class token of a sequence."""
 
 import keras
 import tensorflow as tf
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class ClassTokenReadout(keras.layers.Layer):
-    """Hands on the first token, which `PatchEmbedding` puts before the patches.
+    """Returns the first token, which `PatchEmbedding` adds before the patches.
 
-    Input shape: `(batch, positions, width)`. Output shape: `(batch, width)`. Several clients may lead.
+    Input shape: `(batch, positions, width)`. Output shape: `(batch, width)`. A leading axis of clients is allowed.
     Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929).
     """
 

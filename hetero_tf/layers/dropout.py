@@ -1,4 +1,4 @@
-"""Dropout whose draws are a function of its key: the same natively, under XLA, when exported and in a stack."""
+"""Dropout whose draws are a function of its key: equal natively, under XLA, in exports and for batched clients."""
 
 import random
 
@@ -14,16 +14,16 @@ STEPS = 2**16
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class Dropout(keras.layers.Layer):
-    """While training, sets a share of the values to zero and divides the others by the share that is kept.
+    """In training, sets a share of the values to zero and divides the others by the remaining share.
 
-    The draws follow from the key alone, the non-trainable int32 variable `seed_generator_state`. The layer never
-    changes it: the training supplies a new one for every step. Without a `rate` there is no key.
+    The draws depend only on the key, the non-trainable int32 variable `seed_generator_state`. The layer never changes
+    it; training supplies a new key in every step. With rate 0 there is no key.
 
     Args:
         rate: Share of values set to zero, in [0, 1), as a multiple of 2**-16.
-        clients: Clients computed at once, supplied by the model builder; each has its own row of the key.
+        clients: Number of clients computed together, supplied by the model builder; each has a row of the key.
 
-    Input and output shape: any, the same; either form of a stack.
+    Input and output shape: any, equal; channel form or leading form.
     Reference: Srivastava et al. 2014 (JMLR 15).
     """
 
@@ -34,7 +34,7 @@ class Dropout(keras.layers.Layer):
         self.rate = rate
         self.clients = clients
         self.threshold = min(round(rate * STEPS), STEPS - 1)
-        # Keras' own layer draws its seed here too: models start from the same values with either.
+        # Keras' layer draws its seed here too, so initial weights of a model are equal with either layer.
         self.first = random.randint(1, 10**9) if rate else 0
 
     def build(self, input_shape: tuple) -> None:
@@ -55,7 +55,7 @@ class Dropout(keras.layers.Layer):
         return inputs * (tf.cast(mask, inputs.dtype) * (STEPS / (STEPS - self.threshold)))
 
     def draws(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Whole numbers in 0..2**16 - 1 of the shape `draws_shape(inputs)`; those below the threshold drop a value."""
+        """Draw integers in 0..2**16 - 1 of shape `draws_shape(inputs)`; values below the threshold drop an entry."""
         channels = inputs.shape[-1] if self.clients == 1 or self.leading else inputs.shape[-1] // self.clients
         rows = tf.reduce_prod(self.draws_shape(inputs)) // (channels * self.clients)
         bits = bits16(tf.convert_to_tensor(self.key), rows, channels)
@@ -64,7 +64,7 @@ class Dropout(keras.layers.Layer):
         return tf.reshape(bits, self.draws_shape(inputs))
 
     def draws_shape(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The shape of what is drawn, in the form of `inputs`."""
+        """Return the shape of the draws, in the form of `inputs`."""
         return tf.shape(inputs)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -1,4 +1,4 @@
-"""Embedding: a row of a table for each word, and which positions are padding."""
+"""Embedding: word embeddings and a mask of padding positions."""
 
 import keras
 import tensorflow as tf
@@ -9,19 +9,19 @@ from hetero_tf.layers.scaler import Scaler
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class Embedding(keras.layers.Layer):
-    """`scaler(row of the word)`; the number `padding` marks positions that layers behind it leave out.
+    """`scaler(row of the word)`; the word id `padding` masks positions for the layers after it.
 
     Args:
-        words: Rows of the table: `!classes` where the words are the labels, as of next words; else at least as many as
-            the vocabulary has.
+        words: Rows of the table: `!classes` if the labels are words, as in next-word prediction; else at least the
+            size of the vocabulary.
         width: Size of an embedding.
-        padding: Number of the word that stands for no word; None: there is none.
+        padding: Word id of padding; None: no padding.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     The table starts uniform in +-0.05, as in Keras.
-    Input shape: `(batch, positions)`, word numbers in 0..words - 1. Output shape: `(batch, positions, width)`. With
-    several clients both lead with an axis for them, and so does the table, `(clients, ...)`.
+    Input shape: `(batch, positions)`, word ids in 0..words - 1. Output shape: `(batch, positions, width)`. With
+    several clients inputs, outputs and table have a leading axis, `(clients, ...)`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Embedding(keras.layers.Layer):
         return self.scaling(rows, training=training)
 
     def compute_mask(self, inputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor | None:
-        """Bool `(..., positions)`, False for padding; None where no word is."""
+        """Return bool `(..., positions)`, False for padding, or None if there is no padding id."""
         return None if self.padding is None else keras.ops.not_equal(inputs, self.padding)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -1,4 +1,4 @@
-"""GELU: the Gaussian error linear unit, exact or as most Flax models approximate it."""
+"""GELU: the Gaussian error linear unit, exact or in the approximation of most Flax models."""
 
 import math
 from typing import Literal, get_args
@@ -13,12 +13,12 @@ Form = Literal["exact", "tanh"]
 class GELU(keras.layers.Layer):
     """`x * P(z <= x)` for a standard normal z, by the error function.
 
-    `tf.nn.gelu` rounds sqrt(2) to float32, which costs half of the digits in float64.
+    `tf.nn.gelu` rounds sqrt(2) to float32, which loses half of the digits in float64.
 
     Args:
         form: exact; or tanh, the approximation `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
 
-    Input and output shape: any, the same.
+    Input and output shape: any, equal.
     Reference: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
     """
 

@@ -1,4 +1,4 @@
-"""GRU: gated recurrent unit, with its three gates on an axis of their own."""
+"""GRU: gated recurrent unit with a separate axis for its three gates."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ class GRU(Recurrent):
 
     Args:
         units: Size of the state.
-        return_sequences: Whether the state behind every position is the output; else the last one.
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        return_sequences: Whether the output is the state after every position; else the last state.
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, both biases 0. A position
-    that the mask of `Embedding` marks as padding leaves the state as it is.
-    Shapes: as those of `LSTM`.
-    Reference: Cho et al. 2014 (arXiv 1406.1078), in the form of cuDNN, which resets behind the product.
+    Initial values are those of Keras: the kernel Glorot uniform, the recurrent kernel orthogonal, both biases 0.
+    Positions that the mask of `Embedding` marks as padding do not change the state.
+    Shapes: see `LSTM`.
+    Reference: Cho et al. 2014 (arXiv 1406.1078), in the form of cuDNN, which resets after the product.
     """
 
     GATES, STATES = 3, 1
@@ -43,9 +43,11 @@ class GRU(Recurrent):
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
-        """The state behind a position, see `Recurrent.step`."""
+        """Return the state after a position, see `Recurrent.step`."""
         (kernel, bias), (output,) = recurrent, states
         update, reset, candidate = tf.split(projected, self.GATES, -1)
-        kept, forgotten, recalled = tf.split(tf.matmul(output, kernel) + bias, self.GATES, -1)
-        update, reset = tf.sigmoid(update + kept), tf.sigmoid(reset + forgotten)
-        return (update * output + (1 - update) * tf.tanh(candidate + reset * recalled),)
+        recurrent_update, recurrent_reset, recurrent_candidate = tf.split(
+            tf.matmul(output, kernel) + bias, self.GATES, -1
+        )
+        update, reset = tf.sigmoid(update + recurrent_update), tf.sigmoid(reset + recurrent_reset)
+        return (update * output + (1 - update) * tf.tanh(candidate + reset * recurrent_candidate),)

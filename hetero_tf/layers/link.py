@@ -1,4 +1,4 @@
-"""Link: brings a map to the size of a deeper unit's output without parameters."""
+"""Link: resizes a feature map to the output size of a deeper unit, without parameters."""
 
 import keras
 import tensorflow as tf
@@ -8,15 +8,14 @@ from hetero_tf.base.constraints import Size
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class Link(keras.layers.Layer):
-    """Keeps every n-th row and column, and puts zero channels on both sides, equally many or one more behind.
+    """Selects every n-th row and column and pads zero channels on both sides, evenly or one more at the end.
 
-    It stands in for units that are left out, so that a shallow part of a model can be trained with the head of the
-    whole one.
+    It replaces skipped units, so that a shallow part of a model can be trained with the head of the full model.
 
     Args:
-        rows: Rows of the result; the stride is the smallest that leaves so many.
-        channels: Channels of the result, those of one client.
-        clients: Clients computed at once, supplied by the model builder.
+        rows: Rows of the output; the stride is the smallest that gives this number.
+        channels: Channels of the output, per client.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * c)` with c <= channels. Output shape: `(batch, rows,
     ceil(width / stride), clients * channels)`.
@@ -33,8 +32,8 @@ class Link(keras.layers.Layer):
         channels, stride = input_shape[-1] // self.clients, self._stride(input_shape)
         if channels > self.channels or -(-input_shape[1] // stride) != self.rows:
             raise ValueError(
-                "a link leads to at least as many channels, and to rows that a stride leaves. "
-                f"Received: rows={self.rows}, channels={self.channels}, input {input_shape}"
+                "Link needs at least as many output channels as input channels, and a number of rows that some stride "
+                f"gives. Received: rows={self.rows}, channels={self.channels}, input {input_shape}"
             )
 
     def _stride(self, input_shape):
@@ -45,8 +44,8 @@ class Link(keras.layers.Layer):
         inputs = inputs[:, ::stride, ::stride]
         before = (self.channels - channels) // 2
         space = tf.shape(inputs)[:3]
-        apart = tf.reshape(inputs, tf.concat([space, [self.clients, channels]], 0))
-        padded = tf.pad(apart, [[0, 0]] * 4 + [[before, self.channels - channels - before]])
+        by_client = tf.reshape(inputs, tf.concat([space, [self.clients, channels]], 0))
+        padded = tf.pad(by_client, [[0, 0]] * 4 + [[before, self.channels - channels - before]])
         return tf.reshape(padded, tf.concat([space, [self.clients * self.channels]], 0))
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

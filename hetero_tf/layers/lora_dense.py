@@ -1,4 +1,4 @@
-"""LoraDense: a dense layer that stands still, with a trained adapter of low rank beside it."""
+"""LoraDense: a frozen dense layer with a trained low-rank adapter."""
 
 import keras
 import tensorflow as tf
@@ -14,13 +14,14 @@ class LoraDense(keras.layers.Layer):
     """`dense(x) + lora_scale * (x @ a) @ b`, of which only `a` and `b` are trained.
 
     Args:
-        units: Outputs.
+        units: Number of outputs.
         lora_rank: Columns of `a` and rows of `b`; with `!w` a narrow level has the first of them.
-        lora_scale: alpha / rank of the global model in the terms of the paper, the same at every level.
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        lora_scale: Alpha / rank of the global model in the paper's notation, equal at every level.
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Kernel and bias are constants, `dense/kernel` and `dense/bias`; they start as Dense with `fan_in_uniform` does.
-    Input shape: `(..., channels)`. Output shape: `(..., units)`; several clients lead.
+    Kernel and bias are constants, `dense/kernel` and `dense/bias`, with the initial values of Dense with
+    `fan_in_uniform`.
+    Input shape: `(..., channels)`. Output shape: `(..., units)`; with several clients a leading axis of clients.
     Reference: LoRA (Hu et al. 2021, arXiv 2106.09685).
     """
 

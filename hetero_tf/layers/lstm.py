@@ -1,4 +1,4 @@
-"""LSTM: long short-term memory, with its four gates on an axis of their own."""
+"""LSTM: long short-term memory with a separate axis for its four gates."""
 
 from collections.abc import Sequence
 
@@ -18,14 +18,13 @@ class LSTM(Recurrent):
 
     Args:
         units: Size of the state.
-        return_sequences: Whether the state behind every position is the output; else the last one.
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        return_sequences: Whether the output is the state after every position; else the last state.
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the forget
-    gate and else 0. A position that the mask of `Embedding` marks as padding leaves the state as it is.
+    Initial values are those of Keras: the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the
+    forget gate and else 0. Positions that the mask of `Embedding` marks as padding do not change the state.
     Input shape: `(batch, positions, channels)`. Output shape: `(batch, positions, units)`, or `(batch, units)`. With
-    several clients both lead with an axis for them, and so do kernels, `(clients, ...)`, and the bias, `(clients, 1,
-    ...)`.
+    several clients inputs, outputs and kernels have a leading axis, `(clients, ...)`; the bias is `(clients, 1, ...)`.
     Reference: Hochreiter and Schmidhuber 1997 (Neural Computation 9), with the forget gate of Gers et al. 2000.
     """
 
@@ -43,7 +42,7 @@ class LSTM(Recurrent):
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
-        """The states (output, memory) behind a position, see `Recurrent.step`."""
+        """Return the states (output, memory) after a position, see `Recurrent.step`."""
         (kernel,), (output, memory) = recurrent, states
         gates = projected + tf.matmul(output, kernel)
         enter, forget, candidate, leave = tf.split(gates, self.GATES, -1)

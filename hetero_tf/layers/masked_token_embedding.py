@@ -1,4 +1,4 @@
-"""MaskedTokenEmbedding: token and position embeddings with one row for the mask token."""
+"""MaskedTokenEmbedding: token and position embeddings with a row for the mask token."""
 
 import keras
 import tensorflow as tf
@@ -14,16 +14,16 @@ class MaskedTokenEmbedding(keras.layers.Layer):
     """`dropout(norm(scaler(token row) + scaler(position row)))`; id `classes` is the mask token.
 
     Args:
-        classes: Words of the vocabulary; the table has one row more.
-        positions: Longest sequence.
+        classes: Size of the vocabulary; the table has one more row.
+        positions: Maximum sequence length.
         width: Size of an embedding.
-        dropout: Share of activations set to zero while training.
+        dropout: Share of activations set to zero in training.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Both tables start standard normal and are not tied to the output layer; layer norm has epsilon 1e-5.
     Input shape: `(batch, positions)`, integer ids in 0..classes. Output shape: `(batch, positions, width)`. With
-    several clients both lead with an axis for them, and so do the tables: `(clients, ...)` and `(clients, 1, ...)`.
+    several clients both have a leading axis of clients; the tables are `(clients, ...)` and `(clients, 1, ...)`.
     Reference: HeteroFL (arXiv 2010.01264), as in the authors' code.
     """
 
@@ -56,15 +56,15 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
         one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
         self.tokens = table("tokens", *one, self.classes + 1, self.width)
-        self.places = table("places", *each, self.positions, self.width)
+        self.position_table = table("places", *each, self.positions, self.width)
         self.norm.build((*input_shape, self.width))
         self.drop.build((*input_shape, self.width))
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
-        places, length = tf.convert_to_tensor(self.places), tf.shape(inputs)[-1]
-        # Converters to other runtimes do not know an ellipsis.
-        positions = places[:length] if self.clients == 1 else places[..., :length, :]
+        position_table, length = tf.convert_to_tensor(self.position_table), tf.shape(inputs)[-1]
+        # Converters to other runtimes do not support an ellipsis.
+        positions = position_table[:length] if self.clients == 1 else position_table[..., :length, :]
         summed = self.scaling(tokens, training=training) + self.scaling(positions, training=training)
         return self.drop(self.norm(summed), training=training)
 

@@ -1,4 +1,4 @@
-"""Norm: the normalisation that a recipe chooses, for ablations by one setting."""
+"""Norm: a normalisation selected by one argument, for ablations."""
 
 from typing import Literal, get_args
 
@@ -20,9 +20,9 @@ class Norm(keras.layers.Layer):
 
     Args:
         kind: "sbn" static batch normalisation; "bn" tracked batch normalisation, with running averages; "wbn" the same
-            with running averages of each width apart; "in" instance (one group per channel); "gn" four groups, so that
-            the channels of every level must divide by 4; "ln" one group over space and channels; "none" identity.
-        clients: Clients computed at once, supplied by the model builder; groups are each client's own.
+            with separate running averages per width; "in" instance (one group per channel); "gn" four groups, so the
+            channels of every level must be divisible by 4; "ln" one group over space and channels; "none" identity.
+        clients: Number of clients computed together, supplied by the model builder; no group spans several clients.
 
     Input and output shape: `(batch, height, width, clients * channels)`.
     Reference: HeteroFL (arXiv 2010.01264), tables 4 and 5; epsilon 1e-5 as in the authors' code.

@@ -1,4 +1,4 @@
-"""PaddedConv2D: convolution padded equally on both sides, initialised as the authors' framework does."""
+"""PaddedConv2D: convolution padded equally on both sides, with the initial values of PyTorch."""
 
 import functools
 import itertools
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
 
-# On maps of at most so many positions, a 3x3 kernel of at least so many values is computed faster tap by tap, since a
-# convolution lays its kernel out anew in every step. Measured, see benchmarks/RESULTS.md.
+# Limits from measurements (benchmarks/RESULTS.md): with at most 16 positions and at least this number of kernel values
+# a 3x3 kernel is faster tap by tap, because a convolution repacks its kernel in every step.
 SMALL_MAP, WIDE_KERNEL = 16, 9 * 128 * 256
-# From where, seen from an output, the taps of a 3x3 kernel read: so many positions down and to the right.
+# Offsets (down, right) of the inputs that the taps of a 3x3 kernel read, relative to the output.
 OFFSETS = tuple(itertools.product((-1, 0, 1), repeat=2))
 
 
@@ -25,15 +25,15 @@ class PaddedConv2D(keras.layers.Layer):
     Args:
         filters: Output channels.
         kernel_size: Odd side length of the square kernel.
-        stride: Step in both directions.
+        stride: Stride in both directions.
         use_bias: Whether to add a bias per channel.
-        clients: Clients computed at once, supplied by the model builder: as many groups.
+        clients: Number of clients computed together, supplied by the model builder: the number of groups.
 
     Attributes:
-        faster_by_taps: Whether a CPU computes this kernel on this map faster by `conv2d_by_taps`.
-        by_taps: Whether training does so; the model family decides.
+        faster_by_taps: Whether `conv2d_by_taps` is faster on a CPU for this kernel and input size.
+        by_taps: Whether training uses it; set by the model family.
 
-    Kernel and bias start uniform in +-1/sqrt(fan_in), the bias too (PyTorch's default).
+    Kernel and bias start uniform in +-1/sqrt(fan_in) (PyTorch's default).
     Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
     ceil(width / stride), clients * filters)`.
     """
@@ -71,7 +71,7 @@ class PaddedConv2D(keras.layers.Layer):
         )
         self.faster_by_taps = self.stride == self.clients == 1 and faster_by_taps(input_shape[1:3], self.kernel.shape)
         if self.use_bias:
-            # Not cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
+            # No cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
             self.bias = self.add_weight(
                 shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
             )
@@ -88,8 +88,8 @@ class PaddedConv2D(keras.layers.Layer):
             return conv2d_by_taps(inputs, kernel)
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if side == 0 and stride > 1:
-            # TensorFlow 2.21 writes outside its memory in the gradient of a strided 1x1 convolution (oneDNN, two
-            # threads in one kernel); dropping the unread positions first is the same convolution.
+            # TensorFlow 2.21 writes out of bounds in the gradient of a strided 1x1 convolution (oneDNN, two threads in
+            # one kernel). Dropping the unread positions first gives the same convolution.
             inputs, stride = inputs[:, ::stride, ::stride], 1
         if stride > 1:
             inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
@@ -103,7 +103,7 @@ class PaddedConv2D(keras.layers.Layer):
 
 
 def grouped_conv2d(inputs: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, groups: int) -> tf.Tensor:
-    """`tf.nn.conv2d` of each group's channels with its own kernels; see `groups_work`."""
+    """Return `tf.nn.conv2d` of each group of channels with its kernels; see `groups_work`."""
     if groups == 1 or groups_work(inputs.dtype):
         return tf.nn.conv2d(inputs, kernel, stride, padding)
     parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
@@ -111,7 +111,7 @@ def grouped_conv2d(inputs: tf.Tensor, kernel: tf.Tensor, stride: int, padding: s
 
 
 def faster_by_taps(positions: tuple[int | None, int | None], kernel: tuple[int, ...]) -> bool:
-    """Whether `conv2d_by_taps` is the faster way on a map of (height, width) positions, with a kernel of a shape."""
+    """Return True if `conv2d_by_taps` is faster for inputs of (height, width) positions and this kernel shape."""
     height, width = positions
     if height is None or width is None or kernel[0] != 3:
         return False
@@ -119,21 +119,21 @@ def faster_by_taps(positions: tuple[int | None, int | None], kernel: tuple[int, 
 
 
 def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """A 3x3 convolution at stride 1 with a border of zeros, as one matrix product for each of its nine taps.
+    """Compute a 3x3 convolution with stride 1 and zero padding as one matrix product per tap.
 
     Args:
-        inputs: [batch, height, width, channels], of known size but for the batch.
+        inputs: [batch, height, width, channels], static except for the batch.
         kernel: [3, 3, channels, filters].
 
     Returns:
         [batch, height, width, filters].
     """
     batch, (height, width, channels), filters = tf.shape(inputs)[0], inputs.shape[1:], kernel.shape[3]
-    # The nine products, and in the gradient what they hand back, are added up in float32 also where they are bfloat16.
+    # Products and their gradients are summed in float32 even if they are bfloat16.
     dtype = tf.float32 if inputs.dtype == tf.bfloat16 else inputs.dtype
     exact, outputs = tf.cast(inputs, dtype), []
     for tap, (down, right) in zip(tf.unstack(tf.reshape(kernel, [9, channels, filters])), OFFSETS, strict=True):
-        # Where a tap would see the border only, it adds nothing.
+        # A tap that reads only the border adds nothing.
         rows, columns = height - abs(down), width - abs(right)
         if not rows * columns:
             continue
@@ -148,7 +148,7 @@ def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 @functools.lru_cache
 def groups_work(dtype: tf.DType) -> bool:
-    """Whether TensorFlow has the gradient of a grouped convolution: on a CPU only by oneDNN, and not in float64."""
+    """Return True if TensorFlow has the gradient of grouped convolutions: on a CPU only with oneDNN, not in float64."""
     with tf.init_scope():
         inputs, upstream = tf.ones([1, 3, 3, 4], dtype), tf.ones([1, 3, 3, 6], dtype)
         try:

@@ -1,4 +1,4 @@
-"""PaddedDepthwiseConv2D: one kernel for each channel, padded as `PaddedConv2D` pads."""
+"""PaddedDepthwiseConv2D: depthwise convolution with the padding of `PaddedConv2D`."""
 
 import keras
 import tensorflow as tf
@@ -8,13 +8,13 @@ from hetero_tf.base.constraints import FixedSize, OddSize
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PaddedDepthwiseConv2D(keras.layers.Layer):
-    """2D convolution of every channel with a kernel of its own, (kernel_size - 1) / 2 zeros on every side, no bias.
+    """2D convolution with one kernel per channel, (kernel_size - 1) / 2 zeros on every side, no bias.
 
-    Channels never meet, so several clients side by side need nothing else.
+    Channels are independent, so several clients can be computed together without further support.
 
     Args:
         kernel_size: Odd side length of the square kernels.
-        stride: Step in both directions.
+        stride: Stride in both directions.
 
     The kernel, `(kernel_size, kernel_size, channels)`, starts uniform in +-1/kernel_size (PyTorch's default).
     Input shape: `(batch, height, width, channels)`. Output shape: `(batch, ceil(height / stride),

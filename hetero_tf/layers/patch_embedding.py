@@ -1,4 +1,4 @@
-"""PatchEmbedding: an image as a row of tokens, one for each square of pixels."""
+"""PatchEmbedding: an image as a sequence of tokens, one per square of pixels."""
 
 import keras
 import tensorflow as tf
@@ -13,19 +13,19 @@ from hetero_tf.layers.stacked.forms import to_leading
 class PatchEmbedding(keras.layers.Layer):
     """`scaler([class token, projected patches] + positions)`.
 
-    An image is cut into squares, row by row; each becomes a token by one matrix for all. The class token stands
-    before them; every position has an offset of its own.
+    An image is cut into squares, row by row; one shared matrix projects each square to a token. The class token comes
+    first. Every position has a trained offset.
 
     Args:
-        patch: Side of a square in pixels; height and width of the image are multiples of it.
+        patch: Side length of a square in pixels; height and width of the image must be multiples of it.
         width: Size of a token.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     The kernel, `(patch, patch, channels, width)`, starts uniform in +-1/sqrt(fan_in), its bias at zero, class token
-    and positions normal with deviation 0.02.
-    Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, patches + 1, width)`; several
-    clients lead, and so they do in the variables.
+    and positions normal with standard deviation 0.02.
+    Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, patches + 1, width)`; with
+    several clients outputs and variables have a leading axis of clients.
     Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929).
     """
 
@@ -52,15 +52,17 @@ class PatchEmbedding(keras.layers.Layer):
         self.kernel = self.add_weight(
             shape=(*one, patch, patch, channels, self.width), initializer=uniform, name="kernel"
         )
-        # Sums keep the float type of the weights under a mixed policy, so what is added is not cast.
+        # Sums keep the float type of the weights under a mixed policy, so their terms are not cast.
         add = {"autocast": False}
         self.bias = self.add_weight(shape=(*each, self.width), initializer="zeros", name="bias", **add)
         self.token = self.add_weight(shape=(*each, 1, self.width), initializer=normal, name="token", **add)
         positions = self._patches(input_shape) + 1
-        self.places = self.add_weight(shape=(*each, positions, self.width), initializer=normal, name="places", **add)
+        self.position_table = self.add_weight(
+            shape=(*each, positions, self.width), initializer=normal, name="places", **add
+        )
 
     def _patches(self, shape):
-        """Returns how many squares an image of this shape has."""
+        """Return the number of squares of an image of this shape."""
         return (shape[1] // self.patch) * (shape[2] // self.patch)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
@@ -70,13 +72,13 @@ class PatchEmbedding(keras.layers.Layer):
         tokens = tf.matmul(rows, tf.reshape(kernel, [*lead, -1, self.width]))
         tokens = tf.cast(tokens, self.variable_dtype) + tf.convert_to_tensor(self.bias)
         tokens = tf.reshape(tokens, [*lead, -1, patches, self.width])
-        # A row of zeros before the patches makes room for the class token, which joins the table of positions.
-        token, positions = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.places)
+        # The class token is added to the first row of the position table; the tokens get a first row of zeros.
+        token, positions = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.position_table)
         positions += tf.pad(token, _rows(token.shape.rank, 0, patches))
         return self.scaling(tf.pad(tokens, _rows(len(lead) + 3, 1, 0)) + positions, training=training)
 
     def _squares(self, inputs):
-        """[all clients' images, patches down, across, patch, patch, channels]."""
+        """Return [all clients' images, patches down, across, patch, patch, channels]."""
         images = inputs if self.clients == 1 else to_leading(inputs, self.clients)
         height, width, channels = images.shape[-3:]
         squares = tf.reshape(images, [-1, height // self.patch, self.patch, width // self.patch, self.patch, channels])
@@ -87,6 +89,6 @@ class PatchEmbedding(keras.layers.Layer):
         return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
 
 
-def _rows(rank, before, behind):
-    """Paddings of a value of so many axes by rows, on its last axis but one."""
-    return [*[[0, 0]] * (rank - 2), [before, behind], [0, 0]]
+def _rows(rank, before, after):
+    """Return the paddings that add rows to a tensor of this rank, on its second to last axis."""
+    return [*[[0, 0]] * (rank - 2), [before, after], [0, 0]]

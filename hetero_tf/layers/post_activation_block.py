@@ -1,4 +1,4 @@
-"""PostActivationBlock: the residual block of the first ResNet."""
+"""PostActivationBlock: the residual block of the original ResNet."""
 
 import keras
 import tensorflow as tf
@@ -11,10 +11,10 @@ from hetero_tf.layers.scaler import Scaler
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PostActivationBlock(keras.layers.Layer):
-    """Two 3x3 convolutions, each followed by Scaler and norm, added to a shortcut; ReLU between and behind.
+    """Two 3x3 convolutions, each followed by Scaler and norm, added to a shortcut; ReLU after the first and the sum.
 
-    `relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut)`; the shortcut is a 1x1 convolution of x with Scaler and norm
-    of its own where stride or channels change, else x itself. No convolution has a bias.
+    `relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut)`. The shortcut is x, or, if stride or channels change, a 1x1
+    convolution of x with Scaler and norm. No convolution has a bias.
 
     Args:
         filters: Output channels.
@@ -22,7 +22,7 @@ class PostActivationBlock(keras.layers.Layer):
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, ceil(height / stride),
     ceil(width / stride), clients * filters)`.
@@ -63,7 +63,7 @@ class PostActivationBlock(keras.layers.Layer):
 
     @property
     def input_dtype(self) -> str:
-        """What Keras casts the inputs to: the sum with them keeps the float type of the weights."""
+        """Float type of the inputs after Keras' cast: the sum with them keeps the float type of the weights."""
         return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:

@@ -11,27 +11,27 @@ from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.scaler import Scaler
 
 Residual = Literal["input", "activated"]
-ScalerPlace = Literal["norms", "products"]
+ScalerPosition = Literal["norms", "products"]
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PreActivationBlock(keras.layers.Layer):
-    """Two 3x3 convolutions, each behind Scaler, norm and ReLU, added to a shortcut.
+    """Two 3x3 convolutions, each preceded by Scaler, norm and ReLU, added to a shortcut.
 
-    `h = relu(norm1(scaler(x)))`, shortcut = 1x1 convolution of h where stride or channels change, else x itself;
-    output = `conv2(relu(norm2(scaler(conv1(h))))) + shortcut`. No convolution has a bias, and nothing scales the
-    sum: the next block's first Scaler does. With `scaler_at` products every convolution is scaled instead, that of
-    the shortcut too, and a norm takes what it gets.
+    `h = relu(norm1(scaler(x)))`; the shortcut is a 1x1 convolution of h if stride or channels change, else x;
+    output = `conv2(relu(norm2(scaler(conv1(h))))) + shortcut`. No convolution has a bias. The sum is scaled by the
+    first Scaler of the next block. With `scaler_at` products a Scaler follows every convolution instead, including
+    that of the shortcut, and no Scaler precedes a norm.
 
     Args:
         filters: Output channels.
         stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
-        residual: What is added where no convolution is needed: input, x itself; activated, h.
-        scaler_at: Where the Scalers stand: norms, before each norm; products, behind each convolution.
+        residual: Shortcut without a convolution: input, x; activated, h.
+        scaler_at: Position of the Scalers: norms, before each norm; products, after each convolution.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height / stride, width / stride,
     clients * filters)`.
@@ -48,13 +48,13 @@ class PreActivationBlock(keras.layers.Layer):
         norm: NormKind = "sbn",
         scaler: bool = True,
         residual: Residual = "input",
-        scaler_at: ScalerPlace = "norms",
+        scaler_at: ScalerPosition = "norms",
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value, form in (("residual", residual, Residual), ("scaler_at", scaler_at, ScalerPlace)):
+        for name, value, form in (("residual", residual, Residual), ("scaler_at", scaler_at, ScalerPosition)):
             if value not in get_args(form):
                 raise ValueError(f"`{name}` must be one of {', '.join(get_args(form))}. Received: {name}={value!r}")
         self.filters = filters
@@ -75,7 +75,7 @@ class PreActivationBlock(keras.layers.Layer):
 
     @property
     def input_dtype(self) -> str:
-        """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
+        """Float type of the inputs after Keras' cast: sums with them keep the float type of the weights."""
         return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:

@@ -1,4 +1,4 @@
-"""Scaler: keeps the size of activations equal at every width while training."""
+"""Scaler: keeps the magnitude of activations equal at every width in training."""
 
 import keras
 import tensorflow as tf
@@ -6,18 +6,18 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class Scaler(keras.layers.Layer):
-    """Divides by the sub-model's relative width while training, and does nothing otherwise.
+    """Divides by the relative width of the sub-model in training; the identity otherwise.
 
-    A sub-model with a share `scale` of the channels gives sums that are about `scale` times as large; dividing
-    by it lets parameters of all levels live in one global model. It stands behind a parametric layer and before
-    the norm and the activation. Directly before a norm that is invariant to scale only epsilon sees it.
+    The sums of a sub-model with a share `scale` of the channels are about `scale` times as large. The division allows
+    all levels to share parameters with one global model. The layer follows a parametric layer and precedes the norm
+    and the activation. Directly before a scale-invariant norm it only affects epsilon.
 
     Args:
         scale: Width of this sub-model divided by the width of the global model, in (0, 1]. The model builder
             supplies it; 1 at the global level.
-        enabled: False leaves the layer out (ablation).
+        enabled: False disables the layer (ablation).
 
-    Input and output shape: any, the same.
+    Input and output shape: any, equal.
     Reference: HeteroFL (arXiv 2010.01264), section 3.2.
     """
 

@@ -1,4 +1,4 @@
-"""SelfAttention: multi-head attention whose projections are scaled."""
+"""SelfAttention: multi-head self-attention with scaled projections."""
 
 import math
 
@@ -12,22 +12,23 @@ from hetero_tf.layers.stacked.low_rank import LowRank
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class SelfAttention(keras.layers.Layer):
-    """Multi-head self-attention with a Scaler behind each of its four projections.
+    """Multi-head self-attention with a Scaler after each of its four projections.
 
-    The kernels have an axis for the heads, so that cutting `head_width` keeps the first coordinates of every
-    head. No attention mask and no dropout on the attention weights.
+    The kernels have an axis for the heads, so cutting `head_width` keeps the first coordinates of every head. There
+    is no attention mask and no dropout on the attention weights.
 
     Args:
-        heads: Number of heads, the same at every level.
+        heads: Number of heads, equal at every level.
         head_width: Size of one head.
-        lora_rank: Rank of an adapter beside each projection, all else is constant then (see `LoraDense`); None: none.
-        lora_scale: What the adapters' outputs are multiplied by, the same at every level.
+        lora_rank: Rank of an adapter on each projection; all other weights are then constants (see `LoraDense`).
+            None: no adapters.
+        lora_scale: Factor of the adapters' outputs, equal at every level.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Kernels start uniform in +-1/sqrt(fan_in), biases at zero.
-    Input and output shape: `(batch, positions, width)`. With several clients both lead with an axis for them, and so
-    do kernels, `(clients, ...)`, and biases, `(clients, 1, ...)`.
+    Input and output shape: `(batch, positions, width)`. With several clients inputs, outputs and kernels have a
+    leading axis, `(clients, ...)`; biases are `(clients, 1, ...)`.
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code.
     """
 
@@ -63,9 +64,11 @@ class SelfAttention(keras.layers.Layer):
         fan_in = math.prod(channels)
         one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
         uniform = keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
-        own = {"trainable": self.lora_rank is None}
-        kernel = self.add_weight(shape=(*one, *channels, *outputs), initializer=uniform, name=f"{name}_kernel", **own)
-        bias = self.add_weight(shape=(*each, *outputs), initializer="zeros", name=f"{name}_bias", **own)
+        options = {"trainable": self.lora_rank is None}
+        kernel = self.add_weight(
+            shape=(*one, *channels, *outputs), initializer=uniform, name=f"{name}_kernel", **options
+        )
+        bias = self.add_weight(shape=(*each, *outputs), initializer="zeros", name=f"{name}_bias", **options)
         setattr(self, f"{name}_kernel", kernel)
         setattr(self, f"{name}_bias", bias)
         if self.lora_rank is not None:
@@ -78,7 +81,7 @@ class SelfAttention(keras.layers.Layer):
         axis = len(lead) + 1
         before = range(axis)
         rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
-        # One product for all three: kernels side by side cost less than three small products.
+        # One product of concatenated kernels costs less than three small products.
         split = self._project(rows, ("query", "key", "value"), lead, training)
         # [..., positions, 3, heads, head width] becomes three tensors [..., heads, positions, head width].
         split = tf.reshape(split, tf.concat([shape[:-1], [3, self.heads, size]], 0))
@@ -91,13 +94,13 @@ class SelfAttention(keras.layers.Layer):
         return tf.reshape(outputs, shape)
 
     def _project(self, rows, names, lead, training):
-        """Projections of `(..., rows, width)` side by side on the last axis, and the Scaler behind them."""
+        """Return the scaled projections of `(..., rows, width)`, concatenated on the last axis."""
 
-        def joined(kind, inputs):
+        def concatenated(kind, inputs):
             parts = [tf.convert_to_tensor(getattr(self, f"{name}_{kind}")) for name in names]
             return tf.concat([tf.reshape(part, [*lead, inputs, -1]) for part in parts], -1)
 
-        outputs = tf.matmul(rows, joined("kernel", rows.shape[-1])) + joined("bias", 1)
+        outputs = tf.matmul(rows, concatenated("kernel", rows.shape[-1])) + concatenated("bias", 1)
         if self.adapters:
             outputs += tf.concat([self.adapters[name](rows) for name in names], -1)
         return self.scaling(outputs, training=training)

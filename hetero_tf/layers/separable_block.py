@@ -1,4 +1,4 @@
-"""SeparableBlock: the pair of separable convolutions of which DepthFL builds its exits."""
+"""SeparableBlock: the pair of separable convolutions in DepthFL's exits."""
 
 import keras
 import tensorflow as tf
@@ -14,8 +14,8 @@ from hetero_tf.layers.scaler import Scaler
 class SeparableBlock(keras.layers.Layer):
     """Two separable 3x3 convolutions, each followed by Scaler, norm and ReLU.
 
-    A separable convolution is a 3x3 one of every channel by itself and a 1x1 one that mixes them. The first has the
-    stride and keeps the number of channels, the second changes it. No convolution has a bias.
+    A separable convolution is a 3x3 depthwise convolution and a 1x1 convolution. The first one has the stride and
+    keeps the number of channels, the second one changes it. No convolution has a bias.
 
     Args:
         filters: Output channels.
@@ -23,7 +23,7 @@ class SeparableBlock(keras.layers.Layer):
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, ceil(height / stride),
     ceil(width / stride), clients * filters)`.
@@ -58,7 +58,7 @@ class SeparableBlock(keras.layers.Layer):
 
     @property
     def input_dtype(self) -> str:
-        """What Keras casts the inputs to: the channels' own convolutions keep the float type of the weights."""
+        """Float type of the inputs after Keras' cast: depthwise convolutions keep the float type of the weights."""
         return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:

@@ -1,4 +1,4 @@
-"""Static batch normalisation (sBN): statistics are gathered once, after training."""
+"""Static batch normalisation (sBN): statistics are computed once, after training."""
 
 import keras
 import tensorflow as tf
@@ -8,10 +8,10 @@ from hetero_tf.base.written_gradient import written_gradient
 
 
 def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Normalises per channel, with a gradient written out.
+    """Normalise per channel, with an explicit gradient.
 
-    TensorFlow's fused kernel is a little faster but loses two digits in float32, which small batches amplify;
-    automatic differentiation of moments keeps the digits and is several times slower.
+    TensorFlow's fused kernel is slightly faster, but loses two digits in float32, which small batches amplify.
+    Automatic differentiation of moments keeps the digits and is several times slower.
 
     Args:
         inputs: `(batch, ..., channels)`.
@@ -21,11 +21,12 @@ def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: flo
     Returns:
         outputs, mean and unbiased variance. Gradients flow through the outputs only.
     """
-    # A graph that knows the batch needs no operations for its size, in each of dozens of norms.
-    known = inputs.shape[:-1].num_elements()
-    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]) if known is None else known, inputs.dtype)
+    # A static count avoids operations for the batch size in each of dozens of norms.
+    static_count = inputs.shape[:-1].num_elements()
+    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]) if static_count is None else static_count, inputs.dtype)
     outputs, mean, biased = _normalized(inputs, gamma, beta, count=count, epsilon=epsilon)
-    return outputs, mean, biased * (count / tf.maximum(count - 1, 1) if known is None else known / max(known - 1, 1))
+    correction = count / tf.maximum(count - 1, 1) if static_count is None else static_count / max(static_count - 1, 1)
+    return outputs, mean, biased * correction
 
 
 @written_gradient
@@ -37,7 +38,7 @@ def _normalized(inputs, gamma, beta, *, count, epsilon):
     inverse = 1 / tf.sqrt(variance + epsilon)
 
     def gradient(upstream, *_):
-        # In a function of its own, as the gradient of a block is, the constant of the forward pass is no constant.
+        # A separate function, such as the gradient of a block, would capture the forward constant as an input.
         axis = tf.constant(-2)
         for_beta = _sum(upstream, axis)
         for_gamma = _sum(upstream * centred, axis) * inverse
@@ -48,7 +49,7 @@ def _normalized(inputs, gamma, beta, *, count, epsilon):
 
 
 def _sum(values, axis):
-    """The sum per channel, one `axis` after the other: short sums lose far fewer digits than one long sum."""
+    """Sum per channel, one `axis` at a time: short sums lose far fewer digits than one long sum."""
     while values.shape.rank > 1:
         values = tf.reduce_sum(values, axis)
     return values
@@ -58,17 +59,17 @@ def _sum(values, axis):
 class StaticBatchNormalization(keras.layers.Layer):
     """Batch normalisation without running averages.
 
-    Training normalises with the moments of the batch and leaves them in `mean` and `variance` (the unbiased one).
-    Local training drops all non-trainable state, so nothing about a client's activations leaves the client;
-    `calibration.build_calibrate` averages them over one pass of the data. Inference uses what stands there.
+    Training normalises with the moments of the batch and assigns them to `mean` and `variance` (unbiased). Local
+    training discards all non-trainable state, so no statistics of activations leave the client.
+    `calibration.build_calibrate` averages the moments over one pass of the data. Inference uses the two variables.
 
     Args:
         epsilon: Positive float, added to the variance.
 
     Attributes:
-        QUERIED: Attributes with the variables that a local step throws away, and that are queried after training.
-        group_size: While training, consecutive groups of so many examples are normalised separately and the mean
-            of the groups' moments is left behind: many small batches in one call. None: the batch is one group.
+        QUERIED: Attributes of variables that local steps discard, and that are computed after training.
+        group_size: In training, consecutive groups of this number of examples are normalised separately, and the
+            variables get the mean of the groups' moments: many small batches in one call. None: one group.
 
     Input and output shape: `(batch, ..., channels)`; moments are per channel.
     Reference: HeteroFL (arXiv 2010.01264), section 3.2; unbiased variance as in the authors' code.
@@ -104,7 +105,7 @@ class StaticBatchNormalization(keras.layers.Layer):
         return outputs
 
     def _normalize_groups(self, inputs, gamma, beta):
-        """Consecutive groups of examples apart: outputs, and the groups' average mean and unbiased variance."""
+        """Normalise consecutive groups of examples separately; return outputs, average mean and unbiased variance."""
         shape, size = tf.shape(inputs), self.group_size
         grouped = tf.reshape(inputs, tf.concat([[-1, size], shape[1:]], 0))
         mean, biased = tf.nn.moments(grouped, list(range(1, inputs.shape.rank)), keepdims=True)

@@ -1,4 +1,4 @@
-"""Tracked batch normalisation: running averages of the batch moments, which belong to a client's result."""
+"""Tracked batch normalisation: running averages of the batch moments are part of a client's result."""
 
 from typing import Annotated
 
@@ -14,18 +14,18 @@ class TrackedBatchNormalization(keras.layers.Layer):
     """Batch normalisation with running averages.
 
     Training normalises with the moments of the batch and moves `moving_mean` and `moving_variance` (of the unbiased
-    variance) a share `momentum` of the way to them. Inference uses what stands there. The two are results of training
-    like the weights: who trains hands them from step to step, and the server merges them.
+    variance) towards them by a share `momentum`. Inference uses the running averages. Like weights they are results
+    of training: they pass from step to step, and the server merges them.
 
     Args:
         epsilon: Positive float, added to the variance.
         momentum: Weight of the newest batch in a running average, in (0, 1].
-        apart: Whether each width has running averages of its own, whose names end in its number of channels; else
-            those of a narrower model are the first entries of a wider one's.
-        clients: Clients computed at once, supplied by the model builder.
+        apart: Whether each width has separate running averages, whose names end in its number of channels; else
+            those of a narrower model are the first entries of a wider model's.
+        clients: Number of clients computed together, supplied by the model builder.
 
     Attributes:
-        TRACKS: Attributes with the variables that training changes without a gradient.
+        TRACKS: Attributes of variables that training changes without a gradient.
 
     Input and output shape: `(batch, ..., channels)`; moments are per channel.
     Reference: Ioffe and Szegedy 2015 (arXiv 1502.03167); defaults and unbiased variance as in PyTorch.

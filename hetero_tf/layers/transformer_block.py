@@ -1,4 +1,4 @@
-"""TransformerBlock: one encoder layer, normalised behind its sums or before its parts."""
+"""TransformerBlock: an encoder layer with post-norm or pre-norm."""
 
 import keras
 import tensorflow as tf
@@ -17,25 +17,25 @@ class TransformerBlock(keras.layers.Layer):
     """Self-attention and a two-layer network, each added to its input.
 
     `x = norm1(x + dropout(attention(x)))`, then
-    `x = norm2(x + dropout(scaler(contract(dropout(gelu(scaler(expand(x))))))))`. With `norm_first` the norms stand
-    before the parts instead, `x = x + dropout(attention(norm1(x)))` and likewise, as in a ViT.
+    `x = norm2(x + dropout(scaler(contract(dropout(gelu(scaler(expand(x))))))))`. With `norm_first` the norms come
+    before attention and network instead, `x = x + dropout(attention(norm1(x)))` and likewise, as in a ViT.
 
     Args:
-        heads: Number of heads, the same at every level.
+        heads: Number of heads, equal at every level.
         head_width: Size of one head.
         hidden: Units between the two dense layers.
-        dropout: Share of activations set to zero while training.
-        norm_first: Whether the norms stand before attention and network instead of behind the sums.
+        dropout: Share of activations set to zero in training.
+        norm_first: Whether the norms come before attention and network (pre-norm) instead of after the sums.
         epsilon: Positive float, added to the variance by the norms.
         gelu_form: Form of GELU: exact, as in PyTorch's ViTs; tanh, as in Google's.
-        lora_rank: Rank of an adapter beside each of the six products with a kernel, which alone are trained then (see
-            `LoraDense`); None: the block has none and is trained as a whole.
-        lora_scale: What the adapters' outputs are multiplied by, the same at every level.
+        lora_rank: Rank of an adapter on each of the six products with a kernel; only adapters are then trained (see
+            `LoraDense`). None: no adapters, and all weights are trained.
+        lora_scale: Factor of the adapters' outputs, equal at every level.
         scale: Relative width, supplied by the model builder (see `Scaler`).
-        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+        clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Dense kernels start normal with deviation 0.02.
-    Input and output shape: `(batch, positions, width)`; several clients lead.
+    Dense kernels start normal with standard deviation 0.02.
+    Input and output shape: `(batch, positions, width)`; with several clients a leading axis of clients.
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code; norms first as in Dosovitskiy
     et al. 2021 (arXiv 2010.11929); adapters as in Hu et al. 2021 (arXiv 2106.09685).
     """
@@ -82,7 +82,7 @@ class TransformerBlock(keras.layers.Layer):
 
     @property
     def input_dtype(self) -> str:
-        """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
+        """Float type of the inputs after Keras' cast: sums with them keep the float type of the weights."""
         return self.variable_dtype
 
     def build(self, input_shape: tuple) -> None:
@@ -105,13 +105,13 @@ class TransformerBlock(keras.layers.Layer):
             self._adapter("contract", input_shape[-1], wide)
 
     def _adapter(self, name, units, input_shape):
-        more = {"name": f"{name}_lora", "dtype": self.dtype_policy}
+        options = {"name": f"{name}_lora", "dtype": self.dtype_policy}
         channels = input_shape[-1:]
-        self.adapters[name] = LowRank(channels, (units,), self.lora_rank, self.lora_scale, self.clients, **more)
+        self.adapters[name] = LowRank(channels, (units,), self.lora_rank, self.lora_scale, self.clients, **options)
         self.adapters[name].build(input_shape)
 
     def _dense(self, name, inputs):
-        """One of the two dense layers, with what its adapter adds."""
+        """Return the outputs of a dense layer, plus those of its adapter."""
         outputs = getattr(self, name)(inputs)
         return outputs + tf.cast(self.adapters[name](inputs), outputs.dtype) if self.adapters else outputs
 

@@ -1,1 +1,1 @@
-"""What sets one federated method apart from another: one folder for each kind of plug-in."""
+"""Plug-ins that define a federated method: one folder per kind."""

@@ -1,4 +1,4 @@
-"""Builds the recipe's Keras model at any width, with the same variable paths at every width."""
+"""Builds the Keras model of a recipe at any width, with the same variable paths at every width."""
 
 import contextlib
 import functools
@@ -19,14 +19,14 @@ from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
 from hetero_tf.recipe.nodes import InvalidValue
-from hetero_tf.recipe.shapes import takes_words
+from hetero_tf.recipe.shapes import is_token_embedding
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
     "fan_in_uniform": lambda: keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 }
 
-LONGEST_SENTENCE = 300
+MAX_SENTENCE = 300
 
 
 def build_model(
@@ -41,7 +41,7 @@ def build_model(
     route: Route | None = None,
     name: str = "model",
 ) -> keras.Model:
-    """Builds the layers of a recipe as a Keras model.
+    """Build the layers of a recipe as a Keras model.
 
     Args:
         model: `recipe.model.Model`.
@@ -49,26 +49,26 @@ def build_model(
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.
         classes: Length of the label axis, for `!classes`.
-        dtype: Float type of weights and computation, or "mixed_bfloat16": float32 but for the products, whose factors
-            and results are bfloat16. The logits may be too.
+        dtype: Float type of weights and computation, or "mixed_bfloat16": float32 except for products, whose factors
+            and results are bfloat16. The logits may be bfloat16 too.
         seed: Of the initial values.
-        clients: More than one builds the model's twin, which computes so many clients at once: each layer that has
+        clients: More than one builds the batched model, which computes this number of clients at once: each layer with
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
-            tokens and logits lead with an axis for the clients. Its initial values are of no use.
+            tokens and logits lead with a client axis. Its initial values are unused.
         route: `stages.Route`; None: the trunk alone.
         name: Of the Keras model.
 
     Returns:
-        A functional `keras.Model` that gives logits, or a list of them where the route has several exits. A layer's
+        A functional `keras.Model` that returns logits, or a list of them if the route has several exits. A layer's
         variables have the same paths on every route.
 
     Raises:
-        ValueError: A layer cannot take what the twin's layer before it gives.
-        InvalidValue: A layer cannot take the output of the layer before it, or a unit cannot be frozen.
+        ValueError: A layer of the batched model does not accept the output of the layer before it.
+        InvalidValue: A layer does not accept the output of the layer before it, or a unit cannot be frozen.
     """
     with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
-        inputs = _inputs(shape, weight_dtype, clients, takes_words(model.layers[0].kind))
+        inputs = _inputs(shape, weight_dtype, clients, is_token_embedding(model.layers[0].kind))
         make = functools.partial(
             _layer, width=width, classes=classes, dtype=dtype, supplied={"scale": scale, "clients": clients}
         )
@@ -81,7 +81,7 @@ def build_model(
     if clients == 1 and (route is None or route.exits):
         _check_outputs(model, built, shape == (None,), classes)
         if not built.trainable_variables:
-            raise InvalidValue(("model", "layers"), "nothing is left to train; leave a unit out of model.frozen")
+            raise InvalidValue(("model", "layers"), "no weights are left to train; leave a unit out of model.frozen")
     for spec in model.layers:
         if spec.name in layers and spec.starts_as in layers:
             originals = layers[spec.starts_as].weights
@@ -91,24 +91,24 @@ def build_model(
 
 
 def _freeze(model, layers):
-    """Makes constants of the weights of the units that the recipe freezes, as far as their layers are on the route."""
+    """Make the weights of frozen units constant, for the layers that are on the route."""
     for index, unit in enumerate(model.frozen):
-        own = [(spec, layers[spec.name]) for spec in model.layers if spec.unit == unit and spec.name in layers]
-        for spec, layer in own:
+        unit_layers = [(spec, layers[spec.name]) for spec in model.layers if spec.unit == unit and spec.name in layers]
+        for spec, layer in unit_layers:
             if any(getattr(part, "TRACKS", ()) for part in (layer, *all_layers(layer))):
                 raise InvalidValue(
                     spec.path,
                     f"{spec.kind} has running averages, which move in every step, so its unit cannot be frozen; "
                     f"use another norm. Received: model.frozen {', '.join(model.frozen)}",
                 )
-        if own and not any(layer.trainable_variables for _, layer in own):
+        if unit_layers and not any(layer.trainable_variables for _, layer in unit_layers):
             raise InvalidValue(("model", "frozen", index), f"has no effect, since unit {unit} has no weights to train")
-        for _, layer in own:
+        for _, layer in unit_layers:
             layer.trainable = False
 
 
 def _check_outputs(model, built, text, classes):
-    """Refuses a model that does not end in logits: [batch, positions, classes] of text, else [batch, classes]."""
+    """Refuse a model that does not end in logits: [batch, positions, classes] of text, else [batch, classes]."""
     expected = (None, None, classes) if text else (None, classes)
     for output in built.outputs:
         if len(output.shape) != len(expected) or output.shape[-1] != classes:
@@ -119,37 +119,37 @@ def _check_outputs(model, built, text, classes):
             )
 
 
-def _is_on(spec, route):
-    """Whether a layer lies on a route."""
+def _is_on_route(spec, route):
+    """Return whether a layer is on a route."""
     if route is None:
         return spec.exit is None
     return spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
 
 
 def _walk(model, make, layers, inputs, route, link):
-    """The logits at the end of the layers that lie on a route, or the list of them in the order of its exits.
+    """Return the logits at the end of a route's layers, or the list of them in the order of its exits.
 
-    Each layer is made just before it is called, and added to `layers`: some initialisers draw their seeds when they are
-    made and others when they are built, so the order decides the initial values.
+    Each layer is created just before it is called, and added to `layers`: some initialisers draw their seeds when they
+    are created and others when they are built, so the order decides the initial values.
     """
     value, branches = inputs, {}
     units = set(route.before.units) if route is not None and route.buffered else set()
     for spec in model.layers:
-        if not _is_on(spec, route):
+        if not _is_on_route(spec, route):
             continue
         with _naming(spec) as run:
-            with _placed(spec):
+            with _with_recipe_path(spec):
                 layers[spec.name] = run(make, spec)
             if spec.exit is not None:
-                with _placed(spec):
+                with _with_recipe_path(spec):
                     branches[spec.exit] = run(layers[spec.name], branches.get(spec.exit, value))
                 continue
             if spec.unit not in units:
-                first = route is not None and len(units) == route.frozen > 0
-                value = keras.ops.stop_gradient(value) if first else value
+                is_first_trained = route is not None and len(units) == route.frozen > 0
+                value = keras.ops.stop_gradient(value) if is_first_trained else value
                 value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
                 units.add(spec.unit)
-            with _placed(spec):
+            with _with_recipe_path(spec):
                 value = run(layers[spec.name], value)
     if not branches:
         return value
@@ -159,12 +159,12 @@ def _walk(model, make, layers, inputs, route, link):
 
 @contextlib.contextmanager
 def _naming(spec):
-    """Yields `(function, *args) -> result`, in which unnamed sublayers get the same names in every model.
+    """Yield `(function, *args) -> result`, which gives unnamed sublayers the same names in every model.
 
-    Keras numbers unnamed layers in each thread. A plug-in's layer gets a thread of its own, so the number depends on
-    the position in the layer alone: paths of weights are alike at every level and in every process.
+    Keras numbers unnamed layers in each thread. A plug-in's layer is created in a new thread, so the number depends on
+    the position in the layer alone: weight paths are equal at every level and in every process.
     """
-    if not registry.is_plugged("layers", spec.kind):
+    if not registry.is_registered("layers", spec.kind):
         yield lambda function, *args: function(*args)
         return
     with ThreadPoolExecutor(1) as thread:
@@ -172,41 +172,41 @@ def _naming(spec):
 
 
 @contextlib.contextmanager
-def _placed(spec):
-    """Turns what a layer raises into one sentence that names the layer's place in the recipe."""
+def _with_recipe_path(spec):
+    """Turn an error of a layer into one sentence with the layer's path in the recipe."""
     try:
         yield
-    except (UserError, MemoryError, tf.errors.ResourceExhaustedError) as problem:
-        if not isinstance(problem, InputError) or isinstance(problem, InvalidValue):
+    except (UserError, MemoryError, tf.errors.ResourceExhaustedError) as error:
+        if not isinstance(error, InputError) or isinstance(error, InvalidValue):
             raise
-        raise InvalidValue(spec.path, str(problem)) from problem
-    # A layer of a plug-in may fail in any way.
-    except Exception as problem:
-        raise InvalidValue(spec.path, f"{spec.kind} cannot be built here: {first_sentence(problem)}") from problem
+        raise InvalidValue(spec.path, str(error)) from error
+    # A plug-in's layer may raise anything.
+    except Exception as error:
+        raise InvalidValue(spec.path, f"{spec.kind} cannot be built here: {first_sentence(error)}") from error
 
 
-def first_sentence(problem: Exception) -> str:
-    """Returns the first sentence of what Keras or TensorFlow says, without terminal codes and its own preface."""
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(problem)).split())
+def first_sentence(error: Exception) -> str:
+    """Return the first sentence of a Keras or TensorFlow error, without terminal codes and Keras' preface."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     text = re.sub(r"^Exception encountered when calling \S+ ", "", text)
     sentence = re.split(r"(?<=[.!])\s+(?=[A-Z])", text, maxsplit=1)[0].removesuffix(".")
-    return (sentence or type(problem).__name__)[:LONGEST_SENTENCE]
+    return (sentence or type(error).__name__)[:MAX_SENTENCE]
 
 
 def _link(model, make, inputs, clients):
-    """The layer that brings a map to the size that the head takes; None where a model has no maps to bring."""
+    """Return the layer that resizes a map to the head's input; None if the model has no maps."""
     shape = _output_shape(model, make, inputs.shape, model.trunk[:-1])
     if len(shape) != 4:
         return None
-    # Without a type Keras would cast float64 maps to float32.
+    # Without a dtype Keras would cast float64 maps to float32.
     return Link(shape[1], shape[-1] // clients, clients, name="link", dtype=inputs.dtype)
 
 
 def _output_shape(model, make, shape, units):
-    """Returns the shape of what the given first units of the trunk hand on."""
+    """Return the output shape of the given first units of the trunk."""
     for spec in model.layers:
         if spec.exit is None and spec.unit in units:
-            with _placed(spec):
+            with _with_recipe_path(spec):
                 shape = make(spec).compute_output_shape(shape)
     return shape
 
@@ -220,7 +220,7 @@ def _inputs(shape, dtype, clients, words):
 
 
 def _layer(spec, width, classes, dtype, supplied):
-    """One Keras layer from its spec, with `!w`, `!classes` and those of the `supplied` arguments that it takes."""
+    """Build a Keras layer from its spec, with `!w`, `!classes` and those of the `supplied` arguments that it takes."""
     sizes = {Width: lambda value: value.at(width), Classes: lambda value: classes}
     args = {}
     for name, value in spec.args.items():
@@ -229,8 +229,8 @@ def _layer(spec, width, classes, dtype, supplied):
     args.update({name: supplied[name] for name in registry.level_arguments(spec.kind)})
     policy = keras.DTypePolicy(dtype)
     mixed = policy.compute_dtype != policy.variable_dtype
-    # A policy goes in by its name: Keras records no other form of it in the config of a layer.
-    # Only what computes products gains from a mixed policy, and sums in bfloat16 would lose digits.
+    # Pass the policy by name: Keras records no other form of it in a layer's config.
+    # Only layers with products gain from a mixed policy; sums in bfloat16 would lose digits.
     products = spec.kind in MIXED or getattr(layer_class(spec.kind), "HAS_PRODUCTS", False)
     return layer_class(spec.kind, supplied["clients"], mixed)(
         **args, name=spec.name, dtype=dtype if products else policy.variable_dtype
@@ -238,22 +238,22 @@ def _layer(spec, width, classes, dtype, supplied):
 
 
 def layer_class(name: str, clients: int = 1, mixed: bool = False) -> Callable[..., keras.layers.Layer]:
-    """Returns the class of a layer: one of ours, one of a plug-in, or one of the table of ordinary Keras layers.
+    """Return the class of a layer: one of this package, of a plug-in, or of the table of ordinary Keras layers.
 
-    What stands in for a Keras layer where it computes several clients at once knows how many they are; under a
-    `mixed` policy others stand in for those with products.
+    Batched forms of a Keras layer know the number of clients; a `mixed` policy selects other forms of the layers with
+    products.
     """
-    ours = registry.names("layers")
-    if name in ours:
+    layer_names = registry.names("layers")
+    if name in layer_names:
         return getattr(registry.find("layers", name), name)
     if name not in KERAS_LAYERS:
-        raise InputError(f"no layer {name!r}{did_you_mean(name, [*ours, *KERAS_LAYERS])}")
+        raise InputError(f"no layer {name!r}{did_you_mean(name, [*layer_names, *KERAS_LAYERS])}")
     return keras_layer(name, clients, mixed)
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Fixes Python's generator, from which Keras draws the seeds of initialisers, and gives it back as it was."""
+    """Seed Python's random generator, from which Keras draws the seeds of initialisers; restore its state on exit."""
     state = random.getstate()
     random.seed(seed)
     try:

@@ -1,7 +1,7 @@
-"""Models of a person's own: a Python function that builds a Keras model at a width, in place of the layers of a recipe.
+"""Custom models: a Python function that builds a Keras model at a width, instead of the layers of a recipe.
 
-The cut of each level follows from the shapes of the variables, so a model needs nothing but the same layers with the
-same names at every width. Clients of such a model are computed one by one.
+The cut of each level follows from the shapes of the variables, so a model only needs the same layers with the same
+names at every width. Clients of such a model are computed one by one.
 """
 
 import inspect
@@ -31,79 +31,79 @@ def build_custom_model(
     seed: int = 0,
     clients: int = 1,
 ) -> keras.Model:
-    """Builds a person's own model, as `build.build_model` builds that of a recipe.
+    """Build a custom model, like `build_model.build_model` for the layers of a recipe.
 
     Args:
-        function: `(width, classes) -> keras.Model` that gives logits. width: share of the channels in (0, 1]; classes:
-            length of the label axis. Where it has a parameter `scale` too, it gets the level's width divided by the
+        function: `(width, classes) -> keras.Model` that returns logits. width: share of the channels in (0, 1];
+            classes: length of the label axis. If it has a parameter `scale`, it gets the level's width divided by the
             global model's while a client trains and 1 otherwise, for layers such as `Scaler`.
         shape: Of one input without the batch axis.
-        width, scale, classes: What the function is called with.
-        dtype: "float32" or "mixed_bfloat16", the policy of layers that name none.
-        seed: Of the initial values, as far as the function's initialisers name no seed of their own.
+        width, scale, classes: Arguments of the function.
+        dtype: "float32" or "mixed_bfloat16", the policy of layers without an explicit one.
+        seed: Of the initial values, unless the function's initialisers set seeds.
         clients: Must be 1.
 
     Raises:
-        ValueError: Several clients are asked for.
-        InputError: The function fails, or what it returns is no model that can be trained here.
+        ValueError: More than one client is requested.
+        InputError: The function fails, or its result is not a model that can be trained here.
     """
     if clients > 1:
-        raise ValueError("a model of one's own is computed for one client at a time")
+        raise ValueError("a custom model is computed for one client at a time")
     extra = {"scale": scale} if "scale" in inspect.signature(function).parameters else {}
 
     def build():
         keras.config.set_dtype_policy(dtype)
         return function(width, classes, **extra)
 
-    # Keras counts the names of layers, and keeps its policy, for each thread: a new one begins at the first name.
+    # Keras counts layer names, and stores its policy, for each thread: a new thread starts at the first name.
     with seeded(seed), ThreadPoolExecutor(1) as thread:
         try:
             model = thread.submit(build).result()
         except InputError:
             raise
-        except Exception as problem:
+        except Exception as error:
             raise InputError(
-                f"`model` must build a Keras model. Received: {type(problem).__name__}: {problem} from "
+                f"`model` must build a Keras model. Received: {type(error).__name__}: {error} from "
                 f"{_name(function)}(width={width:g}, classes={classes})"
-            ) from problem
+            ) from error
     check_structure(model, shape, classes)
     return model
 
 
 def layers_of(model: keras.Model) -> tuple[LayerSpec, ...]:
-    """Returns the layers of a built Keras model as a recipe names them, by the beginnings of paths; one unit."""
+    """Return the layers of a built Keras model as a recipe names them, by the first part of their paths; one unit."""
     names = dict.fromkeys([layer.name for layer in model.layers] + [v.path.split("/")[0] for v in model.weights])
     return tuple(LayerSpec(kind="Model", args={}, name=name, unit="0") for name in names)
 
 
 def static_norms(model: keras.Model) -> keras.Model:
-    """Returns the same model with static batch normalisation wherever it has Keras' BatchNormalization.
+    """Return the same model with static batch normalisation instead of Keras' BatchNormalization.
 
     Running averages would carry a client's activations to the server and mix badly over widths; static ones are
     gathered once, after training (HeteroFL, arXiv 2010.01264, section 3.2). Weights, statistics and `trainable` of all
-    layers stay; a norm without gamma or beta gets them, as 1 and 0. A norm that is not trainable stays Keras' own: it
-    normalizes by its fixed statistics, which become constants of every client.
+    layers stay; a norm without gamma or beta gets them, as 1 and 0. A frozen norm remains Keras' layer: it normalizes
+    by its fixed statistics, which become constants of every client.
 
     Args:
         model: Functional or Sequential Keras model, such as one of `keras.applications`, also one that contains others.
 
     Raises:
-        InputError: A norm has a regularizer or a constraint, or normalizes another axis than the last one.
+        InputError: A norm has a regularizer or a constraint, or does not normalize the last axis.
     """
 
-    def replaced(layer):
+    def replace_norm(layer):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             _check_norm(layer)
             return StaticBatchNormalization(layer.epsilon, name=layer.name, dtype=layer.dtype_policy)
         return layer.__class__.from_config(layer.get_config())
 
-    def called(layer, *args, **options):
-        # A BatchNormalization was called with a mask, which a static one does not know.
+    def call_layer(layer, *args, **options):
+        # A BatchNormalization is called with a mask, which a static one does not accept.
         return layer(*args, **{name: value for name, value in options.items() if value is not None})
 
-    calls = {} if isinstance(model, keras.Sequential) else {"call_function": called}
-    cloned = keras.models.clone_model(model, clone_function=replaced, recursive=True, **calls)
-    # A layer comes before the layers inside it, to which `trainable` of it is passed on.
+    calls = {} if isinstance(model, keras.Sequential) else {"call_function": call_layer}
+    cloned = keras.models.clone_model(model, clone_function=replace_norm, recursive=True, **calls)
+    # A layer comes before its sublayers, which inherit its `trainable`.
     for layer, copy in zip([model, *all_layers(model)], [cloned, *all_layers(cloned)], strict=True):
         copy.trainable = layer.trainable
         if isinstance(copy, StaticBatchNormalization) and not isinstance(layer, StaticBatchNormalization):
@@ -121,7 +121,7 @@ def static_norms(model: keras.Model) -> keras.Model:
 
 
 def _check_norm(layer):
-    """Refuses a norm of which static batch normalisation would leave something out."""
+    """Refuse a norm that static batch normalisation cannot replace exactly."""
     for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):
         if getattr(layer, name) is not None:
             raise InputError(

@@ -1,7 +1,7 @@
-"""Cuts sub-models out of the global variables by their shapes, and puts them back.
+"""Cuts of the global variables, derived from shapes.
 
-A variable of a sub-model is the global variable with some axes shortened; comparing two shapes says which. No
-variable and no architecture is ever named here.
+A variable of a sub-model is the global variable with some axes shortened. The shapes alone define the cut: the code
+names no variable and no architecture.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Axis:
         size: In the global model, without `extra`.
         sizes: In each sub-model, without `extra`.
         label: Whether this is the label axis, whose coordinates are the client's labels.
-        extra: Rows behind the labels (the mask token) that every client gets and nobody merges.
-        member: Whether this is the axis of an ensemble's networks, of which a client trains one at a time.
+        extra: Rows after the labels (the mask token) that every client gets and that are never merged.
+        member: Whether this is the axis of an ensemble's networks; a client trains one of them at a time.
     """
 
     size: int
@@ -28,11 +28,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where the sub-models lie in the global model.
+    """Coordinates of the sub-models in the global model.
 
     Attributes:
         shapes: Global shape of every value, in model order.
-        axes: For each value and dimension an `Axis`, or None where nothing is cut.
+        axes: For each value and dimension an `Axis`, or None for a dimension that is not cut.
         contained: For each value and sub-model, whether the sub-model contains it at all.
     """
 
@@ -42,11 +42,11 @@ class Cut:
 
     @property
     def distinct(self) -> tuple[Axis, ...]:
-        """Every `Axis` once."""
+        """Every distinct `Axis`."""
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
 
     def shape_in(self, submodel: int, position: int) -> tuple[int, ...]:
-        """Shape of a value in a sub-model that contains it."""
+        """Return the shape of a value in a sub-model that contains it."""
         return tuple(
             size if axis is None else axis.sizes[submodel] + axis.extra
             for size, axis in zip(self.shapes[position], self.axes[position])
@@ -54,12 +54,12 @@ class Cut:
 
 
 def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes: int, members: bool = False) -> Cut:
-    """Derives a cut from shapes.
+    """Derive a cut from shapes.
 
     Args:
         shapes: `{path: shape}` of every value at the global level with all `classes`.
         submodels: The same of each sub-model: narrower, perhaps with a shorter label axis or fewer variables.
-        label_axes: `{path: {dimension: extra}}` as `find_label_axes` gives it.
+        label_axes: `{path: {dimension: extra}}`, the result of `find_label_axes`.
         classes: Length of the global label axis.
         members: Whether the first dimension of every shape is the axis of an ensemble's networks.
 
@@ -71,7 +71,7 @@ def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes
             _check_inside(path, shape, shapes.get(path))
     axes, contained = [], []
     for path, shape in shapes.items():
-        # What a sub-model lacks is cut nowhere: it is not there to be cut.
+        # Variables that a sub-model lacks are not cut.
         sizes = list(zip(*(submodel.get(path, shape) for submodel in submodels)))
         contained.append(tuple(path in submodel for submodel in submodels))
         axes.append(
@@ -85,26 +85,30 @@ def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes
     return Cut(tuple(shapes.values()), tuple(axes), tuple(contained))
 
 
-def _check_inside(path, shape, whole):
-    if whole is None or len(shape) != len(whole) or any(size > full for size, full in zip(shape, whole)):
+def _check_inside(path, shape, global_shape):
+    if (
+        global_shape is None
+        or len(shape) != len(global_shape)
+        or any(size > full for size, full in zip(shape, global_shape))
+    ):
         raise ValueError(
-            f"variable {path} of a sub-model does not lie inside the global one, which has shape {whole}. "
+            f"variable {path} of a sub-model must be a part of the global one, which has shape {global_shape}. "
             f"Received: shape={shape}"
         )
 
 
 def _axis(size, sizes, extra, classes):
-    """The `Axis` of one dimension, None if every sub-model has all of it and it has no labels."""
+    """Return the `Axis` of one dimension; None if every sub-model has all of it and it has no labels."""
     if extra is not None:
         return Axis(classes, tuple(value - extra for value in sizes), label=True, extra=extra)
     return None if all(value == size for value in sizes) else Axis(size, tuple(sizes))
 
 
 def find_label_axes(two: dict, three: dict) -> dict[str, dict[int, int]]:
-    """Finds the dimensions that grow with the number of classes.
+    """Find the dimensions that grow with the number of classes.
 
     Args:
-        two, three: `{path: shape}` of a model built with two and with three classes; the smallest width will do.
+        two, three: `{path: shape}` of a model built with two and with three classes, at any width.
 
     Returns:
         `{path: {dimension: extra}}`, extra = rows beyond the classes.

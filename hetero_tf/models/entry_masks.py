@@ -1,4 +1,4 @@
-"""Masks of single entries: a plug-in of `methods.masks` bound to one level's share and variables."""
+"""Masks of single entries: a plug-in of `methods.masks`, bound to one level's share and variables."""
 
 import functools
 import itertools
@@ -13,23 +13,25 @@ from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Recipe
 
 
-def spread(of_variables: np.ndarray, sizes: Sequence[int]) -> tf.Tensor:
-    """Returns the numbers of variables, [..., variables], at each of their values, [..., values].
+def broadcast_to_values(variable_numbers: np.ndarray, sizes: Sequence[int]) -> tf.Tensor:
+    """Broadcast one number for each variable, [..., variables], to its values, [..., values].
 
     Args:
-        of_variables: The numbers.
-        sizes: How many values each variable has.
+        variable_numbers: The numbers.
+        sizes: Number of values of each variable.
     """
-    # Neighbours with the same numbers are one broadcast. XLA would spend minutes on a gather by computed positions.
+    # Adjacent variables with equal numbers are one broadcast. XLA would spend minutes on a gather by computed indices.
     blocks = [
-        (np.array(numbers, of_variables.dtype), sum(sizes[position] for position in positions))
-        for numbers, positions in itertools.groupby(range(len(sizes)), lambda one: of_variables[..., one].tolist())
+        (np.array(numbers, variable_numbers.dtype), sum(sizes[position] for position in positions))
+        for numbers, positions in itertools.groupby(
+            range(len(sizes)), lambda variable: variable_numbers[..., variable].tolist()
+        )
     ]
-    return tf.concat([tf.broadcast_to(numbers[..., None], [*numbers.shape, many]) for numbers, many in blocks], -1)
+    return tf.concat([tf.broadcast_to(numbers[..., None], [*numbers.shape, size]) for numbers, size in blocks], -1)
 
 
-# Names that Keras gives to the scales and offsets of its norms; ours have them too.
-OF_NORMS = ("gamma", "beta")
+# Names of the scales and offsets of norms, in Keras and in this package.
+NORM_WEIGHTS = ("gamma", "beta")
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class EntryMask:
 
     Attributes:
         prepare: `(start [K, P], key int32 [K, 3]) -> state`, once a round.
-        mask: `(weights [K, P], state) -> [K, P]`, what the weights are multiplied by in the forward pass.
-        counts: `(weights, start, state) -> bool [K, P]`, which trained entries are merged.
+        mask: `(weights [K, P], state) -> [K, P]`, factors of the weights in the forward pass.
+        counts: `(weights, start, state) -> bool [K, P]`, the trained entries that are merged.
     """
 
     prepare: Callable
@@ -48,7 +50,7 @@ class EntryMask:
 
 
 def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int = 1) -> EntryMask | None:
-    """Builds the mask of a level; None where the recipe has none.
+    """Build the mask of a level; None if the recipe has no mask.
 
     Args:
         variables: Trainable Keras variables of one network of a client, in the order of its row.
@@ -58,19 +60,19 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
     if plugin is None:
         return None
     module, options = registry.find("masks", plugin.name), plugin.options
-    maskable = [variable.path.rpartition("/")[2] not in OF_NORMS for variable in variables] * networks
+    maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
     share = recipe.levels.entries.get(level, 1.0)
-    number = max(1, int(share * sum(size for size, one in zip(sizes, maskable) if one)))
+    num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
     def prepare(start, key):
-        return module.prepare(start, key, spread(np.array(maskable), sizes), number, **options)
+        return module.prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries, **options)
 
     return EntryMask(prepare, functools.partial(module.mask, **options), functools.partial(module.counts, **options))
 
 
 def masked_values(mask: EntryMask, values: list[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
-    """The values of one network as a level predicts with them: those outside the mask of a key int32 [3] are 0."""
+    """Set the values of one network outside a level's mask to 0, for its predictions; `key`: int32 [3]."""
     row = tf.concat([tf.reshape(value, [-1]) for value in values], 0)[None]
     row = row * mask.mask(row, mask.prepare(row, key[None]))
     sizes = [math.prod(value.shape) for value in values]

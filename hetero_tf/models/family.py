@@ -28,7 +28,7 @@ from hetero_tf.recipe.schema import Recipe
 
 @dataclass(frozen=True, eq=False)
 class ModelFamily:
-    """Builds every model of a recipe.
+    """Builder of every model of a recipe.
 
     Attributes:
         recipe: The recipe.
@@ -36,7 +36,7 @@ class ModelFamily:
         classes: Length of the global label axis.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
-        function: Builds a person's own model in place of the recipe's layers, see `own_model`; None: there is none.
+        function: Builds a custom model instead of the recipe's layers, see `custom_model`; None: no custom model.
     """
 
     recipe: Recipe
@@ -48,67 +48,69 @@ class ModelFamily:
 
     @functools.cached_property
     def submodels(self) -> tuple[str, ...]:
-        """One level of the mix for each distinct sub-model: levels whose clients train alike are computed as one."""
+        """One level of the mix for each distinct sub-model: levels with equal training share one."""
         first_level: dict = {}
         for level in self.recipe.levels.names:
-            first_level.setdefault(self._training_of(level), level)
+            first_level.setdefault(self._training_key(level), level)
         return tuple(first_level.values())
 
     @functools.cached_property
     def submodel_of(self) -> tuple[int, ...]:
-        """For each level of the mix the position of its sub-model among `submodels`."""
-        distinct = [self._training_of(level) for level in self.submodels]
-        return tuple(distinct.index(self._training_of(level)) for level in self.recipe.levels.names)
+        """For each level of the mix, the position of its sub-model in `submodels`."""
+        distinct = [self._training_key(level) for level in self.submodels]
+        return tuple(distinct.index(self._training_key(level)) for level in self.recipe.levels.names)
 
     @functools.cached_property
-    def apart(self) -> frozenset[str]:
-        """The levels whose clients are computed one by one: side by side they would mostly idle, or have buffers."""
+    def unbatched_levels(self) -> frozenset[str]:
+        """Levels whose clients are computed one by one: batched clients would mostly idle, or have buffers."""
         return frozenset(
             level
             for level, stages in self.stages.items()
             if self.drawn or any(stage.before is not None for stage in stages)
         )
 
-    def _training_of(self, level):
-        """All that tells the training of a level's clients from that of others."""
+    def _training_key(self, level):
+        """Key of a level's training: levels with equal keys are one sub-model."""
         return self.route(level), self.stages[level], self.recipe.levels.entries.get(level, 1.0)
 
     def route(self, level: str) -> Route:
-        """Returns the route through a level's whole sub-model."""
+        """Return the route through a level's full sub-model."""
         return whole(outline(self.recipe), level_of(self.recipe, level))[0]
 
-    def trained(self, level: str, classes: int) -> keras.Model:
-        """Returns the model that clients of a level train, the whole of it, Scalers active; built once."""
-        return self.alone(self.route(level), classes)
+    def training_model(self, level: str, classes: int) -> keras.Model:
+        """Return the full model that clients of a level train, with active Scalers; built once."""
+        return self.single_client_model(self.route(level), classes)
 
-    def fresh(self, level: str, classes: int) -> keras.Model:
-        """Builds the same model anew, for what changes it or takes it elsewhere; convolutions stay convolutions."""
-        return self._training(self.route(level), classes, 1)
+    def new_training_model(self, level: str, classes: int) -> keras.Model:
+        """Build the same model again, for changes or export; its convolutions keep their ordinary form."""
+        return self._build_training_model(self.route(level), classes, 1)
 
     def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> Forward:
-        """Counts one forward pass of the model of a route for an example, once; see `counting.forward`."""
-        return self.once(("forward", route, classes, example), lambda: forward(self.alone(route, classes), example))
+        """Return the counts of one forward pass of a route's model for an example; see `counting.forward`."""
+        return self.cached(
+            ("forward", route, classes, example), lambda: forward(self.single_client_model(route, classes), example)
+        )
 
-    def alone(self, route: Route, classes: int) -> keras.Model:
-        """Returns the model of a route as one client trains it, built once."""
-        return self.once(("model", route, classes), lambda: self.together(route, classes))
+    def single_client_model(self, route: Route, classes: int) -> keras.Model:
+        """Return the model of a route for one client, built once."""
+        return self.cached(("model", route, classes), lambda: self.batched_model(route, classes))
 
-    def together(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
-        """Builds a new model of a route that trains `clients` clients at once."""
-        model = self.fast(self._training(route, classes, clients))
-        return call_by_functions(model, self.once("blocks", dict)) if self._may_be_fast else model
+    def batched_model(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
+        """Build a new model of a route that trains `clients` clients at once."""
+        model = self.fast(self._build_training_model(route, classes, clients))
+        return call_by_functions(model, self.cached("blocks", dict)) if self._may_be_fast else model
 
-    def _training(self, route, classes, clients):
-        """A new model of a route, Scalers active."""
+    def _build_training_model(self, route, classes, clients):
+        """Build a new model of a route with active Scalers."""
         levels = self.recipe.levels
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
-        # A level wider than the global model is outside the mix: it is described, never trained.
+        # A level that is wider than the global model is not in the mix: it is described, but never trained.
         scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def fast(self, model: keras.Model) -> keras.Model:
-        """Returns a model for this machine alone: its layers train in whatever form is the fastest here."""
+        """Switch a model's layers to the form that trains fastest on this machine; return the model."""
         if self._may_be_fast:
             for layer in all_layers(model):
                 if getattr(layer, "faster_by_taps", False):
@@ -117,20 +119,20 @@ class ModelFamily:
 
     @property
     def _may_be_fast(self):
-        """Whether layers may train in another form than their own; a GPU compiles the step as a whole."""
-        return self.recipe.engine == "auto" and hardware.devices() == "cpu"
+        """Whether layers may train in another form than their ordinary one; a GPU compiles the step as a whole."""
+        return self.recipe.engine == "auto" and hardware.device_type() == "cpu"
 
-    def prediction_of(self, level: str) -> tuple:
-        """Returns all that tells the prediction of a level from that of others: equal ones are one model."""
+    def prediction_key(self, level: str) -> tuple:
+        """Return the cache key of a level's prediction model."""
         levels = self.recipe.levels
         return self.route(level), levels.members.get(level), levels.entries.get(level, 1.0)
 
-    def members(self, level: str, count: int | None = None) -> list[keras.Model]:
-        """Builds the models by which a level predicts: all classes, Scalers inert; one, or those of its ensemble.
+    def prediction_models(self, level: str, count: int | None = None) -> list[keras.Model]:
+        """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble.
 
         Args:
             level: Name of the level.
-            count: So many of its ensemble; None: as many as the level has.
+            count: Number of networks of its ensemble; None: as many as the level has.
         """
         levels = self.recipe.levels
         count = levels.members.get(level) if count is None else count
@@ -143,11 +145,11 @@ class ModelFamily:
         return models
 
     def unit_models(self, level: str, member: int | None = None) -> Iterator[keras.Model]:
-        """Yields a model of each unit on the way to a level's last exit; each takes what the one before hands on.
+        """Yield a model of each unit on the route to a level's last exit; each takes the output of the one before.
 
         Args:
             level: Name of the level.
-            member: Number of a network of its ensemble, None where it has none.
+            member: Index of a network of its ensemble; None without an ensemble.
         """
         route = self.route(level)
         for index in range(len(route.units)):
@@ -156,18 +158,18 @@ class ModelFamily:
             yield self._build(part, 1.0, self.classes, self.recipe.float_type, member=member)
 
     def peer(self, level: str, number: int) -> keras.Model:
-        """Builds a model like that by which a level predicts, with the initial values of the clients' n-th peers."""
+        """Build a level's prediction model with the initial values of the clients' n-th peers."""
         seed = seeds.seed32(self.recipe.seed, "peer", number)
         return self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, seed=seed)
 
     def predictor(self, level: str, members: int | None = None) -> keras.Model:
-        """Builds the model by which a level predicts, with one output: the mean over its members and their exits.
+        """Build the prediction model of a level with one output: the mean over its networks and their exits.
 
         Args:
             level: Name of the level.
-            members: So many of its ensemble; None: as many as the level has.
+            members: Number of networks of its ensemble; None: as many as the level has.
         """
-        models = self.members(level, members)
+        models = self.prediction_models(level, members)
         if len(models) == len(models[0].outputs) == 1:
             return models[0]
         inputs, averaged = models[0].inputs[0], []
@@ -191,25 +193,25 @@ class ModelFamily:
         return built if clients > 1 else self._checked(built, dtype)
 
     def _checked(self, model, dtype):
-        """The model, whose constants clients can keep; the same layers at another width are not looked at again."""
+        """Check the constants of a model, and return it; the same layers at another width are not checked again."""
         names = frozenset(layer.name for layer in model.layers)
-        if not any(names <= known for known in self._known[dtype]):
+        if not any(names <= known for known in self._checked_layers[dtype]):
             check_constants(model, keras.DTypePolicy(dtype).variable_dtype)
-            self._known[dtype].append(names)
+            self._checked_layers[dtype].append(names)
         return model
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Returns what `make` gives for a key, made once for all levels."""
-        if key not in self._shared:
-            self._shared[key] = make()
-        return self._shared[key]
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the cached value of a key; the first call for a key computes it by `make`."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     @functools.cached_property
-    def _shared(self):
+    def _cache(self):
         return {}
 
     @functools.cached_property
-    def _known(self):
+    def _checked_layers(self):
         return collections.defaultdict(list)
 
 
@@ -220,23 +222,23 @@ def build_family(
     classes: int,
     function: ModelBuilder | None = None,
 ) -> ModelFamily:
-    """Builds the model family of a recipe.
+    """Build the model family of a recipe.
 
     Args:
         recipe: The recipe.
         shape: Of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
-        function: Builds the models in place of the recipe's layers, which the family's recipe then describes.
+        function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
 
     Raises:
-        InputError: A level cannot hold any unit, no client trains some unit, or the function's models are not nested.
+        InputError: A level cannot hold any unit, no client trains some unit, or the custom models are not nested.
     """
-    # A recipe that has the layers of the function was checked before.
+    # A recipe that already has the function's layers was checked before.
     if function is not None and not recipe.model.layers:
-        recipe = _with_own_model(recipe, shape, example, classes, function)
+        recipe = _with_custom_model(recipe, shape, example, classes, function)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
-    # Counting what units take needs a whole model, so it is done only where levels have budgets.
+    # Counting the cost of units needs a full model, so count only for levels with budgets.
     shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)
@@ -246,19 +248,20 @@ def build_family(
     return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function)
 
 
-def _with_own_model(recipe, shape, example, classes, function):
-    """The recipe whose layers are those that the function builds at the global level."""
+def _with_custom_model(recipe, shape, example, classes, function):
+    """Return the recipe with the layers that the function builds at the global level."""
     top, widths = recipe.levels.global_level, recipe.levels.widths
     models = {
         level: build_custom_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names
     }
     check_shapes(models, top)
     check_behavior(models[top], example)
-    for one, other in same_models(models):
-        if widths[one] != widths[other]:
+    for level_name, equal_level in same_models(models):
+        if widths[level_name] != widths[equal_level]:
             warnings.warn(
-                f"levels {one} and {other} are the same model: `model` builds equal shapes at the widths "
-                f"{widths[one]:g} and {widths[other]:g}. Make its layers depend on `width`, or leave out a level",
+                f"levels {level_name} and {equal_level} are the same model: `model` builds equal shapes at the widths "
+                f"{widths[level_name]:g} and {widths[equal_level]:g}. Make its layers depend on `width`, or leave out "
+                "a level",
                 stacklevel=2,
             )
     layers = layers_of(models[top])
@@ -273,28 +276,28 @@ def _check_every_unit_is_trained(recipe, stages):
     for unit in whole(outline(recipe), level_of(recipe, recipe.levels.global_level))[0].units:
         if unit not in trained:
             raise InputError(
-                f"levels.budgets: unit {unit} is trained by nobody, since no client can hold it; raise a "
+                f"levels.budgets: no client trains unit {unit}: it exceeds every budget; raise a "
                 f"budget or the tolerance, or use smaller units. Received: budgets={recipe.levels.budgets}"
             )
 
 
 def outline(recipe: Recipe) -> ModelOutline:
-    """Returns what a division into stages needs to know of a recipe's model."""
+    """Return the outline of a recipe's model for its division into stages."""
     widths = tuple(recipe.levels.widths[name] for name in recipe.levels.names)
     return ModelOutline(recipe.model.trunk, recipe.model.exits, widths)
 
 
 def level_of(recipe: Recipe, name: str) -> Level:
-    """Returns what a division into stages needs to know of a level."""
+    """Return the specification of a level for its division into stages."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance)
 
 
-def predicted(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
-    """Cuts the value of a predictor's variable out of a global one: its first channels, in an ensemble its member's.
+def prediction_value(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:
+    """Slice the value of a predictor's variable from a global one: its first channels, in an ensemble its network's.
 
     Args:
-        variable: Of a model that `ModelFamily.predictor` made.
+        variable: Of a model built by `ModelFamily.predictor`.
         value_of: `path -> value` in the global shape.
     """
     member = re.match(r"member(\d+)_(.*)", variable.path)

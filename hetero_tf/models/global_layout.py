@@ -1,4 +1,4 @@
-"""How the values of a model family lie: among the global ones, and in the rows of the clients of a stack."""
+"""Index of every variable: paths, shapes and initial values of the global ones, and their cut into sub-models."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hetero_tf.recipe.schema import Recipe
 
 
 def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int, ...]]:
-    """Returns `{path: shape}` of the values that a client of a level has; in an ensemble, one network of its axis.
+    """Return `{path: shape}` of the values of a level's client; in an ensemble, those of one network of its axis.
 
     Args:
         family: The models.
@@ -26,12 +26,12 @@ def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int
 
 
 def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
-    """Returns the global values before the first round by path; those of an ensemble are [networks, ...]."""
+    """Return the global values before the first round by path; those of an ensemble are [networks, ...]."""
     levels = family.recipe.levels
     if levels.ensemble is None:
         variables = _variables(family, levels.global_level, family.classes)
         return {variable.path: tf.convert_to_tensor(variable) for variable in variables}
-    networks = [values(model) for model in family.members(levels.global_level)]
+    networks = [values(model) for model in family.prediction_models(levels.global_level)]
     paths = shapes(family, levels.global_level, family.classes)
     return {
         path: tf.stack([tf.convert_to_tensor(variable) for variable in variables])
@@ -40,10 +40,10 @@ def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
 
 
 def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int) -> list[tf.Tensor]:
-    """Returns the values of a client's peers before the first round, [peers, ...] of each global value.
+    """Return the values of a client's peers before the first round, [peers, ...] of each global value.
 
-    A peer that started like the network beside it would see the same batches and remain its copy, and neither could
-    learn from the other: each draws initial values of its own. Constants are those of the global model.
+    A peer with the initial values of another network would see the same batches and remain its copy, and neither could
+    learn from the other. So each peer draws its initial values. Constants are those of the global model.
 
     Args:
         weights: The global values, in order.
@@ -52,7 +52,7 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
     top = family.recipe.levels.global_level
     order = shapes(family, top, family.classes)
     networks = [{v.path: tf.convert_to_tensor(v) for v in values(family.peer(top, number))} for number in range(count)]
-    fixed = {variable.path for variable in constants(family.trained(top, family.classes))}
+    fixed = {variable.path for variable in constants(family.training_model(top, family.classes))}
     return [
         tf.stack([value if path in fixed else network[path] for network in networks])
         for path, value in zip(order, weights, strict=True)
@@ -60,20 +60,20 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
 
 
 def build_cut(family: ModelFamily, label_axis: int) -> Cut:
-    """Builds the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
+    """Build the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
     narrowest = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
-    two, three = (_shapes(family, values(family.alone(narrowest, classes))) for classes in (2, 3))
-    whole = shapes(family, levels.global_level, family.classes)
+    two, three = (_shapes(family, values(family.single_client_model(narrowest, classes))) for classes in (2, 3))
+    global_shapes = shapes(family, levels.global_level, family.classes)
     if levels.ensemble:
-        whole = {path: (levels.ensemble, *shape[1:]) for path, shape in whole.items()}
+        global_shapes = {path: (levels.ensemble, *shape[1:]) for path, shape in global_shapes.items()}
     submodels = [shapes(family, level, label_axis) for level in family.submodels]
     label_axes = find_label_axes(two, three)
-    return cut_of_shapes(whole, submodels, label_axes, family.classes, levels.ensemble is not None)
+    return cut_of_shapes(global_shapes, submodels, label_axes, family.classes, levels.ensemble is not None)
 
 
 def personal_positions(family: ModelFamily) -> tuple[int, ...]:
-    """Returns the positions of the global values that stay with the clients."""
+    """Return the positions of the global values that stay with the clients."""
     recipe = family.recipe
     units = recipe.round.personal
     paths = shapes(family, recipe.levels.global_level, family.classes)
@@ -83,33 +83,33 @@ def personal_positions(family: ModelFamily) -> tuple[int, ...]:
 
 
 def count_trainable(family: ModelFamily) -> int:
-    """Returns how many of the global values are trainable; constants and running statistics stand behind them."""
-    return len(family.trained(family.recipe.levels.global_level, family.classes).trainable_variables)
+    """Return the number of trainable global values; constants and running statistics follow them."""
+    return len(family.training_model(family.recipe.levels.global_level, family.classes).trainable_variables)
 
 
-def merged_from(family: ModelFamily, cut: Cut, personal: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Returns for each global value and sub-model after how many stages clients count in its merge; 0: never.
+def first_merged_stages(family: ModelFamily, cut: Cut, personal: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return, for each global value and sub-model, the first completed stage that counts in the merge; 0: never.
 
     Args:
         family: The models.
-        cut: As `build_cut` gives it.
-        personal: As `personal_positions` gives it.
+        cut: The result of `build_cut`.
+        personal: The result of `personal_positions`.
     """
     model, top = family.recipe.model, family.recipe.levels.global_level
     paths = shapes(family, top, family.classes)
-    fixed = {variable.path for variable in constants(family.trained(top, family.classes))}
-    left_out = {position for position, path in enumerate(paths) if path in fixed} | set(personal)
+    fixed = {variable.path for variable in constants(family.training_model(top, family.classes))}
+    unmerged = {position for position, path in enumerate(paths) if path in fixed} | set(personal)
     return tuple(
         tuple(
-            _counts_from(family, level, model.unit_of(path)) if has_it and position not in left_out else 0
-            for has_it, level in zip(contained, family.submodels)
+            _first_merged_stage(family, level, model.unit_of(path)) if is_contained and position not in unmerged else 0
+            for is_contained, level in zip(contained, family.submodels)
         )
         for position, (path, contained) in enumerate(zip(paths, cut.contained))
     )
 
 
-def _counts_from(family, level, unit):
-    """The number of the first stage of a level that trains a unit, 0 if none does; 1 where that does not matter."""
+def _first_merged_stage(family, level, unit):
+    """Return the number of the first stage of a level that trains a unit, 0 without one; 1 if it does not matter."""
     numbers = [number for number, stage in enumerate(family.stages[level], 1) if unit in stage.trained]
     if family.recipe.round.untrained == "counted" or (numbers and family.drawn):
         return 1
@@ -117,51 +117,53 @@ def _counts_from(family, level, unit):
 
 
 def _variables_in_order(family, level, classes):
-    """The variables of a level in the order of the global ones."""
+    """Return the variables of a level in the order of the global ones."""
     top = family.recipe.levels.global_level
     order = {variable.path: position for position, variable in enumerate(_variables(family, top, family.classes))}
     variables = _variables(family, level, classes)
     for variable in variables:
         if variable.path not in order:
             raise InputError(
-                f"level {level}: {variable.path} belongs to its width alone, and level {top} never runs at "
-                "that width; norms of kind wbn need client.stages: nested or slimmable, and a layer of your own must "
+                f"level {level}: only its width has {variable.path}, and level {top} never runs at "
+                "that width; norms of kind wbn need client.stages: nested or slimmable, and a custom layer must "
                 "create the same weights at every width"
             )
     return sorted(variables, key=lambda variable: order[variable.path])
 
 
 def _variables(family, level, classes):
-    """The variables of a level's whole sub-model, and the carried ones that only its narrower routes have."""
-    variables = {variable.path: variable for variable in values(family.trained(level, classes))}
+    """Return the variables of a level's full sub-model, and the carried ones that only its narrower routes have."""
+    variables = {variable.path: variable for variable in values(family.training_model(level, classes))}
     routes = dict.fromkeys(route for stage in family.stages[level] for route in stage.routes)
     for route in routes:
         if route.width < family.route(level).width:
-            for variable in carried(family.alone(route, classes)):
+            for variable in carried(family.single_client_model(route, classes)):
                 variables.setdefault(variable.path, variable)
     return list(variables.values())
 
 
 def _shapes(family, variables):
-    """`{path: shape}` of one client's variables."""
+    """Return `{path: shape}` of one client's variables."""
     first = (1,) if family.recipe.levels.ensemble else ()
     return {variable.path: (*first, *variable.shape) for variable in variables}
 
 
 def may_cut_labels(recipe: Recipe) -> bool:
-    """Whether clients may train with a label axis of their own labels only, without any other result.
+    """Return whether a label axis of the client's own labels gives exactly the same results.
 
-    Weight decay moves the rows of absent labels: a client that keeps its rows keeps that, and a correction answers it.
-    A coupling that reads logits sees those of absent labels.
+    Weight decay moves the rows of absent labels: personal rows keep that change, and corrections react to it.
+    A coupling that reads logits would miss those of absent labels.
     """
     masks = registry.find("losses", recipe.client.loss.name).MASKS_LABELS
-    reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
-    follows = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
-    return bool(recipe.client.label_cut and recipe.round.label_rows == "own" and masks and not reads and not follows)
+    reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    keeps_state = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
+    return bool(
+        recipe.client.label_cut and recipe.round.label_rows == "own" and masks and not reads_logits and not keeps_state
+    )
 
 
 def label_table(label_mask: np.ndarray) -> np.ndarray:
-    """Each client's labels as int32 [clients, most labels], -1 behind them.
+    """Return each client's labels as int32 [clients, most labels], padded with -1.
 
     Args:
         label_mask: bool [clients, classes].

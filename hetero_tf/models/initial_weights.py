@@ -1,4 +1,4 @@
-"""Initial weights by path: the values that a run starts from, out of a file of arrays or the folder of another run."""
+"""Initial weights by path: the starting values of a run, from a file of arrays or the folder of another run."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import initial_values
-from hetero_tf.recipe import located
+from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.store.run_folder import RunFolder
@@ -23,51 +23,51 @@ ADVICE = "take weights of the same model, or name the layer in model.reinitializ
 
 
 def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the values of variables from a run folder or from a .npz file that holds `variable path -> array`.
+    """Read the values of variables from a run folder or from a .npz file of `variable path -> array`.
 
     `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file. Of a run folder it is the
-    global model of the best state, or of the newest checkpoint if there is no best one.
+    global model of the best state, or of the newest checkpoint without a best one.
 
     Args:
-        path: The file or folder; a relative path starts from the working folder. Arrays of variables that are not
-            asked for are refused, unless `reinitialize` names them. It may lack adapters of low rank, as that of a base
-            does; they keep their own initial values, which add nothing.
-        variables: Keras variables, or whatever has `path`, `shape` and `dtype`.
-        reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
+        path: The file or folder; a relative path starts from the working folder. Arrays of unknown variables are
+            refused, unless `reinitialize` names them. Low-rank adapters may be missing, as in the file of a base model;
+            they keep their initial values, which add nothing.
+        variables: Keras variables, or objects with `path`, `shape` and `dtype`.
+        reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their
             initial values: the head of a model for other labels.
 
     Returns:
         `{variable path: array}` of the variable's shape and dtype, in the order of `variables`, without those that
-        `reinitialize` names; and what they come from: the file, or the folder of the state and its round.
+        `reinitialize` names; and the source of the arrays: the file, or the folder of the state and its round.
 
     Raises:
-        InputError: There is no such file or folder; it is damaged, is no run's, lacks a variable or has one too many; a
-            shape, dtype or value is wrong.
+        InputError: The file or folder does not exist, is damaged, is not a run's, lacks a variable or has an unknown
+            one; a shape, dtype or value is wrong.
         InvalidValue: A name of `reinitialize` begins no path.
         MemoryProblem, DiskProblem: See `read_arrays`.
     """
     _check_reinitialize(reinitialize, variables)
-    wanted = {variable.path: variable for variable in variables if not _begins(reinitialize, variable.path)}
-    where, stored, load = _opened(path)
-    wanted = {name: variable for name, variable in wanted.items() if name in stored or not _is_adapter(name)}
-    missing = [name for name in wanted if name not in stored]
+    required = {variable.path: variable for variable in variables if not _is_prefix(reinitialize, variable.path)}
+    source, stored, load = _open_source(path)
+    required = {name: variable for name, variable in required.items() if name in stored or not _is_adapter(name)}
+    missing = [name for name in required if name not in stored]
     if missing:
         raise InputError(
-            f"{where}: expected an array for every variable; {_some(missing)} missing; {ADVICE}. "
+            f"{source}: expected an array for every variable; {_first_names(missing)} missing; {ADVICE}. "
             f"Received: {len(stored)} arrays{did_you_mean(missing[0], stored) if stored else ''}"
         )
-    unknown = sorted(name for name in stored - wanted.keys() if not _begins(reinitialize, name))
+    unknown = sorted(name for name in stored - required.keys() if not _is_prefix(reinitialize, name))
     if unknown:
         raise InputError(
-            f"{where}: every array must be a variable of the model; {_some(unknown)} unknown"
-            f"{did_you_mean(unknown[0], wanted)}"
+            f"{source}: every array must be a variable of the model; {_first_names(unknown)} unknown"
+            f"{did_you_mean(unknown[0], required)}"
         )
-    arrays = load(list(wanted))
-    return {name: _fitting(where, name, arrays[name], variable) for name, variable in wanted.items()}, where
+    arrays = load(list(required))
+    return {name: _check_array(source, name, arrays[name], variable) for name, variable in required.items()}, source
 
 
-def _opened(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, np.ndarray]]]:
-    """What the arrays come from, the names of all of them, and a function that reads those of given names."""
+def _open_source(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, np.ndarray]]]:
+    """Return the source of the arrays, the names of all of them, and a function that reads arrays by name."""
     if not os.path.exists(path):
         raise InputError(
             f"{path}: could not read: No such file or directory; name a .npz file, or the folder of a run that was "
@@ -75,14 +75,14 @@ def _opened(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, n
         )
     if not os.path.isdir(path):
         return path, set(array_names(path)), functools.partial(read_arrays, path)
-    arrays, where = global_weights(RunFolder(Path(path)))
-    return where, set(arrays), lambda names: {name: arrays[name] for name in names}
+    arrays, source = global_weights(RunFolder(Path(path)))
+    return source, set(arrays), lambda names: {name: arrays[name] for name in names}
 
 
 def _check_reinitialize(reinitialize, variables):
     paths = [variable.path for variable in variables]
     for name in reinitialize:
-        if not any(_begins((name,), path) for path in paths):
+        if not any(_is_prefix((name,), path) for path in paths):
             layers = dict.fromkeys(path.split("/")[0] for path in paths)
             raise InvalidValue(
                 ("model", "reinitialize"),
@@ -90,42 +90,42 @@ def _check_reinitialize(reinitialize, variables):
             )
 
 
-def _begins(names, path):
-    """Whether one of the names is the path or a whole part at its beginning: `1_1` does not begin `1_10/kernel`."""
+def _is_prefix(names, path):
+    """Return whether a name is the path or a leading part of it: `1_1` does not begin `1_10/kernel`."""
     return any(path == name or path.startswith(f"{name}/") for name in names)
 
 
 def _is_adapter(path):
-    """Whether a variable is one of an adapter (`layers.stacked.low_rank`), such as `1_0_block/expand_lora/a`."""
+    """Return whether a variable is part of an adapter (`layers.stacked.low_rank`): `1_0_block/expand_lora/a`."""
     return path.endswith(("lora/a", "lora/b"))
 
 
-def _some(names):
-    """The first three of the names, and how many more there are."""
+def _first_names(names):
+    """Return the first three names, and the number of further ones."""
     shown = ", ".join(names[:3])
     more = f" and {len(names) - 3} more are" if len(names) > 3 else " is" if len(names) == 1 else " are"
     return shown + more
 
 
-def _fitting(where, name, value, variable):
+def _check_array(source, name, value, variable):
     shape = tuple(variable.shape)
     if value.shape != shape:
         raise InputError(
-            f"{where}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
+            f"{source}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
             f"Received: {value.shape}"
         )
     if value.dtype.kind != "f":
-        raise InputError(f"{where}: {name} must hold floats. Received: {value.dtype}")
+        raise InputError(f"{source}: {name} must hold floats. Received: {value.dtype}")
     if not np.isfinite(value).all():
-        raise InputError(f"{where}: {name} must be finite. Received: NaN or infinity")
+        raise InputError(f"{source}: {name} must be finite. Received: NaN or infinity")
     return value.astype(str(variable.dtype))
 
 
 def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Tensor], str | None]:
-    """Returns the global values before the first round by path, and what they were read from; None: all are drawn.
+    """Return the global values before the first round by path, and their source; None: all values are drawn.
 
     Raises:
-        InputError: What `model.initial_weights` names cannot be read or does not fit; names file, line and key.
+        InputError: The file or folder of `model.initial_weights` cannot be read or does not fit; names file, line, key.
     """
     weights, model = initial_values(family), recipe.model
     if model.initial_weights is None:
@@ -133,6 +133,6 @@ def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Ten
     variables = [
         SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name) for path, value in weights.items()
     ]
-    with located(recipe, "model", "initial_weights"):
+    with with_source_location(recipe, "model", "initial_weights"):
         arrays, source = read(model.initial_weights, variables, model.reinitialize)
     return weights | {path: tf.constant(value) for path, value in arrays.items()}, source

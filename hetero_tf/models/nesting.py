@@ -1,13 +1,13 @@
-"""Checks that the model of a level is a part of the global one: its weights are the first entries of every axis.
+"""Checks that a level's model is a part of the global one: its weights are the first entries of every axis.
 
-Shapes alone do not show it. Where one axis packs several things, such as the channels of several positions after a
+Shapes alone do not show it. If one axis packs several things, such as the channels of several positions after a
 Flatten, the branches of a Concatenate, the gates of an LSTM or the heads of an attention, the first entries of the wide
 axis belong to other units than those of the narrow one.
 
-The narrow weights are copied into the wide model and the rest of it is zero: both must give the same outputs. Layers
-whose result depends on how many channels there are (a mean over channels, the scale of an attention) change the numbers
-of a correct cut too. So outputs that differ are no proof; then the two models must disagree on which entries of the
-weights have a gradient at all.
+The narrow weights are copied into the wide model, whose other entries are zero: both must give the same outputs. Layers
+whose result depends on the number of channels (a mean over channels, the scale of an attention) change the numbers of
+a correct cut too. So different outputs are no proof; then the two models must also disagree on the entries of the
+weights that have a gradient at all.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ MOST_PROBES, FEWEST_PROBES, WEIGHTS_OF_ALL_PROBES = 32, 4, 100_000_000
 
 @dataclass(frozen=True)
 class Probe:
-    """One axis of a weight of which a single entry is not zero.
+    """One axis of a weight with a single non-zero entry.
 
     Attributes:
         path: Of the weight.
@@ -54,7 +54,7 @@ class Probe:
 
 
 def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
-    """Refuses models whose weights do not fit into those of the global one.
+    """Refuse models whose weights do not fit into those of the global one.
 
     Args:
         models: The model of each level.
@@ -63,11 +63,11 @@ def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
     Raises:
         InputError: Names the level and the weight.
     """
-    whole = {variable.path: tuple(variable.shape) for variable in models[top].weights}
+    global_shapes = {variable.path: tuple(variable.shape) for variable in models[top].weights}
     for level, model in models.items():
         for variable in model.weights:
-            shape, full = tuple(variable.shape), whole.get(variable.path)
-            if full is None or len(shape) != len(full) or any(size > most for size, most in zip(shape, full)):
+            shape, full = tuple(variable.shape), global_shapes.get(variable.path)
+            if full is None or len(shape) != len(full) or any(size > full_size for size, full_size in zip(shape, full)):
                 raise InputError(
                     f"`model` must build the same layers at every width, none of them larger than in the model of "
                     f"level {top}, where {variable.path} has the shape {full}. Received: {shape} at level {level}"
@@ -75,7 +75,7 @@ def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
 
 
 def same_models(models: Mapping[str, keras.Model]) -> list[tuple[str, str]]:
-    """Returns the pairs of levels whose weights have equal paths, shapes and `trainable`; each with the first one.
+    """Return the pairs of levels whose weights have equal paths, shapes and `trainable`; each with the first one.
 
     Args:
         models: The model of each level.
@@ -87,9 +87,9 @@ def same_models(models: Mapping[str, keras.Model]) -> list[tuple[str, str]]:
 
 
 def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[int, ...]) -> None:
-    """Refuses models whose entries are not the first ones of the global model, by random examples.
+    """Refuse models whose entries are not the first ones of the global model, by random examples.
 
-    Levels that leave out layers, and levels with the shapes of another one, are not compared.
+    Levels without some layers, and levels with the shapes of another one, are not compared.
 
     Args:
         models: The model of each level; `check_shapes` accepts them.
@@ -100,12 +100,12 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
         InputError: Names the level, the weight and the axis.
     """
     wide = models[top]
-    compared = {_shapes(wide): top}
+    checked_shapes = {_shapes(wide): top}
     narrowest = min(models, key=lambda level: models[level].count_params())
     for level, narrow in models.items():
-        if _shapes(narrow) in compared or len(narrow.weights) != len(wide.weights):
+        if _shapes(narrow) in checked_shapes or len(narrow.weights) != len(wide.weights):
             continue
-        compared[_shapes(narrow)] = level
+        checked_shapes[_shapes(narrow)] = level
         mismatch = _find_mismatch(narrow, wide, example, probes=level == narrowest)
         if mismatch is not None:
             path, axis = mismatch
@@ -125,17 +125,17 @@ def _shapes(model):
 
 
 def _find_mismatch(narrow, wide, example, probes):
-    """Returns the (path, axis) of a weight whose entries differ, None where the cut is correct."""
+    """Return the (path, axis) of a weight whose entries differ, None if the cut is correct."""
     rng, pair = np.random.default_rng(0), (narrow, wide)
     initial = initial_values(narrow)
     examples = draw_examples(narrow, example, rng)
     values = with_statistics(narrow, _draw(initial, rng), examples)
     with _without_norms(pair, CHANNEL_NORMS):
-        outputs, others = (call(model, _padded(model, values), examples).numpy() for model in pair)
+        outputs, other_values = (call(model, _padded(model, values), examples).numpy() for model in pair)
     # A constant part, such as a large bias, must not hide a difference.
-    if np.abs(outputs - others).max() <= TOLERANCE * np.ptp(outputs, axis=0).max():
+    if np.abs(outputs - other_values).max() <= TOLERANCE * np.ptp(outputs, axis=0).max():
         return None
-    # Groups of channels are others in a wide model; all other norms keep activations at a size that has gradients.
+    # Channel groups differ in a wide model; all other norms keep activations in a range with gradients.
     with _without_norms(pair, keras.layers.GroupNormalization):
         gradients = [_gradient_function(model) for model in pair]
         for probe in (None, *(_probes(narrow, wide, rng) if probes else ())):
@@ -144,9 +144,9 @@ def _find_mismatch(narrow, wide, example, probes):
                 examples = draw_examples(narrow, example, rng)
                 values = with_statistics(narrow, _draw(initial, rng, probe), examples)
                 projection = rng.normal(size=outputs.shape).astype(np.float32)
-                present, others = (gradient(values, examples, projection) for gradient in gradients)
-                differing = _disagreements(wide, present, others)
-                mismatches = [each for each in differing if mismatches is None or each in mismatches]
+                present, other_values = (gradient(values, examples, projection) for gradient in gradients)
+                differing = _disagreements(wide, present, other_values)
+                mismatches = [entry for entry in differing if mismatches is None or entry in mismatches]
                 if not mismatches:
                     break
             if mismatches:
@@ -155,9 +155,9 @@ def _find_mismatch(narrow, wide, example, probes):
 
 
 @contextlib.contextmanager
-def _without_norms(models, kinds):
-    """Makes identities of the norms of models."""
-    norms = [layer for model in models for layer in all_layers(model) if isinstance(layer, kinds)]
+def _without_norms(models, norm_types):
+    """Replace the norms of models by identities."""
+    norms = [layer for model in models for layer in all_layers(model) if isinstance(layer, norm_types)]
     for norm in norms:
         norm.call = lambda inputs: inputs
     try:
@@ -168,19 +168,19 @@ def _without_norms(models, kinds):
 
 
 def _draw(initial, rng, probe=None):
-    """Returns `{path: value}` of random weights; of the probed axis only one entry is not zero."""
+    """Return `{path: value}` of random weights; only one entry of the probed axis is not zero."""
     values = draw_values(initial, rng)
     if probe is not None:
-        # Biases would keep the entries beside the chosen one alive.
+        # Biases would keep the other entries of the axis alive.
         values |= {path: value for path, value in initial.items() if value.ndim == 1 and not value.any()}
         value = values[probe.path]
-        chosen = np.arange(value.shape[probe.axis]) == probe.index
-        values[probe.path] = value * chosen.reshape([-1] + [1] * (value.ndim - probe.axis - 1))
+        is_chosen = np.arange(value.shape[probe.axis]) == probe.index
+        values[probe.path] = value * is_chosen.reshape([-1] + [1] * (value.ndim - probe.axis - 1))
     return values
 
 
 def _padded(model, values):
-    """Returns values in the shapes of a model, whose first entries they are; the rest is zero."""
+    """Pad values with zeros to the shapes of a model, whose first entries they are."""
     shapes = dict(_shapes(model))
     return {
         path: np.pad(value, [(0, full - size) for full, size in zip(shapes[path], value.shape)])
@@ -189,17 +189,17 @@ def _padded(model, values):
 
 
 def _probes(narrow, wide, rng):
-    """Returns a probe of every shortened axis, or of as many of them as a model of this size allows."""
+    """Return a probe of every shortened axis, or of as many of them as a model of this size allows."""
     sizes, full = dict(_shapes(narrow)), dict(_shapes(wide))
     axes = [(path, axis) for path in sizes for axis, size in enumerate(sizes[path]) if size < full[path][axis]]
     affordable = WEIGHTS_OF_ALL_PROBES // max(1, wide.count_params())
     count = int(np.clip(affordable, FEWEST_PROBES, MOST_PROBES))
-    chosen = [axes[number] for number in rng.permutation(len(axes))[:count]]
-    return [Probe(path, axis, int(rng.integers(sizes[path][axis]))) for path, axis in chosen]
+    chosen_axes = [axes[number] for number in rng.permutation(len(axes))[:count]]
+    return [Probe(path, axis, int(rng.integers(sizes[path][axis]))) for path, axis in chosen_axes]
 
 
 def _gradient_function(model):
-    """Returns `(values, examples, projection) -> {path: gradient}` of the projected outputs, in inference."""
+    """Return `(values, examples, projection) -> {path: gradient}` of the projected outputs, in inference."""
 
     @tf.function(autograph=False)
     def gradients(values, examples, projection):
@@ -215,18 +215,23 @@ def _gradient_function(model):
     return run
 
 
-def _disagreements(wide, gradients, others):
-    """Returns each (path, axis, index) that has a gradient in one of the models and none in the other."""
+def _disagreements(wide, gradients, other_values):
+    """Return each (path, axis, index) that has a gradient in one of the models and none in the other."""
     full = dict(_shapes(wide))
-    others = {path: value[tuple(map(slice, gradients[path].shape))] for path, value in others.items()}
-    largest = [max(np.abs(value).max() for value in each.values()) for each in (gradients, others)]
+    other_values = {path: value[tuple(map(slice, gradients[path].shape))] for path, value in other_values.items()}
+    largest = [
+        max(np.abs(value).max() for value in values_of_model.values()) for values_of_model in (gradients, other_values)
+    ]
     disagreements = []
     for path, gradient in gradients.items():
         shape = gradient.shape
         for axis, size in enumerate(shape):
             if size < full[path][axis]:
                 rest = tuple(other for other in range(len(shape)) if other != axis)
-                sizes = [np.abs(each[path]).max(rest) / most for each, most in zip((gradients, others), largest)]
+                sizes = [
+                    np.abs(values_of_model[path]).max(rest) / largest_of_model
+                    for values_of_model, largest_of_model in zip((gradients, other_values), largest)
+                ]
                 one, two = [(value > PRESENT, value < ABSENT) for value in sizes]
                 differ = (one[0] & two[1]) | (one[1] & two[0])
                 disagreements += [(path, axis, index) for index in np.flatnonzero(differ)]

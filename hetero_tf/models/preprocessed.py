@@ -1,4 +1,4 @@
-"""Keras models that normalise their inputs themselves, for whoever has pixels as a data set stores them."""
+"""Keras models that normalise their inputs, for callers that have pixels as a data set stores them."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,18 @@ import numpy as np
 import tensorflow as tf
 
 
-def normalised(model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], of_bytes: bool = False) -> keras.Model:
-    """Returns a model that normalises its inputs itself, with the weights of one that takes normalised ones.
+def add_normalisation(
+    model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], of_bytes: bool = False
+) -> keras.Model:
+    """Return a model that normalises its inputs, with the weights of one that takes normalised inputs.
 
     Args:
         model: Takes normalised images [n, height, width, channels], or rows [n, features].
-        mean_and_std: "mean" and "std", a value for each channel or feature; empty: there is no normalisation.
-        of_bytes: Whether the new model takes pixels in 0..255, and warns where they seem to be in 0..1; else in 0..1.
+        mean_and_std: "mean" and "std", a value for each channel or feature; empty: no normalisation.
+        of_bytes: Whether the new model takes pixels in 0..255, and warns if they seem to be in 0..1; else in 0..1.
 
     Returns:
-        The new model; the given one where there is nothing to do.
+        The new model; the given one if nothing changes.
     """
     dtype, before = model.inputs[0].dtype, []
     if of_bytes:
@@ -35,13 +37,13 @@ def normalised(model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], 
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class BytePixels(keras.layers.Layer):
-    """Divides pixels by 255, and warns where they look as if somebody had done so before."""
+    """Divides pixels by 255, and warns if they seem to be divided already."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if tf.executing_eagerly() and 0 < float(tf.reduce_max(inputs)) <= 1:
             warnings.warn(
                 "this model takes pixels in 0..255 as the data set has them, and these are in 0..1; multiply them by "
-                "255, or take process.network(state), which takes normalised inputs",
+                "255, or use process.network(state), which takes normalised inputs",
                 stacklevel=2,
             )
         return inputs / 255

@@ -1,4 +1,4 @@
-"""Random weights and examples for a Keras model, by which its behavior is checked before training."""
+"""Random weights and examples for a Keras model, which test its behavior before training."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ LARGEST_BATCH, VALUES_OF_A_BATCH = 32, 500_000
 def call(
     model: keras.Model, values: Mapping[str, np.ndarray | tf.Tensor], examples: np.ndarray | tf.Tensor
 ) -> tf.Tensor:
-    """Returns the float32 outputs of a model in inference with other values of its weights.
+    """Return the float32 outputs of a model in inference with other values of its weights.
 
     Args:
         model: Keras model with one output.
-        values: By path; the other variables keep theirs.
+        values: By path; the other variables keep their values.
         examples: Batch of inputs.
     """
     outputs, _ = model.stateless_call(*_in_order(model, values), examples, training=False)
@@ -29,7 +29,7 @@ def call(
 def with_statistics(
     model: keras.Model, values: Mapping[str, np.ndarray], examples: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns values in which the statistics of static batch normalization are those of a batch.
+    """Return values in which the statistics of static batch normalization are those of a batch.
 
     With random statistics, signals would vanish in a deep model.
 
@@ -47,7 +47,7 @@ def with_statistics(
 
 
 def _in_order(model, values):
-    """Returns the trainable and the other values of a model."""
+    """Return the trainable and the other values of a model."""
     return [
         [tf.cast(values.get(variable.path, variable), variable.dtype) for variable in variables]
         for variables in (model.trainable_variables, model.non_trainable_variables)
@@ -55,7 +55,7 @@ def _in_order(model, values):
 
 
 def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Returns a batch of random inputs for a model: standard normal numbers, or words 1 and 2.
+    """Return a batch of random inputs for a model: standard normal numbers, or words 1 and 2.
 
     Args:
         model: Its input decides between numbers and words.
@@ -63,19 +63,19 @@ def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.G
         rng: Random generator.
     """
     size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
-    if _takes_words(model):
+    if _is_text_model(model):
         # Every vocabulary has these two, and 0 may be padding.
         return rng.integers(1, 3, (size, *example)).astype(np.int32)
     return rng.normal(size=(size, *example)).astype(np.float32)
 
 
 def initial_values(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns `{path: value}` of all weights of a model, without the states of random generators."""
+    """Return `{path: value}` of all weights of a model, without the states of random generators."""
     return {v.path: tf.convert_to_tensor(v).numpy() for v in model.weights if not is_seed(v)}
 
 
 def draw_values(initial: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Returns random values in the range of initial ones, by path.
+    """Return random values in the range of initial ones, by path.
 
     Args:
         initial: Constant ones, such as those of biases and scales, become different numbers.
@@ -90,6 +90,6 @@ def draw_values(initial: Mapping[str, np.ndarray], rng: np.random.Generator) -> 
     return {path: draw(value) for path, value in initial.items()}
 
 
-def _takes_words(model):
+def _is_text_model(model):
     embeds = any(isinstance(layer, keras.layers.Embedding | Embedding) for layer in all_layers(model))
     return embeds or "int" in str(model.inputs[0].dtype)

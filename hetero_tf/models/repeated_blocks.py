@@ -1,4 +1,4 @@
-"""Repeated blocks: what a deep model has several times over is one function of the graph, traced once."""
+"""Repeated blocks: equal blocks of a deep model are one function of the graph, traced once."""
 
 import collections
 import functools
@@ -8,36 +8,36 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hetero_tf.models.variables import all_layers, is_seed, kind_of
+from hetero_tf.models.variables import all_layers, is_seed, layer_signature
 
-# From so many blocks of a kind in one model on, a function takes less time to trace than it costs.
-REPEATED = 4
+# With fewer equal blocks in a model, a function costs more tracing time than it saves.
+MIN_BLOCKS = 4
 
 
 def call_by_functions(model: keras.Model, functions: dict[Hashable, Callable]) -> keras.Model:
-    """Makes the repeated blocks of a model train by a function for each kind of them; returns the model.
+    """Let the repeated blocks of a model train by one function for each signature; return the model.
 
-    A block is a layer with layers inside. Blocks are of one kind where their arguments and their variables' shapes are
-    the same. What a block computes does not change.
+    A block is a layer with sublayers. Blocks share a function if their arguments and their variables' shapes are equal.
+    The results of a block do not change.
 
     Args:
         model: A model that is trained by `stateless_call`.
-        functions: The functions of kinds that are known; models that share them trace each kind once.
+        functions: The known functions by signature; models that share them trace each signature once.
     """
     blocks = [layer for layer in model.layers if layer.variables and next(iter(all_layers(layer)), None) is not None]
-    kinds = {id(block): kind_of(block) for block in blocks}
-    counts = collections.Counter(kinds.values())
+    signatures = {id(block): layer_signature(block) for block in blocks}
+    counts = collections.Counter(signatures.values())
     for block in blocks:
-        kind = kinds[id(block)]
-        if counts[kind] >= REPEATED:
-            function = functions.setdefault(kind, _function(block, block.call))
+        signature = signatures[id(block)]
+        if counts[signature] >= MIN_BLOCKS:
+            function = functions.setdefault(signature, _function(block, block.call))
             block.call = functools.partial(_call, block, block.call, function)
             block.by_function = True
     return model
 
 
 def _call(block, call, function, *args: Any, **kwargs: Any) -> tf.Tensor:
-    """The call of a block: by its function in a training step of a graph, else as the layer has it."""
+    """Call a block: by its function in a training step of a graph, else by the layer's ordinary call."""
     if len(args) != 1 or kwargs != {"training": True} or tf.executing_eagerly():
         return call(*args, **kwargs)
     outputs, changed = function([tf.convert_to_tensor(variable) for variable in block.variables], *args)
@@ -47,10 +47,10 @@ def _call(block, call, function, *args: Any, **kwargs: Any) -> tf.Tensor:
 
 
 def _function(block, call):
-    """`(values of the variables, inputs) -> (outputs, {position of a variable: its value after the call})`."""
+    """Return `(values of the variables, inputs) -> (outputs, {position of a variable: its value after the call})`."""
 
-    def computed(values, inputs):
-        # Nobody asks for the gradient of what is not trained; a function would compute it nevertheless.
+    def compute(values, inputs):
+        # Stop gradients of frozen values: a tf.function would compute them even if unused.
         values = [
             value if variable.trainable else tf.stop_gradient(value)
             for variable, value in zip(block.variables, values, strict=True)
@@ -65,6 +65,6 @@ def _function(block, call):
         }
         return outputs, changed
 
-    # TensorFlow puts a copy in every place before the first round. Were it kept as a call, all that its gradient
-    # mentions would be held, even what it needs only the shape of: three times as much.
-    return tf.function(computed, autograph=False)
+    # TensorFlow inlines a copy at every call before the first round. A function that remains a call would keep all
+    # inputs of its gradient in memory, even those of which only the shape is needed: three times as much.
+    return tf.function(compute, autograph=False)

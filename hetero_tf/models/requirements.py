@@ -1,4 +1,4 @@
-"""Requirements of a Keras model that a user supplies; refuses parts that a round would ignore."""
+"""Requirements of a Keras model from a user; refuses parts that a round would ignore."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ TOLERANCE = 1e-3
 
 
 def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> None:
-    """Refuses a model that cannot be cut, trained or exported, by its layers and shapes.
+    """Refuse a model that cannot be cut, trained or exported, by its layers and shapes.
 
     Args:
-        model: The value that the user's function returned.
+        model: The result of the user's function.
         shape: Of one input without the batch axis.
         classes: Length of the label axis.
 
@@ -39,14 +39,14 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
 
 
 def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
-    """Refuses a model that adds losses while it runs, or that ends in probabilities; calls it on random examples.
+    """Refuse a model that adds losses in its calls, or that ends in probabilities; calls it on random examples.
 
     Args:
         model: A model that `check_structure` accepts.
         example: Shape of one input without the batch axis.
 
     Raises:
-        InputError: Says what the model does.
+        InputError: Describes the output of the model.
     """
     rng = np.random.default_rng(0)
     outputs = model(draw_examples(model, example, rng), training=True)
@@ -76,7 +76,7 @@ def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
 
 
 def _are_probabilities(outputs):
-    """Whether outputs add up to one constant, as those of a softmax do, or are inside of 0 and 1, as of a sigmoid."""
+    """Return whether outputs have a constant sum, as those of a softmax, or are between 0 and 1, as of a sigmoid."""
     sums = outputs.sum(-1)
     add_up = np.ptp(sums) <= TOLERANCE * np.abs(sums).mean()
     return outputs.min() >= 0 and (add_up or (outputs.min() > 0 and outputs.max() <= 1))
@@ -94,18 +94,18 @@ def _check_interface(model, shape, classes):
     if received != expected:
         raise InputError(f"`model` must take inputs of the shape {expected} of the data. Received: {received}")
     shapes = [tuple(output.shape) for output in model.outputs]
-    wanted = (None, classes) if shape != (None,) else (None, None, classes)
+    expected_shape = (None, classes) if shape != (None,) else (None, None, classes)
     if len(shapes) != 1:
         raise InputError(
-            f"`model` must give one tensor of logits of the shape {wanted}. Received: {len(shapes)} outputs of the "
-            f"shapes {', '.join(map(str, shapes))}"
+            f"`model` must give one tensor of logits of the shape {expected_shape}. Received: {len(shapes)} outputs of "
+            f"the shapes {', '.join(map(str, shapes))}"
         )
-    if len(shapes[0]) != len(wanted) or shapes[0][-1] != classes:
-        raise InputError(f"`model` must give one tensor of logits of the shape {wanted}. Received: {shapes[0]}")
+    if len(shapes[0]) != len(expected_shape) or shapes[0][-1] != classes:
+        raise InputError(f"`model` must give one tensor of logits of the shape {expected_shape}. Received: {shapes[0]}")
 
 
 def _check_training(model):
-    """Refuses an optimizer, a loss or training steps of the model: those of the recipe run instead."""
+    """Refuse an optimizer, a loss or training steps of the model: those of the recipe run instead."""
     if model.compiled:
         raise InputError(
             "`model` must not be compiled, since the recipe sets the loss and the optimizer: leave out compile(), or "

@@ -1,4 +1,4 @@
-"""The state of a run between two rounds: by variable path for people and files, in order for the compiled round."""
+"""The state of a run between two rounds: by variable path for users and files, in order for the compiled round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,19 @@ import tensorflow as tf
 
 from hetero_tf.store.states import CLIENTS, SERVER, WEIGHTS
 
-# Values that are never merged, what corrections remember, and the networks that a client trains beside its own.
+# Personal values, memories of corrections, and the peer networks of a client.
 TABLES = ("personal", "memory", "peers")
 
 
 @dataclass(frozen=True)
 class State:
-    """What one round hands to the next.
+    """The state that one round passes to the next.
 
     Attributes:
         round: Finished rounds.
         weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
-        server: What the server's step keeps of each value, `{slot: {path: value}}`.
-        clients: What clients keep between rounds, `{one of TABLES: {path: [clients, ...]}}`.
+        server: State of the server's step for each value, `{slot: {path: value}}`.
+        clients: Client state between rounds, `{one of TABLES: {path: [clients, ...]}}`.
     """
 
     round: int
@@ -28,16 +28,16 @@ class State:
     clients: dict = field(default_factory=dict)
 
 
-def named(state: State) -> dict:
-    """Every value of a state under one name, as it is sealed and sent."""
-    found = {WEIGHTS + path: value for path, value in state.weights.items()}
+def flatten_state(state: State) -> dict:
+    """Return every value of a state under one flat name, for checkpoints and messages."""
+    values = {WEIGHTS + path: value for path, value in state.weights.items()}
     for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients)):
-        found |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
-    return found
+        values |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
+    return values
 
 
-def from_named(round: int, values: Mapping, like: State) -> State:
-    """The state of what `named` gives, with the paths of another one."""
+def unflatten_state(round: int, values: Mapping, like: State) -> State:
+    """Invert `flatten_state`, with the paths of another state."""
 
     def tables(prefix, of_like):
         return {name: {path: values[f"{prefix}{name}/{path}"] for path in table} for name, table in of_like.items()}
@@ -47,9 +47,9 @@ def from_named(round: int, values: Mapping, like: State) -> State:
 
 
 def in_order(state: State) -> dict:
-    """Returns a state as the compiled round takes it, see `rounds.round.new_state`."""
+    """Return a state in the form of the compiled round, see `rounds.round.new_state`."""
     positions = {path: position for position, path in enumerate(state.weights)}
-    # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
+    # Tensors instead of the arrays of a loaded state: tf.function converts arrays only under string keys.
     tables = {
         name: {at: tf.convert_to_tensor(table[path]) for path, at in positions.items() if path in table}
         for name, table in ((name, state.clients.get(name, {})) for name in TABLES)
@@ -59,13 +59,13 @@ def in_order(state: State) -> dict:
 
 
 def state_of(round: int, paths: Sequence[str], slots: Sequence[str], values: dict) -> State:
-    """Returns the state of what the compiled round gives.
+    """Return the state from the values of the compiled round.
 
     Args:
         round: Finished rounds.
         paths: Paths of the global values, in order.
-        slots: Names of what the server keeps of each value.
-        values: As `in_order` gives them.
+        slots: Names of the server's slots.
+        values: In the form of `in_order`.
     """
     return State(
         round,

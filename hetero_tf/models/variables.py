@@ -1,9 +1,8 @@
-"""Which variables of a Keras model a client gets, which of them it trains, and which it returns.
+"""Kinds of variables of a Keras model: those that a client receives, trains, and returns.
 
 A non-trainable variable is one of four kinds: the state of a random generator; a running statistic, which the layer
-names in `TRACKS` and every step hands on; a statistic of the query, named in `QUERIED`, which a step throws away; or
-else a constant, which lies beside the client's weights and nobody ever changes. Units that a recipe freezes have
-constants alone.
+names in `TRACKS` and every step passes on; a statistic of the query, named in `QUERIED`, which a step discards; or
+else a constant, which accompanies the client's weights and never changes. All weights of frozen units are constants.
 """
 
 import json
@@ -16,9 +15,11 @@ from hetero_tf.base.errors import InputError
 
 
 def shrink_to_part(model: keras.Model, width: float) -> None:
-    """Makes the initial values of a network those of a part of the network of width 1.
+    """Scale the initial values of a network to those of a part of the network of width 1.
 
-    There a layer has 1/width as many inputs. What is drawn by fan-in, kernels and biases, is smaller by sqrt(width).
+    In that network a layer has 1/width as many inputs. Values drawn by fan-in, kernels and biases, shrink by
+    sqrt(width). The first layer keeps its values, since the input is the same at every width; norms and embeddings draw
+    no values by fan-in.
     The first layer keeps its values, since the input is the same at every width; norms and embeddings draw nothing by
     fan-in.
 
@@ -28,7 +29,7 @@ def shrink_to_part(model: keras.Model, width: float) -> None:
 
     Reference: the public code of SplitMix (Hong et al. 2022, arXiv 2203.09747), its `rescale_init`.
     """
-    # A norm in front of the first layer has vectors only.
+    # A norm before the first layer has vectors only.
     first = next(v.path.split("/")[0] for v in model.trainable_variables if len(v.shape) > 1)
     for variable in model.trainable_variables:
         layer, *_, name = variable.path.split("/")
@@ -37,42 +38,42 @@ def shrink_to_part(model: keras.Model, width: float) -> None:
 
 
 def is_seed(variable: keras.Variable) -> bool:
-    """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
+    """Return whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
     return variable.path.endswith("seed_generator_state")
 
 
 def tracked(model: keras.Model) -> list[keras.Variable]:
-    """Returns the running statistics among the non-trainable variables, in model order."""
+    """Return the running statistics among the non-trainable variables, in model order."""
     return _declared(model, "TRACKS")
 
 
 def queried(model: keras.Model) -> list[keras.Variable]:
-    """Returns the statistics that the query gathers after training, in model order."""
+    """Return the statistics that the query gathers after training, in model order."""
     return _declared(model, "QUERIED")
 
 
 def constants(model: keras.Model) -> list[keras.Variable]:
-    """Returns the variables that keep their initial values, in model order."""
-    others = {id(variable) for variable in (*tracked(model), *queried(model))}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
+    """Return the variables that keep their initial values, in model order."""
+    other_ids = {id(variable) for variable in (*tracked(model), *queried(model))}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in other_ids]
 
 
 def carried(model: keras.Model) -> list[keras.Variable]:
-    """Returns the constants and the running statistics, in model order: what a client gets besides its weights."""
-    others = {id(variable) for variable in queried(model)}
-    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
+    """Return the constants and running statistics, in model order: non-trainable variables that a client receives."""
+    other_ids = {id(variable) for variable in queried(model)}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in other_ids]
 
 
 def values(model: keras.Model) -> list[keras.Variable]:
-    """Returns the variables that a client gets: the trainable ones, then the carried ones."""
+    """Return the variables that a client receives: the trainable ones, then the carried ones."""
     return [*model.trainable_variables, *carried(model)]
 
 
 def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
-    """Returns the arguments of `model.stateless_call` in which `replacements` stand for `values(model)`.
+    """Return the arguments of `model.stateless_call` with `replacements` for `values(model)`.
 
     Returns:
-        The trainable values, and the non-trainable ones; seeds and statistics of the query are as the model has them.
+        The trainable values, and the non-trainable ones; seeds and statistics of the query keep the model's values.
     """
     learned = len(model.trainable_variables)
     state = {id(variable): value for variable, value in zip(carried(model), replacements[learned:], strict=True)}
@@ -82,14 +83,14 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
 
 
 def all_layers(model: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """Yields every layer below a model or a layer, those inside composite layers too."""
+    """Yield every layer below a model or a layer, including sublayers of composite layers."""
     return model._flatten_layers(include_self=False)
 
 
-def kind_of(layer: keras.layers.Layer) -> Hashable:
-    """Returns what two layers have in common that compute the same from their variables: type, arguments and shapes.
+def layer_signature(layer: keras.layers.Layer) -> Hashable:
+    """Return a key that equal layers share: type, arguments, and shapes of variables.
 
-    A layer whose arguments are not told as plain values by its `get_config` is of a kind of its own.
+    A layer whose `get_config` does not return plain values has a unique key.
     """
     try:
         config = json.dumps({**layer.get_config(), "name": ""}, sort_keys=True)
@@ -100,7 +101,7 @@ def kind_of(layer: keras.layers.Layer) -> Hashable:
 
 
 def check_constants(model: keras.Model, dtype: str) -> None:
-    """Refuses constants that a client could not keep.
+    """Refuse constants that a client could not keep.
 
     Args:
         model: Built functional Keras model.
@@ -117,9 +118,9 @@ def check_constants(model: keras.Model, dtype: str) -> None:
                 f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
             )
     frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}
-    # Weights that somebody froze were made to be trained: only the others may be assigned to in a call.
-    held = [variable for variable in fixed if id(variable) not in frozen]
-    for variable in held and _changed(model, held):
+    # Frozen weights were built for training: only the other constants may be assigned in a call.
+    variables_to_check = [variable for variable in fixed if id(variable) not in frozen]
+    for variable in variables_to_check and _changed(model, variables_to_check):
         raise InputError(
             f"{_named(variable)} must not change in training, because it is neither trainable nor a declared "
             "statistic; name it in TRACKS of its layer (a running statistic, merged like weights) or in QUERIED (a "
@@ -128,9 +129,9 @@ def check_constants(model: keras.Model, dtype: str) -> None:
 
 
 def _declared(model, name):
-    """The non-trainable variables that layers name in a class attribute, in model order."""
-    chosen = {id(getattr(layer, field)) for layer in all_layers(model) for field in getattr(layer, name, ())}
-    return [variable for variable in model.non_trainable_variables if id(variable) in chosen]
+    """Return the non-trainable variables that layers name in a class attribute, in model order."""
+    ids = {id(getattr(layer, field)) for layer in all_layers(model) for field in getattr(layer, name, ())}
+    return [variable for variable in model.non_trainable_variables if id(variable) in ids]
 
 
 def _named(variable):
@@ -140,8 +141,8 @@ def _named(variable):
 
 @tf.autograph.experimental.do_not_convert
 def _changed(model, fixed):
-    """The constants that a call in training mode assigns to, seen in a trace of it."""
-    watched, changed = {id(variable) for variable in fixed}, []
+    """Return the constants that a call in training mode assigns, detected in a trace of it."""
+    watched_ids, changed = {id(variable) for variable in fixed}, []
 
     @tf.function(autograph=False)
     def step(inputs):
@@ -151,7 +152,7 @@ def _changed(model, fixed):
         changed.extend(
             variable
             for variable, old, new in zip(model.non_trainable_variables, state, after)
-            if new is not old and id(variable) in watched
+            if new is not old and id(variable) in watched_ids
         )
 
     spec = model.inputs[0]

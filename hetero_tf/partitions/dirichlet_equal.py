@@ -1,4 +1,4 @@
-"""Dirichlet labels of every client, with clients of equal size that draw one after the other (balanced)."""
+"""Dirichlet label distribution with clients of equal size that draw in sequence (balanced)."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
-# A label of chance 0 is still taken when nothing else is left.
+# Smallest weight: a label of probability 0 is still used when no other label remains.
 SMALLEST = 1e-290
 
 
@@ -23,63 +23,64 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Gives every client floor(n / clients) examples, weighted by label; the rest is not used.
+    """Gives every client floor(n / clients) examples, weighted by label; the rest is unused.
 
-    One client after the other draws its label weights from a Dirichlet distribution, then examples without
-    replacement in proportion to the weight of their label. So a label is drawn by its weight times what is left of
-    it, and the last clients take what the others left. Clients depend on those before: the time grows with them,
-    about half a minute for a million.
+    In sequence, each client draws label weights from a Dirichlet distribution, then examples without replacement with
+    probability proportional to the weight of their label. The probability of a label is thus its weight times its
+    remaining examples, and the last clients get the remaining labels. The loop over clients takes about half a minute
+    for a million clients.
 
     Args:
         train_labels: int `[n]`.
         test_labels: int `[n]`.
         classes: Number of labels.
-        rng: NumPy generator.
+        rng: NumPy random generator.
         clients: number of clients
-        alpha: concentration of the Dirichlet distribution; the smaller, the fewer labels a client has
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
-        test: a client's test examples; own (labels as in its training examples), equal or contiguous
+        alpha: concentration of the Dirichlet distribution; smaller values give clients fewer labels
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
+        test: test examples of a client: own (same labels as its training examples), equal (equal numbers at random) or
+            contiguous (equal numbers in data order)
 
     Returns:
-        `Partition`; a client's labels are those that occur in its training examples.
+        `Partition`; the labels of a client are those of its training examples.
 
     Raises:
-        InputError: Text, more clients than examples, or an option out of its range.
+        InputError: The data are text, there are more clients than examples, or an option is out of range.
 
     Reference: FeDepth authors' code, "balanced-dir".
     """
     splitting.check_images("dirichlet_equal", train_labels)
     check_clients(clients, len(train_labels))
-    dealt = splitting.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
-    train, validation = splitting.hold_out(dealt, held_out)
-    tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
+    assigned = splitting.shuffle(_assign(train_labels, classes, clients, alpha, rng), rng)
+    train, validation = splitting.hold_out(assigned, held_out)
+    tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
-def _deal(labels, classes, clients, alpha, rng):
-    each = len(labels) // clients
-    mixed = rng.permutation(len(labels))
-    # Examples of one label are alike: whoever draws the label takes its next one in random order.
-    mixed = mixed[np.argsort(labels[mixed], kind="stable")]
-    left = np.bincount(labels, minlength=classes)
-    ends = np.cumsum(left)
+def _assign(labels, classes, clients, alpha, rng):
+    size = len(labels) // clients
+    shuffled = rng.permutation(len(labels))
+    # Examples of a label are interchangeable: a draw of the label uses its next example in random order.
+    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    remaining = np.bincount(labels, minlength=classes)
+    ends = np.cumsum(remaining)
     weights = np.maximum(rng.dirichlet(np.full(classes, alpha), size=clients), SMALLEST)
-    places = np.empty((clients, each), np.int64)
+    positions = np.empty((clients, size), np.int64)
     for client in range(clients):
-        taken = _arrivals(weights[client], left, each, rng)
-        places[client] = splitting.ranges(ends - left, taken)
-        left -= taken
-    return splitting.group(mixed[places.reshape(-1)], np.repeat(np.arange(clients), each), clients)
+        counts = _draw_label_counts(weights[client], remaining, size, rng)
+        positions[client] = splitting.ranges(ends - remaining, counts)
+        remaining -= counts
+    return splitting.group(shuffled[positions.reshape(-1)], np.repeat(np.arange(clients), size), clients)
 
 
-def _arrivals(weights, left, count, rng):
-    """How many examples of each label are among the first `count` drawn by weight: int64 `[classes]`.
+def _draw_label_counts(weights, remaining, count, rng):
+    """Counts the labels of `count` examples drawn by weight without replacement: int64 `[classes]`.
 
-    An example drawn by weight is the one whose exponential clock rings first. Of a label, the clocks ring one after
-    the other at intervals that are exponential too, scaled by the number still waiting.
+    Weighted sampling without replacement is a race of exponential clocks: the examples are the first `count` arrivals.
+    Within a label, the gaps between arrivals are exponential too, scaled by the number of waiting examples.
     """
-    waiting = left[:, None] - np.arange(count)
+    waiting = remaining[:, None] - np.arange(count)
     intervals = rng.standard_exponential(waiting.shape) / (weights[:, None] * np.maximum(waiting, 1))
     times = np.where(waiting > 0, np.cumsum(intervals, axis=1), np.inf)
     first = np.argpartition(times, count - 1, axis=None)[:count]
-    return np.bincount(first // count, minlength=len(left))
+    return np.bincount(first // count, minlength=len(remaining))

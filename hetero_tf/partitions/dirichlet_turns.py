@@ -1,4 +1,4 @@
-"""Dirichlet labels of every client, drawn in turns, with equal or lognormal sizes (balanced, and quantity skew)."""
+"""Dirichlet label distribution, drawn in turns, with equal or lognormal sizes (balanced, or quantity skew)."""
 
 import math
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from hetero_tf.base.constraints import Count, Positive, Range, Share
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
-# Turns whose labels are drawn at once, which bounds the memory.
+# Turns per vectorised draw, which bounds the memory.
 BLOCK = 2**12
 
 
@@ -25,82 +25,86 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Clients take examples in random turns, each of a label drawn from the client's own distribution.
+    """Lets clients draw examples in random turns, each with a label drawn from the client's distribution.
 
-    Every example is used. Where a label is used up, the others keep the proportions of their chances; where a client
-    has no other, it takes from all that is left.
+    Every example is used. When a label is exhausted, the others keep their relative probabilities. A client without
+    remaining labels draws from all remaining examples.
 
     Args:
         train_labels: int `[n]`.
         test_labels: int `[n]`.
         classes: Number of labels.
-        rng: NumPy generator.
+        rng: NumPy random generator.
         clients: number of clients
-        alpha: concentration of the Dirichlet distribution; the smaller, the fewer labels a client has
-        sigma: standard deviation of the logarithm of a client's size; 0: equal sizes
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
-        test: a client's test examples; own (labels as in its training examples), equal or contiguous
+        alpha: concentration of the Dirichlet distribution; smaller values give clients fewer labels
+        sigma: standard deviation of the logarithm of client sizes; 0: equal sizes
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
+        test: test examples of a client: own (same labels as its training examples), equal (equal numbers at random) or
+            contiguous (equal numbers in data order)
 
     Returns:
-        `Partition`; a client's labels are those that occur in its training examples.
+        `Partition`; the labels of a client are those of its training examples.
 
     Raises:
-        InputError: Text, more clients than examples, an option out of its range, or a client without examples.
+        InputError: The data are text, there are more clients than examples, an option is out of range, or a client gets
+            no examples.
 
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
     splitting.check_images("dirichlet_turns", train_labels)
     check_clients(clients, len(train_labels))
-    dealt = _deal(train_labels, classes, clients, alpha, sigma, rng)
-    splitting.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
-    train, validation = splitting.hold_out(dealt, held_out)
-    tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
+    assigned = _assign(train_labels, classes, clients, alpha, sigma, rng)
+    splitting.check_no_empty_client(
+        assigned, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}"
+    )
+    train, validation = splitting.hold_out(assigned, held_out)
+    tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
-def _deal(labels, classes, clients, alpha, sigma, rng):
-    mixed = rng.permutation(len(labels))
-    mixed = mixed[np.argsort(labels[mixed], kind="stable")]
-    sizes = _sizes(len(labels), clients, sigma, rng)
+def _assign(labels, classes, clients, alpha, sigma, rng):
+    shuffled = rng.permutation(len(labels))
+    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    sizes = _draw_sizes(len(labels), clients, sigma, rng)
     priors = rng.dirichlet(np.full(classes, alpha), size=clients)
     turns = rng.permutation(np.repeat(np.arange(clients), sizes))
-    left = np.bincount(labels, minlength=classes)
-    label = _labels(turns, priors, left.copy(), rng)
-    # The last example of a label goes first and a client's last example is dealt first, as the authors count down.
-    ids = mixed[np.cumsum(left)[label] - 1 - _running(label)]
+    remaining = np.bincount(labels, minlength=classes)
+    label = _draw_labels(turns, priors, remaining.copy(), rng)
+    # Count down as in the authors' code: a label's last example is used first, a client's last slot is filled first.
+    ids = shuffled[np.cumsum(remaining)[label] - 1 - _previous_counts(label)]
     return splitting.group(ids[::-1], turns[::-1], clients)
 
 
-def _sizes(total, clients, sigma, rng):
+def _draw_sizes(total, clients, sigma, rng):
     drawn = rng.lognormal(math.log(total // clients), sigma, clients)
     sizes = (drawn / drawn.sum() * total).astype(np.int64)
     sizes[0] += total - sizes.sum()
     return sizes
 
 
-def _labels(turns, priors, left, rng):
-    """The label of each turn, int64 `[turns]`; `left` counts down to 0."""
+def _draw_labels(turns, priors, remaining, rng):
+    """Draws the label of each turn, int64 `[turns]`; `remaining` is reduced to 0 in place."""
     labels = np.empty(len(turns), np.int64)
     for first in range(0, len(turns), BLOCK):
         waiting = np.arange(first, min(first + BLOCK, len(turns)))
         while waiting.size:
-            chances = priors[turns[waiting]] * (left > 0)
-            chances[chances.sum(axis=1) == 0] = left
+            chances = priors[turns[waiting]] * (remaining > 0)
+            chances[chances.sum(axis=1) == 0] = remaining
             ends = np.cumsum(chances, axis=1)
             drawn = (rng.random(len(waiting))[:, None] * ends[:, -1:] > ends).sum(axis=1)
-            # From the first turn on that finds its label used up, chances are different and are drawn again.
-            late = _running(drawn) >= left[drawn]
-            good = np.argmax(late) if late.any() else len(late)
-            labels[waiting[:good]] = drawn[:good]
-            left -= np.bincount(drawn[:good], minlength=len(left))
-            waiting = waiting[good:]
+            # Redraw from the first turn whose label is exhausted: the probabilities change there.
+            late = _previous_counts(drawn) >= remaining[drawn]
+            accepted = np.argmax(late) if late.any() else len(late)
+            labels[waiting[:accepted]] = drawn[:accepted]
+            remaining -= np.bincount(drawn[:accepted], minlength=len(remaining))
+            waiting = waiting[accepted:]
     return labels
 
 
-def _running(values):
-    """How often each value occurred before: int64 of the same length."""
+def _previous_counts(values):
+    """Counts the earlier occurrences of each value: int64 of the same length."""
     order = np.argsort(values, kind="stable")
     counts = np.bincount(values)
-    running = np.empty(len(values), np.int64)
-    running[order] = splitting.ranges(np.zeros(len(counts), np.int64), counts)
-    return running
+    previous = np.empty(len(values), np.int64)
+    previous[order] = splitting.ranges(np.zeros(len(counts), np.int64), counts)
+    return previous

@@ -1,4 +1,4 @@
-"""A picture of a split: how many training and held-out examples each client has, and which labels."""
+"""Plots a partition: the training and held-out examples of each client, and its labels."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import replacing
+from hetero_tf.base.files import replace_file
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.statistics import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The most columns and rows that are drawn; of more clients or labels, neighbours share one.
+# Largest number of columns and rows; beyond it, adjacent clients or labels share one.
 COLUMNS, ROWS = 400, 100
 
 
 def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
-    """Writes the picture as a PNG file: whole or not at all.
+    """Writes the plot as a PNG file, atomically.
 
-    Clients run from left to right. The bars show how many training examples each of them has, paler on top how many
-    are held out, and the colours below the share of each label among its training examples. Where clients or labels
-    are too many, neighbours share a column or row: the mean of their sizes, the sum of their labels.
+    Clients run from left to right. The bars show the number of training examples, with held-out examples in a lighter
+    colour on top. The colours below show the share of each label among the training examples. Beyond `COLUMNS` clients
+    or `ROWS` labels, adjacent ones share a column or row: the mean of their sizes, the sum of their labels.
 
     Args:
-        partition: The split.
+        partition: The partition.
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
         path: File to write.
 
     Raises:
         InputError: matplotlib is not installed.
-        DiskProblem: The operating system refused to write.
+        DiskProblem: The operating system failed to write.
     """
     try:
         from matplotlib.figure import Figure
@@ -41,18 +41,18 @@ def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
         ) from error
     figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
     draw_into(figure, partition, *table(partition, train_labels), "share of the client's examples")
-    with replacing(path) as file:
+    with replace_file(path) as file:
         figure.savefig(file, format="png")
 
 
 def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
-    """Draws the picture into an empty figure.
+    """Draws the plot into an empty figure.
 
     Args:
-        figure: With constrained layout.
-        partition: The split.
-        sizes, shares: As `table` or `presence` gives them.
-        meaning: What the colours show, for an axis beside them; "" where there are only two.
+        figure: Figure with constrained layout.
+        partition: The partition.
+        sizes, shares: Results of `table` or `presence`.
+        meaning: Label of the colour bar; "" for no colour bar.
     """
     clients, classes = partition.label_mask.shape
     above, below = figure.subplots(2, sharex=True, height_ratios=(1, 2))
@@ -67,7 +67,7 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
     above.set(ylabel="examples", xlim=(0, clients), ylim=(0, None))
     extent = (0, clients, classes - 0.5, -0.5)
     image = below.imshow(shares, "Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=1, extent=extent)
-    below.set(xlabel="client, in the order of their numbers", ylabel="label")
+    below.set(xlabel="client id", ylabel="label")
     below.yaxis.get_major_locator().set_params(integer=True)
     for panel in (above, below):
         panel.grid(False)
@@ -76,7 +76,7 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
 
 
 def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
-    """As `table`, without the data: the share of a column's clients that have a label, in place of their examples'."""
+    """Variant of `table` without the data: the share of a column's clients that have a label."""
     clients, classes = partition.label_mask.shape
     columns, rows = min(clients, COLUMNS), min(classes, ROWS)
     column, row = np.arange(clients) * columns // clients, np.arange(classes) * rows // classes
@@ -88,7 +88,7 @@ def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
 
 
 def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what is drawn.
+    """Returns the plotted numbers.
 
     Returns:
         float64 `[columns]`, the mean number of training examples of a column's clients; float64 `[rows, columns]`, the
@@ -103,6 +103,6 @@ def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _means(sizes, columns):
-    """The mean of the sizes of each column's clients: float64 `[columns]`."""
+    """Mean size of each column's clients: float64 `[columns]`."""
     column = np.arange(len(sizes)) * columns // len(sizes)
     return np.bincount(column, weights=sizes) / np.bincount(column)

@@ -1,4 +1,4 @@
-"""Equal parts at random (IID), as HeteroFL (arXiv 2010.01264) splits its data."""
+"""Assigns equal random parts to clients (IID), as in HeteroFL (arXiv 2010.01264)."""
 
 import numpy as np
 
@@ -17,32 +17,32 @@ def split(
     clients: Count,
     held_out: Share = 0.0,
 ) -> Partition:
-    """Gives every client floor(n / clients) examples, drawn without replacement; the rest is not used.
+    """Gives every client floor(n / clients) examples, drawn without replacement; the rest is unused.
 
-    The test split is dealt in the same way, on its own; for text no client has test rows.
+    The test split is divided independently in the same way; clients get no test rows of text.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
         test_labels: The same for the test split.
         classes: Number of labels.
-        rng: NumPy generator.
+        rng: NumPy random generator.
         clients: number of clients
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
 
     Returns:
-        `Partition`; a client's labels are those that occur in its training examples.
+        `Partition`; the labels of a client are those of its training examples.
 
     Raises:
-        InputError: More clients than examples, or a share that holds none out.
+        InputError: There are more clients than examples, or `held_out` is too small for any example.
     """
     check_clients(clients, len(train_labels))
-    train, validation = splitting.hold_out(_deal(len(train_labels), clients, rng), held_out)
-    test = _deal(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
+    train, validation = splitting.hold_out(_assign(len(train_labels), clients, rng), held_out)
+    test = _assign(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
     return Partition(train, test, label_mask(train_labels, train, classes), validation)
 
 
-def _deal(examples, clients, rng):
-    # Drawing client after client without replacement is the same as cutting one permutation.
-    each = examples // clients
-    drawn = rng.permutation(examples)[: each * clients].astype(np.int32)
-    return ClientExamples.from_sizes(drawn, np.full(clients, each))
+def _assign(examples, clients, rng):
+    # Drawing without replacement for each client is the same as splitting one permutation.
+    size = examples // clients
+    drawn = rng.permutation(examples)[: size * clients].astype(np.int32)
+    return ClientExamples.from_sizes(drawn, np.full(clients, size))

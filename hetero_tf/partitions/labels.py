@@ -1,4 +1,4 @@
-"""Few labels for each client in shards (pathological non-IID), as HeteroFL (arXiv 2010.01264) splits its data."""
+"""Assigns shards of few labels to each client (pathological non-IID), as in HeteroFL (arXiv 2010.01264)."""
 
 import numpy as np
 
@@ -22,45 +22,47 @@ def split(
 ) -> Partition:
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
-    Every class is cut into `clients * per_client / classes` shards, contiguous in the order of the data. As many
-    copies of every label are shuffled and dealt out in rows of `per_client`. The test split is dealt by the same
-    labels, with shards of its own.
+    Every class is divided into `clients * per_client / classes` shards, contiguous in data order. As many copies of
+    every label are shuffled, and each client gets `per_client` of them. The test split is divided into shards in the
+    same way and assigned by the same labels.
 
     Args:
         train_labels: int `[n]`.
         test_labels: int `[n]`.
         classes: Number of labels.
-        rng: NumPy generator.
+        rng: NumPy random generator.
         clients: number of clients
-        per_client: most labels that a client has
-        keep_duplicates: whether a client that was dealt a label twice gets two shards of it (as LG-FedAvg, arXiv
-            2001.01523); false: one (as HeteroFL), so it has fewer examples, and some shards are used by nobody
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
+        per_client: largest number of labels of a client
+        keep_duplicates: whether a client that draws a label twice gets two shards of it (as LG-FedAvg, arXiv
+            2001.01523); false: one shard (as HeteroFL), so it has fewer examples, and some shards are unused
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
 
     Returns:
-        `Partition`; `label_mask` holds the dealt labels.
+        `Partition`; `label_mask` has the labels drawn by each client.
 
     Raises:
-        InputError: Text, or numbers that cannot be dealt out evenly.
+        InputError: The data are text, or the labels cannot be divided evenly.
     """
     splitting.check_images("labels", train_labels)
     check_clients(clients, len(train_labels))
-    shards = _shards(train_labels, classes, clients, per_client)
-    dealt = np.repeat(np.arange(classes), shards)
-    hands = rng.permutation(dealt).reshape(clients, per_client)
+    shards = _count_shards(train_labels, classes, clients, per_client)
+    copies = np.repeat(np.arange(classes), shards)
+    class_sets = rng.permutation(copies).reshape(clients, per_client)
     mask = np.zeros((clients, classes), bool)
-    mask[np.arange(clients)[:, None], hands] = True
-    client, label = np.indices(hands.shape)[0].reshape(-1), hands.reshape(-1)
+    mask[np.arange(clients)[:, None], class_sets] = True
+    client, label = np.indices(class_sets.shape)[0].reshape(-1), class_sets.reshape(-1)
     if not keep_duplicates:
         client, label = np.nonzero(mask)
-    train, test = (_deal(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels))
-    # A client's examples stand label by label. They are mixed after all other draws, which are those of the authors.
+    train, test = (
+        _assign_shards(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels)
+    )
+    # A client's examples are grouped by label. Shuffle them after all other draws, which follow the authors' code.
     train, validation = splitting.hold_out(splitting.shuffle(train, rng) if held_out else train, held_out)
     return Partition(train, test, mask, validation)
 
 
-def _shards(labels, classes, clients, per_client):
-    """Shards of each class, after the checks."""
+def _count_shards(labels, classes, clients, per_client):
+    """Checks the numbers and returns the number of shards of each class."""
     if not 1 <= per_client <= classes:
         raise InputError(
             f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}"
@@ -74,24 +76,24 @@ def _shards(labels, classes, clients, per_client):
     counts = np.bincount(labels, minlength=classes)
     if counts.min() < shards:
         raise InputError(
-            f"every label must have an example for each of its {shards} shards; label {counts.argmin()} has "
-            f"{counts.min()}; use fewer clients or labels. Received: clients={clients}, "
+            f"every label needs at least one example for each of its {shards} shards, but label {counts.argmin()} has "
+            f"{counts.min()} examples; use fewer clients or labels. Received: clients={clients}, "
             f"per_client={per_client}"
         )
     return shards
 
 
-def _deal(labels, client, label, shape, shards, rng):
-    """For each pair of a client and a label, by client, a random unused shard of the label: `ClientExamples`."""
+def _assign_shards(labels, client, label, shape, shards, rng):
+    """Assigns a random unused shard of the label to each pair of a client and a label, sorted by client."""
     clients, classes = shape
     drawn = np.empty(len(label), np.int64)
     owners = np.bincount(label, minlength=classes)
-    drawn[np.argsort(label, kind="stable")] = np.concatenate([rng.permutation(shards)[:many] for many in owners])
+    drawn[np.argsort(label, kind="stable")] = np.concatenate([rng.permutation(shards)[:count] for count in owners])
     counts = np.bincount(labels, minlength=classes)
-    start, (each, rest) = (np.cumsum(counts) - counts)[label], np.divmod(counts, shards)
-    # A shard is a contiguous part of its label's examples, and for the first shards one of the last (count mod shards).
-    firsts = np.stack([start + drawn * each[label], start + shards * each[label] + drawn], axis=1)
-    lengths = np.stack([each[label], drawn < rest[label]], axis=1)
+    start, (shard_size, rest) = (np.cumsum(counts) - counts)[label], np.divmod(counts, shards)
+    # A shard is a contiguous range of its label's examples, plus one from the end for the first (count mod shards).
+    firsts = np.stack([start + drawn * shard_size[label], start + shards * shard_size[label] + drawn], axis=1)
+    lengths = np.stack([shard_size[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=clients).astype(np.int64)
     return ClientExamples.from_sizes(order[splitting.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)

@@ -1,4 +1,4 @@
-"""The clients that the data name: each example belongs to its owner, such as the writer of a character."""
+"""Uses the natural clients of the data: each example belongs to its owner, such as the writer of a character."""
 
 from typing import Literal
 
@@ -23,50 +23,51 @@ def split(
     train_owners,
     test_owners,
 ) -> Partition:
-    """Makes clients of the owners with enough examples; of more owners than clients, some are drawn at random.
+    """Uses owners with enough examples as clients; draws a random subset if there are more owners than clients.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        test_labels: The same for the test split; of text no client gets a test row.
+        test_labels: The same for the test split; clients get no test rows of text.
         classes: Number of labels.
-        rng: NumPy generator.
-        clients: number of clients, at most that of the owners
-        least: fewest training examples of an owner who becomes a client
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
-        test: a client's test examples; own (those of its owner), equal or contiguous
-        train_owners: The owner of each training example, int32 `[n]`, supplied with the data; None: not known.
+        rng: NumPy random generator.
+        clients: number of clients, at most the number of owners
+        least: smallest number of training examples of an owner that becomes a client
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
+        test: test examples of a client: own (those of its owner), equal (equal numbers at random) or contiguous (equal
+            numbers in data order)
+        train_owners: The owner of each training example, int32 `[n]`, from the data set; None: unknown.
         test_owners: The same for the test split.
 
     Returns:
-        `Partition`; clients are in the order of their owners' numbers, and a client's labels are those that occur in
-        its training examples.
+        `Partition`; clients are sorted by the ids of their owners, and the labels of a client are those of its training
+        examples.
 
     Raises:
-        InputError: The data name no owners, or too few with enough examples.
+        InputError: The data have no owners, or too few owners with enough examples.
 
     Reference: LEAF (arXiv 1812.01097) for FEMNIST, which drops writers with few examples.
     """
     if train_owners is None:
         raise InputError(
-            "the partition `natural` needs data that name the owner of each example; use another partition, "
-            "or data with owners"
+            "the partition `natural` needs data with an owner for each example; use another partition, or data with "
+            "owners"
         )
-    chosen = _choose(train_owners, clients, max(least, 1), rng)
-    dealt = splitting.shuffle(_of(train_owners, chosen), rng)
-    train, validation = splitting.hold_out(dealt, held_out)
+    chosen = _choose_owners(train_owners, clients, max(least, 1), rng)
+    assigned = splitting.shuffle(_examples_of(train_owners, chosen), rng)
+    train, validation = splitting.hold_out(assigned, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
             raise InputError(
-                "`test` must be equal or contiguous: the data name no owners of test examples. Received: test='own'"
+                "`test` must be equal or contiguous: the data have no owners of test examples. Received: test='own'"
             )
-        tests = _of(test_owners, chosen)
+        tests = _examples_of(test_owners, chosen)
     else:
-        tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
+        tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
-def _choose(owners, clients, least, rng):
-    """Owners that become clients, ascending: int `[clients]`."""
+def _choose_owners(owners, clients, least, rng):
+    """Selects the owners that become clients, sorted: int `[clients]`."""
     candidates, counts = np.unique(owners, return_counts=True)
     candidates = candidates[counts >= least]
     if not 1 <= clients <= len(candidates):
@@ -77,8 +78,8 @@ def _choose(owners, clients, least, rng):
     return np.sort(rng.permutation(candidates)[:clients])
 
 
-def _of(owners, chosen):
-    """`ClientExamples` of the examples that belong to the chosen owners."""
+def _examples_of(owners, chosen):
+    """Returns the `ClientExamples` of the selected owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
     return splitting.group(ids, client[ids], len(chosen))

@@ -1,4 +1,4 @@
-"""Clients of unequal size with labels at random (quantity skew)."""
+"""Assigns random parts of unequal size to clients (quantity skew)."""
 
 from typing import Annotated, Literal
 
@@ -24,52 +24,55 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "new", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Cuts the examples into parts of random size; every example is used, and labels play no role.
+    """Splits the examples into parts of random size, independent of labels; every example is used.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
-        test_labels: The same for the test split; of text no client gets a test row.
+        test_labels: The same for the test split; clients get no test rows of text.
         classes: Number of labels.
-        rng: NumPy generator.
+        rng: NumPy random generator.
         clients: number of clients
-        sizes: distribution of the sizes; equal, dirichlet (over clients) or lognormal
-        spread: concentration of the Dirichlet distribution, where smaller is less equal; standard deviation of the
-            logarithm of a size for lognormal, where larger is less equal
-        least: fewest training examples of a client; the distribution divides the rest
-        shuffled: whether examples are dealt at random; false: in the order of the data
-        held_out: share of each client's training examples that nobody trains on, for validation metrics
-        test: a client's test examples; own (as many, in proportion), new (sizes drawn anew), equal or contiguous
+        sizes: distribution of client sizes: equal, dirichlet (over clients) or lognormal
+        spread: dirichlet: concentration, where smaller values give less equal sizes; lognormal: standard deviation of
+            the logarithm of a size, where larger values give less equal sizes
+        least: smallest number of training examples of a client; the distribution divides the rest
+        shuffled: whether to shuffle the examples; false: in data order
+        held_out: share of each client's training examples reserved for validation metrics, never trained on
+        test: test examples of a client: own (in proportion to its training examples), new (sizes drawn again), equal
+            (equal numbers at random) or contiguous (equal numbers in data order)
 
     Returns:
-        `Partition`; a client's labels are those that occur in its training examples.
+        `Partition`; the labels of a client are those of its training examples.
 
     Raises:
-        InputError: More clients than examples, an option out of its range, or a client without examples.
+        InputError: There are more clients than examples, an option is out of range, or a client gets no examples.
 
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
     check_clients(clients, len(train_labels))
     splitting.check_least("least", least, len(train_labels), clients, "training examples")
-    parts = _parts(sizes, spread, clients, rng)
-    dealt = _deal(len(train_labels), clients, least, parts, shuffled, rng)
-    splitting.check_all_served(
-        dealt, f"use a larger least or fewer clients. Received: clients={clients}, least={least}"
+    proportions = _draw_proportions(sizes, spread, clients, rng)
+    assigned = _assign(len(train_labels), clients, least, proportions, shuffled, rng)
+    splitting.check_no_empty_client(
+        assigned, f"use a larger least or fewer clients. Received: clients={clients}, least={least}"
     )
-    train, validation = splitting.hold_out(dealt, held_out)
+    train, validation = splitting.hold_out(assigned, held_out)
     if test_labels.ndim != 1:
         tests = ClientExamples.empty(clients)
     elif test in ("own", "new"):
-        parts = dealt.sizes / len(train_labels) if test == "own" else _parts(sizes, spread, clients, rng)
-        # A small test split need not have so many examples for each client.
-        floor = 0 if test == "own" else min(least, len(test_labels) // clients)
-        tests = _deal(len(test_labels), clients, floor, parts, shuffled, rng)
+        proportions = (
+            assigned.sizes / len(train_labels) if test == "own" else _draw_proportions(sizes, spread, clients, rng)
+        )
+        # A small test split may not have `least` examples for each client.
+        smallest = 0 if test == "own" else min(least, len(test_labels) // clients)
+        tests = _assign(len(test_labels), clients, smallest, proportions, shuffled, rng)
     else:
-        tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
+        tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
-def _parts(sizes, spread, clients, rng):
-    """Each client's part of what is divided, float64 `[clients]`, or None for equal parts."""
+def _draw_proportions(sizes, spread, clients, rng):
+    """Draws each client's proportion, float64 `[clients]`; None for equal proportions."""
     if sizes == "equal":
         return None
     if sizes == "dirichlet":
@@ -78,6 +81,6 @@ def _parts(sizes, spread, clients, rng):
     return drawn / drawn.sum()
 
 
-def _deal(total, clients, least, parts, shuffled, rng):
+def _assign(total, clients, least, proportions, shuffled, rng):
     ids = rng.permutation(total) if shuffled else np.arange(total)
-    return ClientExamples.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, parts, rng))
+    return ClientExamples.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, proportions, rng))

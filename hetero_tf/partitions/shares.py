@@ -1,4 +1,4 @@
-"""The examples of every client in two arrays, so that a million clients are not a million objects."""
+"""`ClientExamples`: the examples of all clients in two arrays, which scales to millions of clients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from hetero_tf.base.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class ClientExamples:
-    """A sequence with one int32 array of example ids for each client, checked when made.
+    """A sequence with one int32 array of example ids per client, validated at construction.
 
-    `len`, iteration and `shares[client]` work as on a tuple of arrays; what comes back are views of `ids`.
+    `len`, iteration and `examples[client]` work as for a tuple of arrays; the results are views of `ids`.
 
     Args:
-        ids: int32 `[total]`, the clients' example ids one client after the other.
-        starts: int64 `[clients + 1]`, where each client begins in `ids`; the last one is `total`.
+        ids: int32 `[total]`, the example ids grouped by client.
+        starts: int64 `[clients + 1]`, the offset of each client in `ids`; the last one is `total`.
 
     Raises:
         InputError: An array has a wrong dtype or shape, the starts do not divide the ids, or an id is negative.
@@ -43,14 +43,14 @@ class ClientExamples:
 
     @classmethod
     def from_sizes(cls, ids: np.ndarray, sizes: np.ndarray) -> "ClientExamples":
-        """Cuts int32 `[total]` ids into clients with so many examples each; sizes: int `[clients]`."""
+        """Splits ids int32 `[total]` into clients of the given sizes, int `[clients]`."""
         starts = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(np.asarray(sizes, np.int64), out=starts[1:])
         return cls(ids, starts)
 
     @classmethod
     def from_lists(cls, lists: Iterable[np.ndarray]) -> "ClientExamples":
-        """Makes `ClientExamples` from one int32 `[examples]` array for each client, for few clients.
+        """Builds `ClientExamples` from one int32 `[examples]` array per client; intended for few clients.
 
         Raises:
             InputError: An array has another dtype or shape, or an id is negative.
@@ -59,7 +59,7 @@ class ClientExamples:
         for client, ids in enumerate(lists):
             if ids.dtype != np.int32 or ids.ndim != 1:
                 raise InputError(
-                    "`lists` must hold int32 [examples] for each client. "
+                    "`lists` must have an int32 [examples] array for each client. "
                     f"Received: {ids.dtype} {ids.shape} of client {client}"
                 )
         return cls.from_sizes(
@@ -68,24 +68,24 @@ class ClientExamples:
 
     @classmethod
     def empty(cls, clients: int) -> "ClientExamples":
-        """Makes `clients` clients without examples."""
+        """Builds `ClientExamples` of `clients` clients without examples."""
         return cls(np.zeros(0, np.int32), np.zeros(clients + 1, np.int64))
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many examples each client has: int64 `[clients]`."""
+        """Number of examples of each client: int64 `[clients]`."""
         return np.diff(self.starts)
 
     @property
     def owners(self) -> np.ndarray:
-        """The client of each of `ids`: int32 `[total]`."""
+        """Client of each of `ids`: int32 `[total]`."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.sizes)
 
     def __len__(self):
         return len(self.starts) - 1
 
     def __getitem__(self, client):
-        # A slice of `ids` beyond its end would be a client without examples instead of an error.
+        # Without this check, an index out of range would give an empty slice of `ids`.
         if not -len(self) <= client < len(self):
             raise IndexError(f"`client` must be in 0..{len(self) - 1}. Received: client={client}")
         client = client % len(self)

@@ -1,1 +1,1 @@
-"""Plans a round on the host, in NumPy: who takes part, at which level, with which examples in which order."""
+"""Plans rounds on the host, in NumPy: cohort, levels, and the examples of each local step."""

@@ -1,7 +1,7 @@
-"""Which active clients return, and with how much of their work: dropouts and stragglers, in simulated time.
+"""Dropouts and stragglers in simulated time: the local steps that each active client returns.
 
-Nothing is waited for: a client takes as many seconds as its steps would on a device of its level. Everything is a pure
-function of (seed, round, client).
+The seconds of a client are those of its steps on a device of its level; no process waits for them. Everything is a
+pure function of (seed, round, client).
 """
 
 import math
@@ -17,15 +17,15 @@ from hetero_tf.recipe.schema import Availability, Recipe
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of the clients of one round.
+    """Availability of the clients of one round.
 
     Attributes:
-        steps: int32 [n], local steps that reach the server; a client with none is left out of the merge.
-        seconds: float64 [n], simulated seconds that each client works; 0 where it dropped out.
-        dropped: How many dropped out.
-        late: How many were not done at the deadline.
-        partial: How many of those returned the steps that they had finished.
-        round_seconds: Simulated seconds of the round: that of the slowest client, or the deadline if one is missing.
+        steps: int32 [n], local steps that reach the server; clients without steps are not merged.
+        seconds: float64 [n], simulated seconds of work of each client; 0 for dropped clients.
+        dropped: Number of clients that dropped out.
+        late: Number of clients that missed the deadline.
+        partial: Number of late clients that returned their completed steps.
+        round_seconds: Simulated seconds of the round: the slowest client, or the deadline if a client is missing.
     """
 
     steps: np.ndarray
@@ -36,7 +36,7 @@ class Outcome:
     round_seconds: float
 
     def metrics(self) -> dict[str, int | float | None]:
-        """Returns the columns of a row of metrics; "simulated_client_seconds" is the mean over returning clients."""
+        """Return metrics by name; "simulated_client_seconds" is the mean over returning clients."""
         returned = self.seconds[self.steps > 0]
         return {
             "dropped": self.dropped,
@@ -47,7 +47,7 @@ class Outcome:
         }
 
 
-def limit(
+def limit_steps(
     availability: Availability,
     seed: int,
     round: int,
@@ -56,70 +56,70 @@ def limit(
     steps: np.ndarray,
     pieces: Sequence[int] | int = 1,
 ) -> Outcome:
-    """Decides who drops out, who is late, and how many steps each client returns.
+    """Simulate dropouts and late clients, and return the steps of each client that reach the server.
 
     Args:
-        availability: Of the recipe.
+        availability: The section of the recipe.
         seed, round: The run's seed and the round.
         ids: int [n], the clients.
         levels: [n], the name of each client's level.
-        steps: int [n], local steps that each would take.
-        pieces: [n] or one for all, how many steps only count together; a late client returns whole pieces.
+        steps: int [n], planned local steps of each client.
+        pieces: [n] or one for all, steps of a stage; a late client returns complete stages only.
 
     Returns:
-        `Outcome`. It does not depend on who else is asked for, but for `round_seconds` and the counts.
+        `Outcome`. Except for `round_seconds` and the counts, it does not depend on the other clients.
 
     Raises:
-        ValueError: A level has no seconds.
+        ValueError: The seconds of a level are missing.
     """
     ids, steps = np.asarray(ids), np.asarray(steps, np.int32)
-    gone = seeds.uniform(seed, "client dropout", round, ids=ids) < availability.dropout
+    dropped = seeds.uniform(seed, "client dropout", round, ids=ids) < availability.dropout
     pace = _pace(availability, seed, round, ids, levels)
     finished = _finished(availability.deadline, pace, steps)
-    late = ~gone & (finished < steps)
+    late = ~dropped & (finished < steps)
     in_time = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
-    returned = np.where(gone, 0, np.where(late, in_time, steps)).astype(np.int32)
-    # Without a deadline nobody is late.
+    returned = np.where(dropped, 0, np.where(late, in_time, steps)).astype(np.int32)
+    # Without a deadline no client is late.
     deadline = availability.deadline or 0.0
-    seconds = np.where(gone, 0.0, np.where(late, deadline, steps * pace))
-    waits = availability.deadline is not None and (gone | late).any()
+    seconds = np.where(dropped, 0.0, np.where(late, deadline, steps * pace))
+    waits_for_deadline = availability.deadline is not None and (dropped | late).any()
     return Outcome(
         returned,
         seconds,
-        int(gone.sum()),
+        int(dropped.sum()),
         int(late.sum()),
         int((late & (returned > 0)).sum()),
-        float(deadline if waits else seconds.max(initial=0.0)),
+        float(deadline if waits_for_deadline else seconds.max(initial=0.0)),
     )
 
 
 def check_deadline(recipe: Recipe, steps: Mapping[str, int]) -> None:
-    """Refuses a deadline that nobody can ever keep.
+    """Raise `InvalidValue` if the deadline excludes every client in every round.
 
     Args:
         recipe: The recipe.
-        steps: For each level of the mix the fewest local steps that a client takes in a round.
+        steps: Smallest number of local steps of a client in a round, by level of the mix.
 
     Raises:
-        InvalidValue: Names the key `availability.deadline`.
+        InvalidValue: The path is `availability.deadline`.
     """
     availability, levels = recipe.availability, recipe.levels
     if availability.deadline is None or availability.spread:
         return
     able = [name for name in levels.names if name not in levels.idle]
     work = [(availability.seconds_per_step[name], steps[name] if availability.late == "drop" else 1) for name in able]
-    quickest, needed = min(work, key=math.prod)
-    if _finished(availability.deadline, np.asarray([quickest]), np.asarray([needed]))[0] < needed:
+    fastest, needed = min(work, key=math.prod)
+    if _finished(availability.deadline, np.asarray([fastest]), np.asarray([needed]))[0] < needed:
         raise InvalidValue(
             ("availability", "deadline"),
-            f"nobody ever returns: the quickest level takes {quickest:g} seconds a step and needs {needed} "
-            f"step{'s' * (needed > 1)}, so this must be at least {quickest * needed:g}. "
+            f"the deadline excludes every client: the fastest level needs {fastest * needed:g} s ({needed} "
+            f"step{'s' * (needed > 1)} of {fastest:g} s). Set at least {fastest * needed:g}. "
             f"Received: {availability.deadline:g}",
         )
 
 
 def _pace(availability, seed, round, ids, levels):
-    """Seconds of one local step of each client: float64 [n]."""
+    """Return the seconds of one local step of each client: float64 [n]."""
     if not availability.seconds_per_step:
         return np.zeros(len(ids))
     missing = sorted(set(levels) - set(availability.seconds_per_step))
@@ -128,16 +128,16 @@ def _pace(availability, seed, round, ids, levels):
             "`availability.seconds_per_step` must name every level of the mix. "
             f"Received: nothing for {', '.join(missing)}"
         )
-    usual = np.asarray([availability.seconds_per_step[name] for name in levels], float)
+    level_pace = np.asarray([availability.seconds_per_step[name] for name in levels], float)
     first, second = (seeds.uniform(seed, "client pace", round, part, ids=ids) for part in range(2))
-    # Box and Muller: two uniform numbers make a normal one, for each client alone.
+    # Box-Muller: two uniform numbers give a normal one, independently for each client.
     normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
-    return usual * np.exp(availability.spread * normal)
+    return level_pace * np.exp(availability.spread * normal)
 
 
 def _finished(deadline, pace, steps):
-    """Whole steps that each client has finished at the deadline, at most `steps`: int32 [n]."""
+    """Return the completed steps of each client at the deadline, at most `steps`: int32 [n]."""
     if deadline is None or not pace.any():
         return steps
-    # 0.3 / 0.1 is a little below 3, and the third step is in time.
+    # In floats 0.3 / 0.1 is slightly below 3, but the third step is in time.
     return np.minimum(steps, np.floor(deadline / pace * (1 + 1e-9))).astype(np.int32)

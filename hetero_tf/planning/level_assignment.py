@@ -1,4 +1,4 @@
-"""Which level every client has: fixed for the run, or drawn anew each round."""
+"""Assignment of levels to clients: fixed for the run, or drawn in every round."""
 
 import numpy as np
 
@@ -6,20 +6,20 @@ from hetero_tf.base import seeds
 from hetero_tf.recipe.schema import Levels
 
 
-def assign(levels: Levels, clients: int, seed: int, round: int, ids: np.ndarray) -> np.ndarray:
-    """Returns the levels of some clients, as positions in `levels.mix`; those of other clients cost nothing.
+def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.ndarray) -> np.ndarray:
+    """Return the levels of some clients as indices into `levels.mix`, without computing those of others.
 
     Args:
-        levels: Of the recipe.
+        levels: The section of the recipe.
         clients: Number of registered clients.
         seed, round: The run's seed and the round, for dynamic assignment.
-        ids: int [n], the clients that are asked for.
+        ids: int [n], the clients.
 
     Returns:
         int32 [n].
 
-    Reference: HeteroFL authors' code. Fixed: consecutive clients in the order of the mix, those left over have the
-    last level. Dynamic: every client draws independently with the shares as chances.
+    Reference: HeteroFL authors' code. Fixed: consecutive clients in the order of the mix; remaining clients have the
+    last level. Dynamic: every client draws independently, with the shares as probabilities.
     """
     shares = np.asarray([share for _, share in levels.mix], float)
     if levels.assignment == "dynamic":
@@ -28,5 +28,5 @@ def assign(levels: Levels, clients: int, seed: int, round: int, ids: np.ndarray)
         whole_numbers = np.all(shares == np.round(shares))
         counts = shares * (clients // shares.sum()) if whole_numbers else np.floor(shares / shares.sum() * clients)
         ends, points = np.cumsum(counts), np.asarray(ids)
-    # Without the last end, what lies behind it - clients left over, a sum just below 1 - has the last level.
+    # Dropping the last end gives the last level to remaining clients, and to points above a sum just below 1.
     return np.searchsorted(ends[:-1], points, side="right").astype(np.int32)

@@ -1,7 +1,7 @@
-"""Arranges planned rounds as stacks of clients, on the host: which clients are computed at once, tick by tick.
+"""Packs planned rounds into blocks of clients on the host: the clients that train together, tick by tick.
 
-In one tick every active client of a stack takes one step, and all of them read equally many examples from the same
-first position; the others idle. So no batch is ever padded, whatever the layers do with it.
+In one tick every active client of a block runs one step; all of them read the same number of examples from the same
+first position, and the others idle. So batches are never padded, which works for all layers.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from hetero_tf.planning.plan import Plan
 
 @dataclass(frozen=True)
 class PackedRounds:
-    """Several rounds as the compiled round takes them; all arrays are int32, S = stacks, K = the largest stack.
+    """Input arrays of the compiled round for several rounds, all int32; S: blocks, K: clients of the largest block.
 
     Attributes:
-        clients: [rounds, S, K], -1 = empty slot.
-        members: [rounds, S, K], which network of an ensemble each client trains.
-        submodels: [rounds, S], position of the stack's sub-model among those of the mix.
-        ticks: [rounds, S], length of the stack's training.
-        rows: [rounds, S, K, ticks, batch], examples; -1 = padding, all -1 where the client idles.
+        clients: [rounds, S, K], ids; -1: empty slot.
+        members: [rounds, S, K], network of an ensemble that each client trains.
+        submodels: [rounds, S], index of the block's sub-model among those of the mix.
+        ticks: [rounds, S], number of ticks of the block.
+        rows: [rounds, S, K, ticks, batch], examples; -1: padding, all -1 if the client idles.
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
-        stages: [rounds, S, ticks], position of the tick's stage among those of the sub-model.
-        slots: For each round int32 [cohort], where each client of its plan stands: stack * K + slot in the stack.
-        replicas: [rounds, S], which of the replicas that share the work trains each stack.
+        stages: [rounds, S, ticks], index of the tick's stage among those of the sub-model.
+        slots: For each round int32 [cohort], index of each client of the plan: block * K + slot in the block.
+        replicas: [rounds, S], replica that trains each block.
     """
 
     clients: np.ndarray
@@ -38,15 +38,15 @@ class PackedRounds:
     slots: list[np.ndarray]
     replicas: np.ndarray
 
-    def arrays(self, shared: bool = False) -> tuple[np.ndarray, ...]:
-        """Returns the arrays that the compiled round takes, in its order; `shared`: replicas share the work."""
-        found = (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
-        return (*found, self.replicas) if shared else found
+    def arrays(self, with_replicas: bool = False) -> tuple[np.ndarray, ...]:
+        """Return the arrays in the order of the compiled round; `with_replicas`: several replicas share the round."""
+        arrays = (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
+        return (*arrays, self.replicas) if with_replicas else arrays
 
 
 @dataclass(frozen=True)
-class _Stack:
-    """The clients of one stack: their positions in the plan, and what `align` makes of their steps."""
+class _Block:
+    """Clients of one block: their positions in the plan, and their steps as aligned by `align`."""
 
     positions: np.ndarray
     rows: np.ndarray
@@ -55,34 +55,34 @@ class _Stack:
 
 
 def pack_rounds(plans: Sequence[Plan], sizes: Sequence[int], submodel_of: Sequence[int]) -> PackedRounds:
-    """Packs planned rounds into stacks; the order of a plan's clients is kept, so the most work starts first.
+    """Pack planned rounds into blocks; clients keep the order of the plan, so the most work starts first.
 
     Args:
         plans: The rounds.
-        sizes: Clients of a stack, for each sub-model of the mix.
-        submodel_of: For each level of the mix the position of its sub-model.
+        sizes: Clients of a block, for each sub-model of the mix.
+        submodel_of: Index of the sub-model of each level of the mix.
     """
     submodels_of_plans = [np.asarray(submodel_of)[plan.levels] for plan in plans]
-    rounds = [_stacks(plan, submodels, sizes) for plan, submodels in zip(plans, submodels_of_plans)]
-    packed = _empty(plans, rounds, max(sizes))
-    for number, (plan, submodels, stacks) in enumerate(zip(plans, submodels_of_plans, rounds)):
-        # Stacks that only fill a round up to the others' number are of the cheapest sub-model.
+    rounds = [_build_blocks(plan, submodels, sizes) for plan, submodels in zip(plans, submodels_of_plans)]
+    packed = _empty_rounds(plans, rounds, max(sizes))
+    for number, (plan, submodels, blocks) in enumerate(zip(plans, submodels_of_plans, rounds)):
+        # Padding blocks use the cheapest sub-model.
         packed.submodels[number] = submodels[-1]
-        for index, stack in enumerate(stacks):
-            here, count, ticks = (number, index), len(stack.positions), len(stack.starts)
-            packed.clients[here][:count] = plan.clients[stack.positions]
-            packed.members[here][:count] = plan.members[stack.positions]
-            packed.submodels[here], packed.ticks[here] = submodels[stack.positions[0]], ticks
-            packed.rows[here][:count, :ticks] = stack.rows
-            packed.starts[here][:ticks], packed.stages[here][:ticks] = stack.starts, stack.stages
-            packed.slots[number][stack.positions] = index * max(sizes) + np.arange(count)
+        for index, block in enumerate(blocks):
+            position, count, ticks = (number, index), len(block.positions), len(block.starts)
+            packed.clients[position][:count] = plan.clients[block.positions]
+            packed.members[position][:count] = plan.members[block.positions]
+            packed.submodels[position], packed.ticks[position] = submodels[block.positions[0]], ticks
+            packed.rows[position][:count, :ticks] = block.rows
+            packed.starts[position][:ticks], packed.stages[position][:ticks] = block.starts, block.stages
+            packed.slots[number][block.positions] = index * max(sizes) + np.arange(count)
     return packed
 
 
-def _empty(plans, rounds, largest):
-    """`PackedRounds` without any client, with room for all stacks and all their ticks."""
-    size = (len(plans), max(len(stacks) for stacks in rounds))
-    ticks = max(1, *(len(stack.starts) for stacks in rounds for stack in stacks))
+def _empty_rounds(plans, rounds, largest):
+    """Return empty `PackedRounds` with space for all blocks and their ticks."""
+    size = (len(plans), max(len(blocks) for blocks in rounds))
+    ticks = max(1, *(len(block.starts) for blocks in rounds for block in blocks))
     batch = plans[0].rows.shape[2]
     return PackedRounds(
         clients=np.full((*size, largest), -1, np.int32),
@@ -97,25 +97,25 @@ def _empty(plans, rounds, largest):
     )
 
 
-def _stacks(plan, submodels, sizes):
-    """One round's stacks, sub-model by sub-model in the order of the plan."""
-    stacks = []
+def _build_blocks(plan, submodels, sizes):
+    """Return the blocks of one round, grouped by sub-model in the order of the plan."""
+    blocks = []
     for submodel in dict.fromkeys(submodels.tolist()):
-        of_submodel = np.flatnonzero(submodels == submodel)
-        for first in range(0, len(of_submodel), sizes[submodel]):
-            chosen = of_submodel[first : first + sizes[submodel]]
-            aligned = align(plan.steps[chosen], plan.rows[chosen], plan.starts[chosen], plan.stages[chosen])
-            stacks.append(_Stack(chosen, *aligned))
-    return stacks
+        submodel_positions = np.flatnonzero(submodels == submodel)
+        for first in range(0, len(submodel_positions), sizes[submodel]):
+            positions = submodel_positions[first : first + sizes[submodel]]
+            aligned = align(plan.steps[positions], plan.rows[positions], plan.starts[positions], plan.stages[positions])
+            blocks.append(_Block(positions, *aligned))
+    return blocks
 
 
 def align(
     steps: np.ndarray, rows: np.ndarray, starts: np.ndarray, stages: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arranges several clients' steps so that in each tick all active ones read and train alike.
+    """Align the steps of several clients so that all active clients of a tick have equal batches and stages.
 
-    The client that is furthest behind takes its next step, and with it everyone whose next step has as many
-    examples, the same first position and the same stage.
+    Each tick runs the next step of the client that is furthest behind, and of all clients whose next step has the same
+    number of examples, first position and stage.
 
     Args:
         steps: [K]; rows: [K, steps, batch]; starts, stages: [K, steps].
@@ -124,28 +124,28 @@ def align(
         rows [K, ticks, batch], starts [ticks], stages [ticks].
     """
     counts = np.count_nonzero(rows >= 0, axis=-1)
-    # [K, steps, 3]: steps with equal kinds can be done in one tick.
+    # [K, steps, 3]: steps of equal kinds can run in the same tick.
     kinds = np.stack([counts, starts, stages], axis=-1)
     if (steps == steps[0]).all() and (kinds == kinds[0]).all():
         return rows[:, : steps[0]], starts[0, : steps[0]], stages[0, : steps[0]]
-    order = _order(steps, kinds)
+    order = _tick_order(steps, kinds)
     aligned = np.full((len(steps), len(order), rows.shape[2]), -1, np.int32)
     tick_starts, tick_stages = np.zeros(len(order), np.int32), np.zeros(len(order), np.int32)
-    for tick, taken in enumerate(order):
-        for client, step in taken:
+    for tick, pairs in enumerate(order):
+        for client, step in pairs:
             aligned[client, tick] = rows[client, step]
             tick_starts[tick], tick_stages[tick] = starts[client, step], stages[client, step]
     return aligned, tick_starts, tick_stages
 
 
-def _order(steps, kinds):
-    """For each tick the (client, step) pairs that are done in it."""
+def _tick_order(steps, kinds):
+    """Return the (client, step) pairs of each tick."""
     order, done = [], np.zeros(len(steps), int)
     while (done < steps).any():
         waiting = [(done[k] / steps[k], -kinds[k, done[k], 0], k) for k in range(len(steps)) if done[k] < steps[k]]
         first = min(waiting)[2]
-        wanted = tuple(kinds[first, done[first]])
-        taken = [(k, done[k]) for _, _, k in waiting if tuple(kinds[k, done[k]]) == wanted]
-        order.append(taken)
-        done[[k for k, _ in taken]] += 1
+        kind = tuple(kinds[first, done[first]])
+        pairs = [(k, done[k]) for _, _, k in waiting if tuple(kinds[k, done[k]]) == kind]
+        order.append(pairs)
+        done[[k for k, _ in pairs]] += 1
     return order

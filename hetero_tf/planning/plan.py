@@ -1,4 +1,4 @@
-"""Plans a round on the host: who takes part, at which level, with which examples in which order.
+"""Plans a round on the host: cohort, levels, and the examples of each local step.
 
 Everything is a pure function of (seed, round, client), so a resumed run plans the same rounds.
 """
@@ -11,25 +11,25 @@ import numpy as np
 
 from hetero_tf.base import seeds
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.availability import limit
-from hetero_tf.planning.level_assignment import assign
+from hetero_tf.planning.availability import limit_steps
+from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.recipe.schema import Levels, Recipe
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One round; all arrays are int32.
+    """Plan of one round; all arrays are int32.
 
     Attributes:
-        clients: [cohort], ids of the active clients, the most work first; once for each network that a client trains
-            of an ensemble.
-        levels: [cohort], positions in the recipe's mix.
+        clients: [cohort], ids of the active clients, most work first; with an ensemble, one entry per network that a
+            client trains.
+        levels: [cohort], indices into the mix of the recipe.
         steps: [cohort], local steps.
-        rows: [cohort, steps, batch], examples of each step; -1 = padding.
+        rows: [cohort, steps, batch], examples of each step; -1: padding.
         starts: [cohort, steps], first position within the examples (text), 0 for images.
-        stages: [cohort, steps], position of each step's stage among those of the level.
-        members: [cohort], which network of an ensemble is trained.
-        outcome: Metrics of clients that dropped out or were late, `availability.Outcome.metrics`.
+        stages: [cohort, steps], index of each step's stage among those of the level.
+        members: [cohort], network of an ensemble that is trained.
+        outcome: Metrics of dropped and late clients, see `availability.Outcome.metrics`.
     """
 
     clients: np.ndarray
@@ -42,24 +42,24 @@ class Plan:
     outcome: dict = field(default_factory=dict)
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Returns the arrays in the order of the attributes."""
+        """Return the arrays in the order of the attributes."""
         return tuple(getattr(self, name) for name in ARRAYS)
 
 
-# Steps whose stages are drawn at once: the memory for a device does not grow with the examples that it claims.
+# Number of steps whose stages are drawn together, so memory does not grow with the examples that a device reports.
 CHUNK = 2**16
-# The names of a plan's arrays.
+# Names of the arrays of a plan.
 ARRAYS = tuple(each.name for each in dataclasses.fields(Plan) if each.name != "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlan(Plan):
-    """A round of devices, which batch their own examples: `rows`, `starts` and `stages` have no steps.
+    """Plan of a round of devices, which form their own batches: `rows`, `starts` and `stages` have no steps.
 
-    Its size depends on the number of devices, not on how many examples they claim.
+    Its size depends on the number of devices, not on the number of examples that they report.
 
     Attributes:
-        stage_examples: int64 [cohort, stages], examples that each device reads in each stage; a segment of text is one.
+        stage_examples: int64 [cohort, stages], examples that each device reads in each stage; a text segment is one.
     """
 
     stage_examples: np.ndarray
@@ -67,14 +67,14 @@ class DevicePlan(Plan):
 
 @dataclass(frozen=True)
 class Division:
-    """How many stages the clients of each level of the mix go through, and whether each step draws its own."""
+    """Number of stages of each level of the mix; `drawn`: each step draws its stage at random."""
 
     stages: tuple[int, ...]
     drawn: bool
 
     @property
     def passes(self) -> tuple[int, ...]:
-        """How often each level's clients go through all their local epochs."""
+        """Number of times that the clients of each level run all local epochs."""
         return tuple(1 if self.drawn else count for count in self.stages)
 
 
@@ -83,9 +83,9 @@ class ClientWork:
     """The local steps of one client.
 
     Attributes:
-        rows: int32 [steps, batch], examples of each step; -1 = padding.
+        rows: int32 [steps, batch], examples of each step; -1: padding.
         starts: int32 [steps], first position within the examples.
-        stages: int32 [steps], position of each step's stage.
+        stages: int32 [steps], index of each step's stage.
     """
 
     rows: np.ndarray
@@ -96,21 +96,21 @@ class ClientWork:
         return len(self.starts)
 
     def first(self, steps: int) -> "ClientWork":
-        """Returns the first steps of the work."""
+        """Return the first steps of the work."""
         return ClientWork(self.rows[:steps], self.starts[:steps], self.stages[:steps])
 
 
 def local_batches(
     examples: np.ndarray, starts: Sequence[int], epochs: int, batch_size: int, rng: np.random.Generator | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Deals the examples of one client into batches; a short last batch stays short.
+    """Split the examples of one client into batches; the last batch may be short.
 
     Args:
         examples: int32 [n].
-        starts: First positions that each batch is read at, (0,) for images.
+        starts: First positions at which each batch is read, (0,) for images.
         epochs: Passes over the examples.
         batch_size: Examples of a batch.
-        rng: Shuffles the examples every epoch; None keeps their order.
+        rng: Shuffles the examples in every epoch; None keeps their order.
 
     Returns:
         rows int32 [steps, batch], starts int32 [steps].
@@ -125,27 +125,27 @@ def local_batches(
 
 
 def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
-    """Returns who may take part: the number of registered clients, or the ids of those whose level is not idle.
+    """Return the clients that may train: their number if all may, else the ids of those with non-idle levels.
 
     Args:
-        levels: Of the recipe.
+        levels: The section of the recipe.
         clients: Number of registered clients.
         seed, round: The run's seed and the round.
     """
     if not levels.idle:
         return clients
-    assigned = assign(levels, clients, seed, round, np.arange(clients))
-    return np.flatnonzero(~np.isin(assigned, [levels.names.index(name) for name in levels.idle]))
+    levels_of_clients = assign_levels(levels, clients, seed, round, np.arange(clients))
+    return np.flatnonzero(~np.isin(levels_of_clients, [levels.names.index(name) for name in levels.idle]))
 
 
 def draw_cohort(clients: int | np.ndarray, active: int, seed: int, round: int, attempt: int = 0) -> np.ndarray:
-    """Draws the ids of a round's active clients without replacement; its cost does not grow with a number `clients`.
+    """Draw the ids of the active clients of a round without replacement, in constant time if `clients` is a number.
 
     Args:
-        clients: As `able_clients` gives it.
-        active: How many to draw.
+        clients: Result of `able_clients`.
+        active: Number of clients to draw.
         seed, round: The run's seed and the round.
-        attempt: Another number draws another cohort for the same round.
+        attempt: Each number draws a different cohort for the same round.
     """
     return seeds.rng(seed, "cohort", round, attempt).choice(clients, active, replace=False).astype(np.int32)
 
@@ -160,16 +160,16 @@ def plan_round(
     cohort: Sequence[int] | np.ndarray | None = None,
     attempt: int = 0,
 ) -> Plan:
-    """Plans one round.
+    """Plan one round.
 
     Args:
         recipe: The recipe.
         partition: Its split of the data.
-        starts, shuffle: As the recipe's `Input` says.
+        starts, shuffle: Attributes of the `Input` of the recipe.
         division: The stages of its levels.
-        round: From 0.
+        round: Index, from 0.
         cohort: Ids of the active clients; None draws them.
-        attempt: Greater than 0 draws another cohort for the same round.
+        attempt: Each number draws a different cohort for the same round.
     """
     clients, seed = len(partition.train), recipe.seed
     active: Sequence[int] | np.ndarray
@@ -178,7 +178,7 @@ def plan_round(
         active = draw_cohort(able, recipe.round.clients, seed, round, attempt)
     else:
         active = cohort
-    assigned = assign(recipe.levels, clients, seed, round, np.asarray(active))
+    assigned = assign_levels(recipe.levels, clients, seed, round, np.asarray(active))
     shares = [partition.train[client] for client in active]
     return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned)
 
@@ -193,26 +193,26 @@ def plan_clients(
     active: Sequence[int] | np.ndarray,
     assigned: Sequence[int] | np.ndarray,
 ) -> Plan:
-    """Plans a round of clients whose examples and levels are known.
+    """Plan a round of clients with known examples and levels.
 
     Args:
-        recipe, starts, shuffle, division, round: As for `plan_round`.
-        shares: For each active client its examples, int32 [n].
+        recipe, starts, shuffle, division, round: See `plan_round`.
+        shares: Examples of each active client, int32 [n].
         active: Ids of the active clients.
-        assigned: Level of each, positions in the mix.
+        assigned: Level of each, as index into the mix.
     """
     seed = recipe.seed
     work = [
-        _work(recipe, examples, starts, shuffle, division, round, client, level)
+        _client_work(recipe, examples, starts, shuffle, division, round, client, level)
         for examples, client, level in zip(shares, active, assigned)
     ]
-    work, outcome = _available(recipe, division, active, assigned, work, round)
-    # With fewer clients in flight than clients, the longest must start first or cores idle at the end.
+    work, outcome = _limit_work(recipe, division, active, assigned, work, round)
+    # If not all clients run in parallel, the longest must start first, or cores idle at the end.
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
-    members = deal_members(recipe.levels, [assigned[k] for k in order], [active[k] for k in order], seed, round)
-    trained = [(k, member) for k, dealt in zip(order, members) for member in dealt]
-    return _padded(
+    members = assign_members(recipe.levels, [assigned[k] for k in order], [active[k] for k in order], seed, round)
+    trained = [(k, member) for k, networks in zip(order, members) for member in networks]
+    return _padded_plan(
         [active[k] for k, _ in trained],
         [assigned[k] for k, _ in trained],
         [work[k] for k, _ in trained],
@@ -230,13 +230,13 @@ def plan_devices(
     active: Sequence[int],
     assigned: Sequence[int],
 ) -> DevicePlan:
-    """Plan a round of devices, in the order and with the steps that `plan_clients` gives.
+    """Plan a round of devices, with the same order and steps as `plan_clients`.
 
     Args:
-        recipe, starts, division, round: As for `plan_round`.
-        sizes: Training examples of each active device.
+        recipe, starts, division, round: See `plan_round`.
+        sizes: Number of training examples of each active device.
         active: Ids of the active devices.
-        assigned: Level of each, positions in the mix.
+        assigned: Level of each, as index into the mix.
     """
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     work = [
@@ -258,7 +258,7 @@ def plan_devices(
 
 
 def _device_work(recipe, size, starts, division, round, client, level):
-    """The local steps of a device, and the examples that it reads in each stage, [stages]."""
+    """Return the number of local steps of a device, and the examples that it reads in each stage, [stages]."""
     epochs = recipe.client.epochs_of(recipe.levels.names[level])
     batches, stages = -(-size // recipe.client.batch_size), division.stages[level]
     steps = epochs * division.passes[level] * batches * len(starts)
@@ -275,71 +275,76 @@ def _device_work(recipe, size, starts, division, round, client, level):
     return steps, examples
 
 
-def _work(recipe, examples, starts, shuffle, division, round, client, level):
-    """All local steps of a client, through every stage of its level."""
+def _client_work(recipe, examples, starts, shuffle, division, round, client, level):
+    """Return all local steps of a client, for every stage of its level."""
     rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
     epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
     rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng)
-    return ClientWork(rows, firsts, _stages(division, level, len(rows), recipe.seed, round, client))
+    return ClientWork(rows, firsts, _step_stages(division, level, len(rows), recipe.seed, round, client))
 
 
-def _available(recipe, division, cohort, assigned, work, round):
-    """The work that reaches the server, and what metrics say of the rest; see `availability.limit`."""
+def _limit_work(recipe, division, cohort, assigned, work, round):
+    """Return the work that reaches the server, and metrics of dropouts; see `availability.limit_steps`."""
     if not recipe.availability.is_limited:
         return work, {}
     names = [recipe.levels.names[level] for level in assigned]
-    steps = [len(of_client) for of_client in work]
-    # A stage that is broken off would be merged as if it had been trained as long as the others.
+    steps = [len(client_work) for client_work in work]
+    # An incomplete stage would be merged with the same weight as complete ones.
     passes = [division.passes[level] for level in assigned]
-    pieces = [max(count // several, 1) if several > 1 else 1 for count, several in zip(steps, passes)]
-    outcome = limit(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
-    return [of_client.first(returned) for of_client, returned in zip(work, outcome.steps)], outcome.metrics()
+    pieces = [max(count // count_stages, 1) if count_stages > 1 else 1 for count, count_stages in zip(steps, passes)]
+    outcome = limit_steps(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
+    return [client_work.first(returned) for client_work, returned in zip(work, outcome.steps)], outcome.metrics()
 
 
-def _stages(division, level, steps, seed, round, client):
-    """The stage of each step: drawn, or one after the other with equally many steps."""
+def _step_stages(division, level, steps, seed, round, client):
+    """Return the stage of each step: drawn, or in sequence with the same number of steps."""
     count = division.stages[level]
     if division.drawn:
         return seeds.rng(seed, "stages", round, client).integers(count, size=steps).astype(np.int32)
     return np.repeat(np.arange(count, dtype=np.int32), steps // count)
 
 
-def deal_members(
+def assign_members(
     levels: Levels, assigned: Sequence[int], cohort: Sequence[int], seed: int, round: int
 ) -> list[list[int]]:
-    """Deals the networks of an ensemble to the clients of a cohort; [0] to each where there is no ensemble.
+    """Assign the networks of an ensemble to the clients of a cohort; without an ensemble, [0] to each.
 
-    A client's first network comes from a shuffled deck of all of them, dealt over the clients of all rounds and then
-    shuffled anew, so that all are trained equally often; the others are drawn without replacement.
+    The first network of each client comes from a shuffled deck of all networks. The deck continues over clients and
+    rounds and is reshuffled when empty, so all networks are trained equally often. Further networks of a client are
+    drawn without replacement.
 
     Args:
-        levels: Of the recipe.
-        assigned: Level of each client, positions in the mix.
-        cohort: Their ids.
+        levels: The section of the recipe.
+        assigned: Level of each client, as index into the mix.
+        cohort: Ids of the clients.
         seed, round: The run's seed and the round.
 
-    Reference: SplitMix (Hong et al. 2022), as in its authors' code, whose deck is not tied to the round.
+    Reference: SplitMix (Hong et al. 2022) and its authors' code, in which the deck does not depend on the round.
     """
     if levels.ensemble is None:
         return [[0]] * len(cohort)
-    dealt = []
+    members = []
     for slot, (level, client) in enumerate(zip(assigned, cohort)):
         deck, card = divmod(round * len(cohort) + slot, levels.ensemble)
         first = int(seeds.rng(seed, "deck", deck).permutation(levels.ensemble)[card])
         others = np.delete(np.arange(levels.ensemble), first)
         count = levels.members[levels.names[level]] - 1
-        dealt.append([first, *sorted(seeds.rng(seed, "members", round, client).permutation(others)[:count].tolist())])
-    return dealt
+        members.append([first, *sorted(seeds.rng(seed, "members", round, client).permutation(others)[:count].tolist())])
+    return members
 
 
-def _padded(clients, assigned, work, members, outcome):
-    """A `Plan` whose clients all have room for the longest one's steps."""
-    steps = np.asarray([len(of_client) for of_client in work], np.int32)
+def _padded_plan(clients, assigned, work, members, outcome):
+    """Return a `Plan` padded to the number of steps of the longest client."""
+    steps = np.asarray([len(client_work) for client_work in work], np.int32)
     size = (len(work), max(steps.max(initial=0), 1))
     rows = np.full((*size, work[0].rows.shape[1]), -1, np.int32)
     starts, stages = np.zeros(size, np.int32), np.zeros(size, np.int32)
-    for slot, of_client in enumerate(work):
-        done = len(of_client)
-        rows[slot, :done], starts[slot, :done], stages[slot, :done] = of_client.rows, of_client.starts, of_client.stages
+    for slot, client_work in enumerate(work):
+        count = len(client_work)
+        rows[slot, :count], starts[slot, :count], stages[slot, :count] = (
+            client_work.rows,
+            client_work.starts,
+            client_work.stages,
+        )
     clients, assigned, members = (np.asarray(values, np.int32) for values in (clients, assigned, members))
     return Plan(clients, assigned, steps, rows, starts, stages, members, outcome)

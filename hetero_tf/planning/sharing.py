@@ -1,55 +1,55 @@
-"""Deals the stacks of a round to the replicas that share it, so that all of them have about equally much to do."""
+"""Distributes the blocks of a round to replicas with about equal work."""
 
 import numpy as np
 
 from hetero_tf.planning.packing import PackedRounds
 
 
-def share_stacks(packed: PackedRounds, costs: np.ndarray, replicas: int) -> PackedRounds:
-    """Returns the packed round with the replica of each stack; a replica without any gets an empty one.
+def share_blocks(packed: PackedRounds, costs: np.ndarray, replicas: int) -> PackedRounds:
+    """Return the packed round with a replica for each block; replicas without one get an empty block.
 
     Args:
         packed: One round.
-        costs: [cohort], what each client of its plan costs to train.
-        replicas: How many share the round.
+        costs: [cohort], training cost of each client of its plan.
+        replicas: Number of replicas.
     """
     largest = packed.clients.shape[2]
-    of_stacks = np.zeros(max(packed.clients.shape[1], replicas))
-    np.add.at(of_stacks, packed.slots[0] // largest, costs)
-    missing = len(of_stacks) - packed.clients.shape[1]
+    block_costs = np.zeros(max(packed.clients.shape[1], replicas))
+    np.add.at(block_costs, packed.slots[0] // largest, costs)
+    missing = len(block_costs) - packed.clients.shape[1]
 
-    def longer(array, empty):
+    def pad(array, empty):
         return np.pad(array, [[0, 0], [0, missing], *[[0, 0]] * (array.ndim - 2)], constant_values=empty)
 
     return PackedRounds(
-        clients=longer(packed.clients, -1),
-        members=longer(packed.members, 0),
-        submodels=longer(packed.submodels, packed.submodels[0, -1]),
-        ticks=longer(packed.ticks, 0),
-        rows=longer(packed.rows, -1),
-        starts=longer(packed.starts, 0),
-        stages=longer(packed.stages, 0),
+        clients=pad(packed.clients, -1),
+        members=pad(packed.members, 0),
+        submodels=pad(packed.submodels, packed.submodels[0, -1]),
+        ticks=pad(packed.ticks, 0),
+        rows=pad(packed.rows, -1),
+        starts=pad(packed.starts, 0),
+        stages=pad(packed.stages, 0),
         slots=packed.slots,
-        replicas=deal(of_stacks, replicas)[None],
+        replicas=assign_jobs(block_costs, replicas)[None],
     )
 
 
-def deal(costs: np.ndarray, replicas: int) -> np.ndarray:
-    """Deals jobs, the longest first, each to the replica that has least to do; int32 [jobs].
+def assign_jobs(costs: np.ndarray, replicas: int) -> np.ndarray:
+    """Assign jobs to replicas, longest first, each to the least loaded replica; int32 [jobs].
 
     Args:
         costs: [jobs], at least as many as replicas.
-        replicas: How many there are.
+        replicas: Number of replicas.
 
-    Everyone gets a job. Equal arguments give equal results.
+    Every replica gets a job. The result is deterministic.
 
-    Reference: the longest processing time first rule (Graham 1969), at most 4/3 of the best there is.
+    Reference: longest processing time first (Graham 1969), at most 4/3 of the optimum.
     """
-    dealt, loads, jobs = np.zeros(len(costs), np.int32), np.zeros(replicas), np.zeros(replicas, int)
+    assignment, loads, jobs = np.zeros(len(costs), np.int32), np.zeros(replicas), np.zeros(replicas, int)
     for job in np.argsort(-costs, kind="stable"):
-        # A job may cost nothing: who has none comes first.
-        replica = min(range(replicas), key=lambda each: (jobs[each] > 0, loads[each], jobs[each]))
-        dealt[job] = replica
+        # Costs may be 0, so replicas without a job come first.
+        replica = min(range(replicas), key=lambda candidate: (jobs[candidate] > 0, loads[candidate], jobs[candidate]))
+        assignment[job] = replica
         loads[replica] += costs[job]
         jobs[replica] += 1
-    return dealt
+    return assignment

@@ -1,4 +1,4 @@
-"""Deals a data set out to the clients of a recipe, without TensorFlow."""
+"""Splits a data set over the clients of a recipe, without TensorFlow."""
 
 import inspect
 
@@ -8,20 +8,20 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.recipe.schema import Recipe
 
 
-def deal(recipe: Recipe, dataset: Dataset) -> Partition:
-    """Returns the recipe's split of a data set; the same seed gives the same one on every machine.
+def split_dataset(recipe: Recipe, dataset: Dataset) -> Partition:
+    """Return the partition of a data set; equal seeds give equal partitions on every machine.
 
     Raises:
-        InputError: The data cannot be split so.
+        InputError: The data cannot be split in this way.
     """
     splitter = registry.find("partitions", recipe.partition.name).split
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
-    asked = inspect.signature(splitter).parameters
+    parameters = inspect.signature(splitter).parameters
     return splitter(
         dataset.train.labels,
         dataset.test.labels,
         dataset.classes,
         seeds.rng(recipe.seed, "partition"),
         **recipe.partition.options,
-        **{name: of_examples for name, of_examples in owners.items() if name in asked},
+        **{name: owners_of_split for name, owners_of_split in owners.items() if name in parameters},
     )

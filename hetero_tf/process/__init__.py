@@ -1,1 +1,1 @@
-"""Turns a recipe into objects: its data, the parts of a round, and the learning process, `State -> State`."""
+"""Builds the objects of a recipe: its data, the setup of a round, and the learning process, `State -> State`."""

@@ -1,4 +1,4 @@
-"""Builds the parts of a round from a recipe and its data."""
+"""Builds the setup of a round from a recipe and its data."""
 
 import functools
 import inspect
@@ -24,16 +24,16 @@ from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
-from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, Placement, RoundSetup
+from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
-    """Returns the `ModelFamily` of a recipe on its data, see `models.family.build_family`."""
+    """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
     x = dataset.train.x
     return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
 
 
-def build_parts(
+def build_setup(
     recipe: Recipe,
     dataset: Dataset,
     partition: Partition,
@@ -42,30 +42,30 @@ def build_parts(
     replicas: Replicas,
     device: str,
 ) -> RoundSetup:
-    """Builds the parts of a round.
+    """Build the `RoundSetup` of a recipe.
 
     Args:
-        replicas: Who computes the round, and how many stacks each has in flight at once.
-        device: "cpu" or "gpu", what the engine is chosen for.
+        replicas: Replicas that share the round, and the number of blocks that each trains in parallel.
+        device: "cpu" or "gpu", the device for which the engine is chosen.
     """
     labels = cut_labels(recipe, dataset, partition)
     label_axis = dataset.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
     engine = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
-    for stack in engine.stacks:
-        check_buffers(source, dataset.train.x, stack)
+    for block in engine.blocks:
+        check_buffers(source, dataset.train.x, block)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
         _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
-        _placement(recipe, family, label_axis),
+        _global_layout(recipe, family, label_axis),
         engine,
-        watch=None,
+        on_progress=None,
     )
 
 
 def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
-    """The table of labels that label axes are cut to; None where that is not exact or shortens nothing."""
+    """Return the table of labels of each client that label axes are cut to; None if not exact or without effect."""
     if not may_cut_labels(recipe):
         return None
     table = label_table(partition.label_mask)
@@ -77,13 +77,13 @@ def _examples(
 ) -> Examples:
     sizes, y = partition.train.sizes, dataset.train.y
     shapes = batch_shapes(recipe, dataset, partition, source)
-    # XLA asks for all shapes beforehand; one that all batches have spares gradients the question.
+    # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
     return Examples(
         input=source,
         x=stored(dataset.train.x),
         y=None if y is None else tf.constant(y),
-        # For XLA, to which another number of rows is another program: as many as any cohort has.
+        # XLA compiles a program per number of rows, so use the maximum over all cohorts.
         min_rows=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
         labels=None if labels is None else tf.constant(labels),
         present=tf.constant(partition.label_mask if labels is None else labels >= 0),
@@ -112,13 +112,13 @@ def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask | None, .
     )
 
 
-def _placement(recipe: Recipe, family: ModelFamily, label_axis: int) -> Placement:
+def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> GlobalLayout:
     cut, personal = global_layout.build_cut(family, label_axis), global_layout.personal_positions(family)
-    return Placement(
+    return GlobalLayout(
         cut=cut,
         dtype=recipe.float_type,
         trainable=global_layout.count_trainable(family),
-        merged_from=global_layout.merged_from(family, cut, personal),
+        first_merged_stage=global_layout.first_merged_stages(family, cut, personal),
         merge_absent_labels=recipe.round.label_rows == "all",
         zeros_count=recipe.round.uncovered == "zeros",
         personal=personal,
@@ -126,13 +126,13 @@ def _placement(recipe: Recipe, family: ModelFamily, label_axis: int) -> Placemen
 
 
 def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
-    """Returns the local steps of a recipe's optimizer."""
+    """Return the `LocalOptimizer` of a recipe."""
     slots = registry.find("optimizers", optimizer.method.name).SLOTS
     return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
 
 
 def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
-    """The functions `correct` and `remember` of a correction, None where there is none, and the slots it reads."""
+    """Return the functions `correct` and `remember` of a correction (or None), and the server slots that it reads."""
     if plugin is None:
         return None, None, ()
     module = registry.find("corrections", plugin.name)
@@ -141,7 +141,7 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
 
 
 def _function(kind: str, plugin: Plugin | None) -> Any:
-    """A plug-in's function with the options of the recipe; None without a plug-in."""
+    """Return a plug-in's function with the options of the recipe; None without a plug-in."""
     if plugin is None:
         return None
     return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)

@@ -1,4 +1,4 @@
-"""Loads the data of a recipe, splits them over the clients, and checks that the recipe fits them."""
+"""Loads the data of a recipe, splits them over the clients, and checks the recipe against them."""
 
 import inspect
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import check_deadline
-from hetero_tf.planning.split import deal
-from hetero_tf.recipe import located
+from hetero_tf.planning.split import split_dataset
+from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
 def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
-    """Returns the recipe's `Input`; without data, one that knows no statistics of them."""
+    """Build the `Input` of a recipe; without data, it has no feature statistics."""
     build = registry.find("inputs", recipe.input.name).build
     learned = {}
     if dataset is not None and "statistics" in inspect.signature(build).parameters:
@@ -30,64 +30,64 @@ def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
 
 
 def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
-    """Loads the data of a recipe.
+    """Load the data of a recipe.
 
     Raises:
-        InputError: Names file, line and key of the recipe; see `data.load`.
+        InputError: With file, line and key of the recipe; see `data.load`.
     """
-    # A data folder that is none is no mistake of the recipe.
+    # An invalid data folder is not an error of the recipe.
     folder = data.data_folder(data_dir)
-    with located(recipe, "data"):
+    with with_source_location(recipe, "data"):
         return data.load(recipe.data.loader, recipe.data.fallback, folder)
 
 
 def split(recipe: Recipe, dataset: Dataset) -> Partition:
-    """Deals a data set out to the clients, as the recipe says.
+    """Split a data set over the clients of a recipe.
 
     Raises:
-        InputError: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
-            Where a stand-in took the place of the data, that is said too.
+        InputError: The data have the wrong kind, or cannot be split in this way; with file, line and key. The message
+            also mentions a fallback that replaced the original data.
     """
-    with located(recipe, "partition", check=lambda other: _split(other, dataset)):
+    with with_source_location(recipe, "partition", check=lambda other: _split(other, dataset)):
         try:
             return _split(recipe, dataset)
         except InputError as problem:
             if dataset.stand_in_for is None:
                 raise
-            raise InputError(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+            raise InputError(f"{problem}. The data are a fallback: {dataset.source}") from None
 
 
 def _split(recipe, dataset):
-    check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
-    return deal(recipe, dataset)
+    check_kind(recipe, build_input(recipe).data_kind, dataset.kind, dataset.source)
+    return split_dataset(recipe, dataset)
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
-    """Refuses a recipe that does not fit its data, before anything is built.
+    """Check a recipe against its data before anything is built.
 
     Raises:
-        InputError: Names file, line and key of the recipe.
+        InputError: The recipe does not fit; with file, line and key.
     """
-    with located(recipe, check=lambda other: _check_data(other, dataset)):
+    with with_source_location(recipe, check=lambda other: _check_data(other, dataset)):
         _check_data(recipe, dataset)
 
 
 def _check_data(recipe, dataset):
     source = build_input(recipe)
-    check_kind(recipe, source.takes, dataset.kind, dataset.source)
-    check_fit(recipe, _facts(dataset, source), hardware.memory())
+    check_kind(recipe, source.data_kind, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, source), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
-    """Refuses a recipe in which nobody could return in time, or which chooses by examples that nobody has.
+    """Check the deadline, and that clients have the examples that `evaluate` selects by.
 
     Args:
         recipe: The recipe.
-        partition: Which client has which examples.
-        starts: As the recipe's `Input` says.
+        partition: The examples of each client.
+        starts: First positions, from the `Input` of the recipe.
 
     Raises:
-        InvalidValue: Names the key.
+        InvalidValue: With the path of the key.
     """
     sizes = partition.train.sizes
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
@@ -97,18 +97,18 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
     if best.startswith("local_") and not partition.test.sizes.any():
         raise InvalidValue(
             ("evaluate", "best"),
-            "no client has test examples, so it cannot be measured; take one of the global metrics, or more test "
+            "cannot be measured, because no client has test examples; choose a global metric, or use more test "
             f"examples. Received: {best}",
         )
-    for name, value, asks in (
+    for name, value, needs_held_out in (
         ("best", best, best.startswith("validation_")),
         ("members", recipe.evaluate.members, recipe.evaluate.members == "best"),
     ):
-        if asks and not partition.held_out.sizes.any():
+        if needs_held_out and not partition.held_out.sizes.any():
             raise InvalidValue(
                 ("evaluate", name),
-                "no client holds examples out, so there is nothing to choose by; give partition.held_out, such as 0.1, "
-                f"or another value. Received: {value}",
+                "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
+                f"Received: {value}",
             )
 
 
@@ -128,6 +128,6 @@ def _facts(dataset, source):
 
 
 def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:
-    """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
+    """Return the shape of one input: (height, width, channels), or (positions,) of a text segment."""
     shape = source.shape(x)
     return (int(source.length(x, source.starts(x)[0])),) if shape == (None,) else shape

@@ -1,4 +1,4 @@
-"""The learning process of a recipe as pure steps, for notebooks and for the command line.
+"""The learning process of a recipe as pure functions, for notebooks and the command line.
 
 recipe = hetero_tf.load_recipe("recipes/digits.yaml")
 process = hetero_tf.learning_process(recipe)
@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import hardware, registry, seeds
-from hetero_tf.base.console import engine_lines
+from hetero_tf.base.console import format_engine
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.metrics import METRICS, default_metric
+from hetero_tf.base.metrics import METRICS, default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
@@ -30,21 +30,21 @@ from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.evaluation.global_metrics import round_metrics
 from hetero_tf.inputs import Input
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.level_costs import Costs, client_costs
+from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
 from hetero_tf.models.costs.traffic import ClientCost, round_cost
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import initial_peers, initial_values, shapes
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.models.preprocessed import normalised
+from hetero_tf.models.preprocessed import add_normalisation
 from hetero_tf.models.state import State, in_order, state_of
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
-from hetero_tf.planning.sharing import share_stacks
-from hetero_tf.process.build_round import build_parts, family_of
+from hetero_tf.planning.sharing import share_blocks
+from hetero_tf.process.build_round import build_setup, family_of
 from hetero_tf.process.data import build_input, check_data, check_split, example_shape, load_data, split
-from hetero_tf.recipe import given, located
+from hetero_tf.recipe import as_recipe, with_source_location
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
@@ -54,22 +54,22 @@ from hetero_tf.rounds.failure import FAILURE, OVERFLOW
 from hetero_tf.rounds.round import build_round, new_state
 from hetero_tf.rounds.round_setup import RoundSetup
 
-# Of tracing; measured on the shipped recipes, on one core; half and twice as long were seen.
-SECONDS_OF_A_VARIABLE = 0.05
+# Tracing time, measured on the shipped recipes on one core; it varies by a factor of 2.
+TRACE_SECONDS_PER_VARIABLE = 0.05
 
 
 @dataclass(frozen=True)
 class LearningProcess:
-    """The steps of a recipe's run. Make it with `learning_process`.
+    """Steps of the run of a recipe. Create it with `learning_process`.
 
     Attributes:
-        recipe: What is run.
+        recipe: The recipe.
         dataset: Its examples.
-        partition: Which client has which of them.
-        input: How examples become batches.
+        partition: The examples of each client.
+        input: Converts examples to batches.
         family: The models of all levels.
-        parts: What a round is made of.
-        evaluator: Measures states.
+        setup: The objects of a round.
+        evaluator: Evaluates states.
     """
 
     recipe: Recipe
@@ -77,83 +77,83 @@ class LearningProcess:
     partition: Partition
     input: Input
     family: ModelFamily
-    parts: RoundSetup
+    setup: RoundSetup
     evaluator: Evaluator
 
     def initialize(self) -> State:
-        """Returns the state before the first round, its values drawn or read as `model.initial_weights` says."""
+        """Return the state before the first round, with random values or those of `model.initial_weights`."""
         weights, _ = first_weights(self.recipe, self.family)
         return self.begin(weights)
 
     def blank(self) -> State:
-        """Returns a state of the right shapes, without a look at the recipe's `model.initial_weights`."""
+        """Return a state with the right shapes, without reading `model.initial_weights`."""
         return self.begin(initial_values(self.family))
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Measures a state: metrics by name, and `{level: statistics of static batch normalisation by variable path}`.
+        """Return metrics by name, and `{level: statistics of static batch normalisation by variable path}` of a state.
 
         Args:
             state: `State`.
-            levels: "global" or "all", see `Evaluator.evaluate`; None: as the recipe says.
+            levels: "global" or "all", see `Evaluator.evaluate`; None: `evaluate.levels` of the recipe.
 
-        Where the recipe fine-tunes, `tuned_*` are of the clients' own models after it; the state stays as it is.
+        With fine-tuning, `tuned_*` are metrics of the fine-tuned client models; the state is not changed.
         """
         metrics, statistics = self.evaluator.evaluate(state, levels)
         return metrics | self._tuned(state), statistics
 
-    def watched(self, watch: Callable[[int, int], None]) -> "LearningProcess":
-        """Returns the same process, whose rounds tell how far they are; their results are the same bit for bit.
+    def with_progress(self, on_progress: Callable[[int, int], None]) -> "LearningProcess":
+        """Return the same process with a progress callback; the results of its rounds are bit-identical.
 
         Args:
-            watch: `(steps that clients have done since its last call for them, clients that are done)`, called on
-                threads of TensorFlow while a round runs; not where XLA compiles the round.
+            on_progress: `(client steps since the previous call, clients that have finished)`, called on threads of
+                TensorFlow while a round runs; never if XLA compiles the round.
         """
-        return dataclasses.replace(self, parts=dataclasses.replace(self.parts, watch=watch))
+        return dataclasses.replace(self, setup=dataclasses.replace(self.setup, on_progress=on_progress))
 
     @property
     def selection_metric(self) -> str:
-        """The metric that chooses the best round."""
+        """Metric that selects the best round."""
         return self.recipe.evaluate.best or self.default_selection_metric
 
     @property
     def default_selection_metric(self) -> str:
-        """The metric that chooses it where the recipe names none."""
-        return default_metric(self.dataset.kind, bool(self.partition.held_out.ids.size))
+        """Metric that selects the best round if the recipe has none."""
+        return default_selection_metric(self.dataset.kind, bool(self.partition.held_out.ids.size))
 
     def statistics(self, state: State, level: str | None = None) -> dict:
-        """Queries the statistics of static batch normalisation at a level, see `Evaluator.statistics`."""
+        """Compute the statistics of static batch normalisation at a level; see `Evaluator.statistics`."""
         return self.evaluator.statistics(state, level)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Returns the trained Keras model at any level, which takes examples as the data set has them and gives logits.
+        """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
 
-        Pixels of a data set of bytes are 0..255, float32 or uint8; the model normalises them as the recipe says.
+        Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
 
         Args:
             state: `State`.
             level: Name of a level of the recipe; None for the global model.
-            statistics: As `statistics` gives them for this level; None queries them.
+            statistics: Result of `statistics` for this level; None computes them.
         """
-        network, of_bytes = self.network(state, level, statistics), self.dataset.train.x.dtype == np.uint8
-        return normalised(network, self.input.normalised_by, of_bytes)
+        network, is_bytes = self.network(state, level, statistics), self.dataset.train.x.dtype == np.uint8
+        return add_normalisation(network, self.input.normalised_by, is_bytes)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Returns the same model without the normalisation: it takes what clients train on, see `Evaluator.model`."""
+        """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""
         return self.evaluator.model(state, level, statistics)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
-        """Returns what each client's own test examples give, as arrays; see `Evaluator.client_results`."""
+        """Return the local test results of each client as arrays; see `Evaluator.client_results`."""
         return self.evaluator.client_results(state, level)
 
     def begin(self, weights: dict[str, tf.Tensor]) -> State:
-        """Returns the state before the first round with given global values by path, see `models.initial_weights`."""
-        values = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
+        """Return the state before the first round for global weights by path; see `models.initial_weights`."""
+        values = new_state(self.setup, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
         personal, peers = values["tables"]["personal"], values["tables"]["peers"]
-        # Every client starts with the global values of the units that stay with it.
+        # Personal units of every client start from the global values.
         for position, zeros in personal.items():
             personal[position] = zeros + values["weights"][position]
         if peers:
-            drawn = initial_peers(self.family, values["weights"], self.parts.engine.peers)
+            drawn = initial_peers(self.family, values["weights"], self.setup.engine.peers)
             values["tables"]["peers"] = {position: zeros + drawn[position] for position, zeros in peers.items()}
         return state_of(0, self.paths, self._slots, values)
 
@@ -163,80 +163,80 @@ class LearningProcess:
         return tuple(shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
 
     def next(self, state: State, cohort: Sequence[int] | None = None) -> tuple[State, dict]:
-        """Runs one round.
+        """Run one round.
 
         Args:
             state: `State`.
-            cohort: Ids of the active clients; None draws them as the recipe says.
+            cohort: Ids of the active clients; None draws them.
 
         Returns:
-            The new `State`, and metrics as `run` gives them for one round.
+            The new `State`, and the metrics of the round, see `run`.
         """
         state, rows = self.run(state, [self.plan(state.round, cohort)])
         return state, rows[0]
 
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
-        """Plans a round.
+        """Plan a round.
 
         Args:
             round: Counted from 0.
-            cohort: Ids of the active clients; None draws them as the recipe says.
-            attempt: Every attempt draws another cohort.
+            cohort: Ids of the active clients; None draws them.
+            attempt: Each number draws a different cohort.
         """
         starts, shuffle = self.input.starts(self.dataset.train.x), self.input.shuffle
         return plan_round(self.recipe, self.partition, starts, shuffle, self.division, round, cohort, attempt)
 
     @property
-    def plans_ahead(self) -> bool:
-        """Whether a round may be planned while an earlier one runs."""
+    def can_plan_ahead(self) -> bool:
+        """True if a round may be planned while an earlier one runs."""
         return True
 
     @property
     def division(self) -> Division:
-        """The stages of the levels of the mix."""
+        """Stages of the levels of the mix."""
         stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
         return Division(stages, self.family.drawn)
 
     @property
     def preparation(self) -> tuple[str, float | None]:
-        """What `compile` does, in a few words, and about how many seconds it takes; None: nobody knows."""
-        variables = sum(len(self.paths) * len(stack.stages) for stack in self.parts.engine.stacks)
-        return "tracing the round", SECONDS_OF_A_VARIABLE * variables
+        """Short description of the work of `compile`, and its estimated seconds (None if unknown)."""
+        variables = sum(len(self.paths) * len(block.stages) for block in self.setup.engine.blocks)
+        return "tracing the round", TRACE_SECONDS_PER_VARIABLE * variables
 
     def compile(self) -> None:
-        """Traces the compiled round, which the first call would do otherwise."""
+        """Trace the compiled round before its first call."""
         self._round.get_concrete_function()
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
-        """Runs the planned rounds, which must follow `state.round`, in one call.
+        """Run planned rounds, starting with `state.round`, in one call.
 
         Returns:
-            The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
-            A round whose merge overflows changes only `State.round`; its metrics have a "failure", a `RoundFailure`.
+            The new `State`, and the metrics of each round (see `base.metrics`), without those of an evaluation. A round
+            whose merge overflows changes only `State.round`; its metrics have a "failure", a `RoundFailure`.
         """
-        engine = self.parts.engine
-        shared = engine.replicas.count > 1
-        if len(planned) > 1 and (shared or reads_from_disk(self.parts.examples)):
+        engine = self.setup.engine
+        is_shared = engine.replicas.count > 1
+        if len(planned) > 1 and (is_shared or reads_from_disk(self.setup.examples)):
             rows = []
             for plan in planned:
                 state, row = self.run(state, [plan])
                 rows += row
             return state, rows
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
-        packed = pack_rounds(planned, [stack.clients for stack in engine.stacks], self.family.submodel_of)
-        if shared:
-            packed = share_stacks(packed, self.work(planned[0]), engine.replicas.count)
-        packed, given = self._given(packed)
+        packed = pack_rounds(planned, [block.clients for block in engine.blocks], self.family.submodel_of)
+        if is_shared:
+            packed = share_blocks(packed, self.work(planned[0]), engine.replicas.count)
+        packed, disk_rows = self._with_disk_rows(packed)
         after, records = self._round(
             in_order(state),
-            [tf.constant(array) for array in packed.arrays(shared)],
+            [tf.constant(array) for array in packed.arrays(is_shared)],
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
-            *given,
+            *disk_rows,
         )
         merge_finite = records.pop("merge_finite").numpy()
-        # [rounds, places of the stacks] -> [cohort] of each round
+        # [rounds, slots of the blocks] -> [cohort] of each round
         rows = [
             self._row(plan, rate, {name: values[index].numpy()[slots] for name, values in records.items()})
             for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
@@ -244,12 +244,12 @@ class LearningProcess:
         rows = [row if finite else {**row, FAILURE: OVERFLOW} for row, finite in zip(rows, merge_finite)]
         return state_of(state.round + len(planned), self.paths, self._slots, after), rows
 
-    def _given(self, packed):
-        """The packed rounds, and what the compiled round is given of examples that stay on disk; nothing of others."""
-        if not reads_from_disk(self.parts.examples):
+    def _with_disk_rows(self, packed):
+        """Return the packed rounds, and their examples as arguments of the compiled round if the data are on disk."""
+        if not reads_from_disk(self.setup.examples):
             return packed, ()
-        packed, given = read_training_rows(self.parts.examples, packed, self.parts.engine.replicas.here)
-        return packed, (given,)
+        packed, disk_rows = read_training_rows(self.setup.examples, packed, self.setup.engine.replicas.local_range)
+        return packed, (disk_rows,)
 
     @property
     def _slots(self):
@@ -257,11 +257,11 @@ class LearningProcess:
 
     @property
     def example_shape(self) -> tuple[int, ...]:
-        """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
+        """Shape of one input: (height, width, channels), or (positions,) of a text segment."""
         return example_shape(self.input, self.dataset.train.x)
 
     def examples(self, plan: Plan) -> np.ndarray:
-        """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
+        """Return the number of images, or of text tokens, that each client of a plan trains on: int [cohort]."""
         counts, x = np.sum(plan.rows >= 0, axis=-1), self.dataset.train.x
         if self.dataset.train.y is None:
             firsts = np.asarray(self.input.starts(x))
@@ -270,77 +270,82 @@ class LearningProcess:
         return counts.sum(axis=-1)
 
     def engine_report(self) -> dict:
-        """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
-        return report(self.parts.engine, self.recipe, self.family.submodel_of)
+        """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
+        return report(self.setup.engine, self.recipe, self.family.submodel_of)
 
-    def about_rounds(self) -> list[str]:
-        """Says of how many clients rounds are, and how they are computed, a line each."""
+    def describe_rounds(self) -> list[str]:
+        """Return lines that describe the clients and the engine."""
         sizes = self.partition.summary()["train_examples"]
         unit = "rows of text" if self.dataset.train.y is None else "examples"
-        clients = f"{len(self.partition.train)}, {self.recipe.round.clients} active a round"
-        return [f"clients: {clients}, {sizes['min']} to {sizes['max']} {unit} each", engine_lines(self.engine_report())]
+        least, most = sizes["min"], sizes["max"]
+        size = str(least) if least == most else f"{least} to {most}"
+        active = f"{self.recipe.round.clients} train in each round"
+        return [
+            f"clients: {len(self.partition.train)} with {size} {unit} each; {active}",
+            format_engine(self.engine_report()),
+        ]
 
     def work(self, plan: Plan) -> np.ndarray:
-        """Operations of training for each client of a plan: int64 [cohort]."""
+        """Return the training FLOPs of each client of a plan: int64 [cohort]."""
         return self._cost(plan).train_flops
 
     @functools.cached_property
     def client_costs(self) -> tuple[ClientCost, ...]:
-        """What a client of each level of the mix costs in a round."""
-        costs = Costs(self.family, self.example_shape, self.parts.examples.present.shape[1])
-        return client_costs(costs, self.parts.placement.cut, self.partition.label_mask.sum(axis=1))
+        """Cost of a client in a round, by level of the mix."""
+        costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
+        return client_costs(costs, self.setup.layout.cut, self.partition.label_mask.sum(axis=1))
 
     def learning_rate(self, round: int) -> float:
-        """The local learning rate of a round, counted from 0."""
+        """Return the local learning rate of a round, counted from 0."""
         schedule = self.recipe.schedule
         multiplier = registry.find("schedules", schedule.name).multiplier
         return self.recipe.optimizer.learning_rate * multiplier(round, **schedule.options)
 
     def _row(self, plan, rate, records):
-        """The metrics of a round; records: as `round_metrics` takes them."""
+        """Return the metrics of a round; records: see `round_metrics`."""
         metrics = round_metrics(plan, records, self.recipe.levels.names)
         return {**metrics, "learning_rate": rate, **self._cost(plan).metrics(), **plan.outcome}
 
     def _cost(self, plan):
-        """What a round costs each client of its plan."""
+        """Return the cost of a round for each client of its plan."""
         examples = np.count_nonzero(plan.rows >= 0, axis=-1)
         return round_cost(self.client_costs, plan.levels, plan.steps, examples, plan.stages)
 
     def _tuned(self, state):
-        """What the clients' own models reach after fine-tuning; nothing where there is none or nobody is tested."""
+        """Return metrics of the fine-tuned client models; empty without fine-tuning or local tests."""
         tested = self.evaluator.tests.clients.tolist() if self.recipe.evaluate.fine_tune.epochs else []
         if not tested:
             return {}
-        after = self._fine_tuning.tuned(state, tested)
+        tuned_state = self._fine_tuning.tuned(state, tested)
         evaluator = self._fine_tuning.evaluator
-        found = evaluator.measure_clients(*evaluator.client_values(after))
-        tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in found.items()}
+        client_metrics = evaluator.measure_clients(*evaluator.client_values(tuned_state))
+        tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in client_metrics.items()}
         return {name: value for name, value in tuned.items() if name in METRICS}
 
     def tuned(self, state: State, clients: Sequence[int]) -> State:
-        """Returns a state of another process after a round of this one, in which these clients keep what they train.
+        """Return a state after one fine-tuning round of some clients; all trained values are personal.
 
         Args:
-            state: Of a process whose recipe differs in its `fine_tuning`.
-            clients: Their ids.
+            state: State of the process before fine-tuning (see `fine_tuning.fine_tuning`).
+            clients: Ids of the clients.
         """
         start = self.begin({path: state.weights[path] for path in self.paths})
-        own = start.clients["personal"] | state.clients.get("personal", {})
-        start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": own})
+        personal = start.clients["personal"] | state.clients.get("personal", {})
+        start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": personal})
         return self.run(start, [self.plan(state.round, clients)])[0]
 
     @functools.cached_property
     def _fine_tuning(self):
-        """The process of the round that fine-tunes the clients that are tested."""
-        recipe, engine = fine_tuning(self.recipe, len(self.evaluator.tests.clients)), self.parts.engine
+        """Process of the round that fine-tunes all clients with local tests."""
+        recipe, engine = fine_tuning(self.recipe, len(self.evaluator.tests.clients)), self.setup.engine
         family = family_of(recipe, self.input, self.dataset, self.family.function)
         units = tuned_units(self.recipe)
         stages = {
-            level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in of_level)
-            for level, of_level in family.stages.items()
+            level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in level_stages)
+            for level, level_stages in family.stages.items()
         }
         family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
-        return _assembled(family, self.dataset, self.partition, self.input, engine.replicas, device)
+        return _assemble(family, self.dataset, self.partition, self.input, engine.replicas, device)
 
     @functools.cached_property
     def _seed(self):
@@ -348,16 +353,16 @@ class LearningProcess:
 
     @functools.cached_property
     def _round(self):
-        return build_round(self.parts, len(self._slots), len(self.partition.train))
+        return build_round(self.setup, len(self._slots), len(self.partition.train))
 
 
-def _within_budgets(recipe, source, dataset):
-    """The recipe whose levels are as their budgets make them."""
+def _fit_to_budgets(recipe, source, dataset):
+    """Return the recipe with levels reduced to fit their budgets."""
     x = dataset.train.x
-    found = memory.fitted(recipe, source.shape(x), example_shape(source, x), dataset.classes)
+    fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), dataset.classes)
     if recipe.levels.fit is not None:
-        check_keys(found)
-    return found
+        check_keys(fitted)
+    return fitted
 
 
 def learning_process(
@@ -370,29 +375,29 @@ def learning_process(
     model: ModelBuilder | None = None,
     strategy: tf.distribute.Strategy | None = None,
 ) -> LearningProcess:
-    """Builds the learning process of a recipe.
+    """Build the learning process of a recipe.
 
     Args:
-        recipe: What to run: a `Recipe`, a path or the name of a shipped one, a YAML text, or a mapping with its keys.
-        dataset: The examples; None loads the recipe's.
-        partition: Which client has which of them; None splits them as the recipe says.
+        recipe: A `Recipe`, a path, the name of a shipped recipe, a YAML text, or a mapping with the keys of a recipe.
+        dataset: The examples; None loads those of the recipe.
+        partition: The examples of each client; None splits them as in the recipe.
         data_dir: Folder of the data, see README.
-        parallel: Stacks of clients in flight at once; None: as many as there are cores.
-        device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
-        model: `(width, classes) -> keras.Model`, which builds a model of your own in place of the recipe's layers, see
-            `models.custom_model.build_custom_model`; the recipe need not have the key `model` then.
-        strategy: Whose replicas share each round and each evaluation, such as `tf.distribute.MirroredStrategy()`;
-            None: nobody does. The results are equal up to the order of summation.
+        parallel: Client blocks that train in parallel; None: the number of cores.
+        device: "cpu" or "gpu", the device for which the engine is chosen; None: the device that TensorFlow finds.
+        model: `(width, classes) -> keras.Model`, a function that builds a custom model instead of the recipe's layers,
+            see `models.custom_model.build_custom_model`; the key `model` of the recipe is then optional.
+        strategy: Strategy whose replicas share each round and evaluation, such as
+            `tf.distribute.MirroredStrategy()`; None: no sharing. Results are equal up to the order of summation.
 
-    If TensorFlow has not started yet, its threads are set as `hardware.prepare` says.
+    If TensorFlow has not started yet, `hardware.configure_threads` sets its threads.
     """
-    parallel = hardware.cores() if parallel is None else parallel
-    hardware.prepare(parallel)
-    recipe = given(recipe, own_model=model is not None)
+    parallel = hardware.core_count() if parallel is None else parallel
+    hardware.configure_threads(parallel)
+    recipe = as_recipe(recipe, custom_model=model is not None)
     if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
         raise InputError(
-            "`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets and "
-            "levels.members out"
+            "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels.budgets and "
+            "levels.members"
         )
     if dataset is None:
         dataset = load_data(recipe, data_dir)
@@ -400,35 +405,35 @@ def learning_process(
     if partition is None:
         partition = split(recipe, dataset)
     source = build_input(recipe, dataset)
-    device = hardware.devices() if device is None else device
-    with located(recipe):
+    device = hardware.device_type() if device is None else device
+    with with_source_location(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
-        family = family_of(_within_budgets(recipe, source, dataset), source, dataset, model)
-        return _assembled(family, dataset, partition, source, Replicas(parallel, strategy), device)
+        family = family_of(_fit_to_budgets(recipe, source, dataset), source, dataset, model)
+        return _assemble(family, dataset, partition, source, Replicas(parallel, strategy), device)
 
 
 def described_process(
     recipe: Recipe, dataset: DescribedDataset, partition: Partition, parallel: int
 ) -> LearningProcess:
-    """Builds the process of a finished run whose data are only described: for its models, not to train or measure.
+    """Build the process of a finished run without its data: for its models, not for training or evaluation.
 
     Args:
-        recipe: Of the run; it was checked against the data when the run began.
-        dataset: The description.
-        partition: Of the run, without test and held-out examples.
+        recipe: The recipe of the run, which was checked against the data at the start of the run.
+        dataset: Description of the data.
+        partition: Partition of the run, without test and held-out examples.
         parallel: See `learning_process`.
     """
-    hardware.prepare(parallel)
+    hardware.configure_threads(parallel)
     check_data(recipe, dataset)
     source = build_input(recipe, dataset)
-    with located(recipe):
-        family = family_of(_within_budgets(recipe, source, dataset), source, dataset)
-        return _assembled(family, dataset, partition, source, Replicas(parallel), hardware.devices())
+    with with_source_location(recipe):
+        family = family_of(_fit_to_budgets(recipe, source, dataset), source, dataset)
+        return _assemble(family, dataset, partition, source, Replicas(parallel), hardware.device_type())
 
 
-def _assembled(family, dataset, partition, source, replicas, device):
-    """The `LearningProcess` of a model family."""
+def _assemble(family, dataset, partition, source, replicas, device):
+    """Return the `LearningProcess` of a model family."""
     recipe = family.recipe
-    parts = build_parts(recipe, dataset, partition, family, source, replicas, device)
-    evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, replicas)
-    return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)
+    setup = build_setup(recipe, dataset, partition, family, source, replicas, device)
+    evaluator = Evaluator(recipe, dataset, partition, family, setup.examples, replicas)
+    return LearningProcess(recipe, dataset, partition, source, family, setup, evaluator)

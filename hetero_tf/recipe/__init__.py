@@ -1,4 +1,4 @@
-"""The recipe: one YAML file that determines a run, checked completely before TensorFlow is imported."""
+"""Recipes: YAML files that determine a run, checked completely before TensorFlow is imported."""
 
 import contextlib
 import dataclasses
@@ -13,114 +13,115 @@ from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.key_rules import check_keys
-from hetero_tf.recipe.model import OwnModel
-from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, locate, plain, refusal
+from hetero_tf.recipe.model import CustomModelKey
+from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, error_at, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, resolved, written
 
 __all__ = [
-    "FREE",
+    "CHANGEABLE_KEYS",
     "Recipe",
     "changed_keys",
     "difference",
     "documentation",
-    "given",
+    "as_recipe",
     "keys_of",
     "load",
     "loads",
-    "located",
+    "with_source_location",
 ]
 
-# Keys that a run may change when it goes on.
-FREE = ("rounds", "engine", "evaluate.levels")
+# Keys that may change when a run is resumed.
+CHANGEABLE_KEYS = ("rounds", "engine", "evaluate.levels")
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:
-    """Reads the recipe of a file.
+def load(path: str | Path, overrides: Iterable[str] = (), custom_model: bool = False) -> Recipe:
+    """Load a recipe from a file.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as `mnist` or `tiny/mnist`.
         overrides: Texts `path=value`, applied in order, such as `levels.mix=a1-e9`.
-        own_model: Whether a Python function builds the model: the recipe need not have the key `model`, of which
-            nothing but `initial_weights` is read.
+        custom_model: True if a Python function builds the model. The key `model` is then optional, and only its
+            `initial_weights` is read.
 
     Raises:
-        InputError: Names file, line, column and key (or the override), what is wrong and what is allowed.
+        InputError: The recipe is invalid. The message has file, line, column and key (or the override), the problem
+            and the allowed values.
     """
-    return _built(read(path), overrides, own_model)
+    return _build(read(path), overrides, custom_model)
 
 
-def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:
-    """Builds the recipe of a text.
+def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), custom_model: bool = False) -> Recipe:
+    """Build a recipe from a YAML text.
 
     Args:
         text: YAML as in a recipe file.
-        name: Stands for the file in refusals and in `Recipe.path`; a `base: PATH` is looked for beside it.
-        overrides, own_model: See `load`.
+        name: File name in error messages and in `Recipe.path`; a `base: PATH` is relative to its folder.
+        overrides, custom_model: See `load`.
 
     Raises:
         InputError: See `load`.
     """
-    return _built(Source(text, name, Path(name)), overrides, own_model)
+    return _build(Source(text, name, Path(name)), overrides, custom_model)
 
 
-def given(value: Recipe | Mapping[str, Any] | str | Path, own_model: bool = False) -> Recipe:
-    """Returns the recipe that somebody gives in Python.
+def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool = False) -> Recipe:
+    """Convert a Python value to a recipe.
 
     Args:
         value: A `Recipe`; a mapping with the keys of a recipe, in which texts such as "!w 8" and "!classes" are tags; a
-            YAML text, which has a line break; else the path of a file or the name of a shipped recipe.
-        own_model: See `load`.
+            YAML text with at least one line break; or a file path or the name of a shipped recipe.
+        custom_model: See `load`.
 
     Raises:
-        InputError: See `load`; or a mapping holds what YAML cannot say.
+        InputError: See `load`; or the mapping has a value that YAML cannot represent.
     """
     if isinstance(value, Recipe):
-        return loads(value.source, value.path, own_model=True) if own_model else value
+        return loads(value.source, value.path, custom_model=True) if custom_model else value
     if isinstance(value, Mapping):
-        return loads(written(value), own_model=own_model)
+        return loads(written(value), custom_model=custom_model)
     if isinstance(value, str) and "\n" in value:
-        return loads(value, own_model=own_model)
-    return load(value, own_model=own_model)
+        return loads(value, custom_model=custom_model)
+    return load(value, custom_model=custom_model)
 
 
-def _built(source, overrides, own_model):
+def _build(source, overrides, custom_model):
     root, notes = read_tree(source)
     # Each override with the tree before it.
     history = []
     for override in overrides:
         history.append((override, root))
-        root, of_override = apply(root, override)
-        notes += of_override
+        root, override_notes = apply(root, override)
+        notes += override_notes
     try:
-        recipe, text = _checked(root, own_model)
-    except InvalidValue as wrong:
-        position = _origin(root, plain(root), wrong)
+        recipe, text = _check_tree(root, custom_model)
+    except InvalidValue as error:
+        position = _position_of(root, to_plain(root), error)
         if position.in_file:
-            position = _override_at_fault(history, lambda before: _checked(before, own_model)) or position
-        raise refusal(position, wrong.path, wrong.text) from wrong.__cause__
-    history = () if own_model else tuple(history)
+            position = _override_at_fault(history, lambda before: _check_tree(before, custom_model)) or position
+        raise error_at(position, error.path, error.text) from error.__cause__
+    history = () if custom_model else tuple(history)
     return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root, history=history)
 
 
-def _checked(root, own_model):
-    """The recipe of a tree, and its resolved text; raises `InvalidValue`."""
-    value = plain(root)
-    if own_model and isinstance(value, dict):
+def _check_tree(root, custom_model):
+    """Build and check the recipe of a tree; return it with its resolved text. Raises `InvalidValue`."""
+    value = to_plain(root)
+    if custom_model and isinstance(value, dict):
         model = value.get("model")
-        value["model"] = OwnModel(model.get("initial_weights") if isinstance(model, dict) else None)
+        value["model"] = CustomModelKey(model.get("initial_weights") if isinstance(model, dict) else None)
     recipe = build_recipe(value)
     check_keys(recipe)
-    return recipe, resolved(recipe, {"layers": []} if own_model else value["model"])
+    return recipe, resolved(recipe, {"layers": []} if custom_model else value["model"])
 
 
 def _override_at_fault(history, check):
-    """The position of the override since which the check of no tree passes; None where it never passed.
+    """Find the override after which the check fails; return its position, or None if the check never passed.
 
     Args:
         history: Each override with the tree before it, see `Recipe.history`.
-        check: Raises `InputError` for a tree that is not allowed.
+        check: Raises `InputError` for an invalid tree.
     """
     for override, before in reversed(history):
         try:
@@ -131,85 +132,85 @@ def _override_at_fault(history, check):
     return None
 
 
-def located(
+def with_source_location(
     recipe: Recipe, *key: str, check: Callable[[Recipe], object] | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which refusals show file, line and key of a recipe, or the override that caused them.
+    """Return a context manager that adds file, line and key (or the override) of a recipe to errors.
 
     Args:
-        recipe: The recipe; one that was built without a text has no lines to show.
-        key: The path to the key that is at work, such as "partition", or "model" and "initial_weights": any
-            `InputError` is about it, or about the option of a plug-in whose name begins the sentence. Without one only
-            an `InvalidValue` is, which names its key.
-        check: Does the same check of another recipe, to find the override that caused an error; None: an override is
-            only named where it holds the wrong value itself.
+        recipe: The recipe. Without a source text, errors stay unchanged.
+        key: Path of the key that errors refer to, such as "partition", or "model" and "initial_weights". Every
+            `InputError` is attributed to it, or to the plug-in option that the message begins with. Without a key,
+            only an `InvalidValue` is located, by its own path.
+        check: Repeats the check for another recipe, to find the override that caused an error. None: an override is
+            reported only if it contains the invalid value itself.
     """
-    return contextlib.nullcontext() if recipe.tree is None else _located(recipe, key, check)
+    return contextlib.nullcontext() if recipe.tree is None else _with_source_location(recipe, key, check)
 
 
 @contextlib.contextmanager
-def _located(recipe, key, check):
+def _with_source_location(recipe, key, check):
     root = recipe.tree
     try:
         yield
-    except InvalidValue as wrong:
-        position = _origin(root, plain(root), wrong)
-        raise refusal(_cause(recipe, position, check), wrong.path, wrong.text) from wrong.__cause__
+    except InvalidValue as error:
+        position = _position_of(root, to_plain(root), error)
+        raise error_at(_cause(recipe, position, check), error.path, error.text) from error.__cause__
     except InputError as problem:
         if not key:
             raise
         option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
         path = (*key, option) if option else key
-        raise refusal(_cause(recipe, locate(root, path), check), path, text) from problem.__cause__
+        raise error_at(_cause(recipe, locate(root, path), check), path, text) from problem.__cause__
 
 
 def _cause(recipe, position, check):
-    """The override that caused an error at a position of the file; else the overrides of `data`; else the position."""
+    """Return the override that caused an error, else the overrides of `data`, else the position in the file."""
     if check is None or not position.in_file:
         return position
-    cause = _override_at_fault(recipe.history, lambda before: check(_checked(before, False)[0]))
-    # The check of an earlier recipe is against the data of this one.
-    of_data = [label_of(override) for override, _ in recipe.history if re.match(r"\s*data\b", override)]
-    return cause or (Position(" ".join(of_data)) if of_data else position)
+    cause = _override_at_fault(recipe.history, lambda before: check(_check_tree(before, False)[0]))
+    # The check of an earlier recipe uses the data of this one.
+    data_overrides = [label_of(override) for override, _ in recipe.history if re.match(r"\s*data\b", override)]
+    return cause or (Position(" ".join(data_overrides)) if data_overrides else position)
 
 
 def difference(old: str, new: str) -> list[str]:
-    """The keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" where one lacks it.
+    """List the keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
 
     Args:
-        old, new: Resolved texts (`Recipe.source`) of this version or of an earlier one, whose old spellings count
-            as the new ones and whose missing keys count as their defaults.
+        old, new: Resolved texts (`Recipe.source`) of this or an earlier version. Old spellings count as the new ones,
+            and missing keys have their defaults.
 
     Raises:
-        InputError: A text is no recipe.
+        InputError: A text is not a valid recipe.
     """
-    one, other = (loads(text, "stored recipe") for text in (old, new))
-    changed = differences(one.source, other.source)
-    if one.model.layers == other.model.layers:
-        # Sizes that stand in the layers of one and in the settings of the other make the same model.
+    old_recipe, new_recipe = (loads(text, "stored recipe") for text in (old, new))
+    changed = differences(old_recipe.source, new_recipe.source)
+    if old_recipe.model.layers == new_recipe.model.layers:
+        # The same sizes, written in the layers of one recipe and in the settings of the other, give the same model.
         return [line for line in changed if not line.startswith(("model.settings", "model.layers"))]
     return changed
 
 
 def changed_keys(old: str, new: str) -> list[str]:
-    """Lists the keys in which two resolved recipes differ, without those that a run may change.
+    """List the keys in which two resolved recipes differ, without those that may change when a run is resumed.
 
-    The number of rounds: a run may be extended. The engine: the environment says which one was chosen. Which levels are
-    measured: no weight depends on it. A metric that one of them leaves open: `run.resume.check_best` compares what it
-    comes to.
+    Excluded are: the number of rounds, because a run may be extended; the engine, which the environment records;
+    the evaluated levels, which no weight depends on; and `evaluate.best` where one recipe has null, because
+    `run.resume.check_best` compares the resulting metric.
     """
-    lines = [line for line in difference(old, new) if line.partition(":")[0] not in FREE]
+    lines = [line for line in difference(old, new) if line.partition(":")[0] not in CHANGEABLE_KEYS]
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
-def _origin(root, value, wrong):
-    """The position to show; a value that came in by `!setting` is shown where the setting has it."""
-    if wrong.at_key:
-        return locate(root, wrong.path, at_key=True)
-    for step in wrong.path:
+def _position_of(root, value, error):
+    """Return the position of an error; a value of a `!setting` is located where the setting is defined."""
+    if error.at_key:
+        return locate(root, error.path, at_key=True)
+    for step in error.path:
         inside = isinstance(value, dict) and step in value
         value = value[step] if inside or (isinstance(value, list) and step in range(len(value))) else None
     if not isinstance(value, Setting):
-        return locate(root, wrong.path)
+        return locate(root, error.path)
     name, _, index = value.name.partition(".")
     return locate(root, ("model", "settings", name, *([int(index)] if index else [])))

@@ -1,11 +1,11 @@
-"""`base: NAME`: a recipe file that says only what it changes of another recipe."""
+"""`base: NAME`: a recipe file that contains only its changes to another recipe."""
 
 import os
 
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
-from hetero_tf.recipe.nodes import Node, plain, refusal, show
-from hetero_tf.recipe.old_spellings import renew
+from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
+from hetero_tf.recipe.old_spellings import migrate
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import Source, read_file, shipped
 
@@ -14,59 +14,67 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, list[str]]:
-    """Reads a recipe file and the bases below it.
+    """Read a recipe file and its chain of bases.
 
     Args:
         source: The file.
-        above: The files that led here by their `base`, the first one first.
+        above: The files whose `base` led to this one, in order.
 
     Returns:
-        The tree of Nodes without the key `base`; each Node has the position of the file that says it. And a list with a
-        note for each old spelling in any of the files.
+        The tree of Nodes without the key `base`; each Node has its position in the file that contains it. And a list
+        with a note for each old spelling in any of the files.
 
     Raises:
-        InputError: A file is no YAML, or a base is missing, leads back or is one too many.
+        InputError: A file is not valid YAML, or a base is missing, circular or nested too deeply.
     """
     root = parse(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
         _refuse_paths(root)
-        return renew(root)
-    below, notes = read_tree(_base_of(source, root.value["base"], above), (*above, source))
+        return migrate(root)
+    base, notes = read_tree(_base_of(source, root.value["base"], above), (*above, source))
     for key, node in root.value.items():
         if key != "base":
-            below, of_key = with_change(below, steps_of(key) or (key,), node, keep=True)
-            notes += of_key
-    below, of_keys = renew(below)
-    return Node(below.value, root.position), notes + of_keys
+            base, key_notes = with_change(base, steps_of(key) or (key,), node, keep=True)
+            notes += key_notes
+    base, more_notes = migrate(base)
+    return Node(base.value, root.position), notes + more_notes
 
 
 def _refuse_paths(root):
-    """Refuses a path in place of a key where there is nothing that it could lead into."""
+    """Reject keys that are paths, which are allowed only in a recipe with a base."""
     for key, node in root.value.items() if isinstance(root.value, dict) else ():
         if len(steps_of(key)) > 1:
-            raise refusal(node.key_position, (), f"the path {show(key)} needs a `base`; without one, nest its keys")
+            raise error_at(
+                node.key_position, (), f"the path {format_value(key)} needs a `base`; without one, nest its keys"
+            )
 
 
 def _base_of(source, node, above):
-    """The file that the `base` of a source names: a shipped recipe, or a path beside the source."""
+    """Return the file named by the `base` of a source: a shipped recipe, or a path relative to the source."""
 
     def refused(text):
-        return refusal(node.position, ("base",), text)
+        return error_at(node.position, ("base",), text)
 
-    name, chain = plain(node), (*above, source)
+    name, chain = to_plain(node), (*above, source)
     if not isinstance(name, str):
-        raise refused(f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {show(name)}")
+        raise refused(
+            f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {format_value(name)}"
+        )
     if name.endswith(_ENDINGS):
         path = source.path.parent / name
         label = os.path.normpath(os.path.join(os.path.dirname(source.name), name))
     elif name in shipped():
         path, label = shipped()[name], f"recipes/{name}.yaml"
     else:
-        raise refused(f"no shipped recipe is called {show(name)} (a path ends in .yaml){did_you_mean(name, shipped())}")
+        raise refused(
+            f"no shipped recipe is called {format_value(name)} (a path ends in .yaml){did_you_mean(name, shipped())}"
+        )
     if not os.path.exists(path):
-        raise refused(f"there is no file {show(label)}; a path is looked for beside the recipe that says it")
+        raise refused(
+            f"the file {format_value(label)} does not exist; paths are relative to the recipe that contains them"
+        )
     if path.resolve() in [one.path.resolve() for one in chain]:
-        raise refused(f"leads back to {label}; a recipe cannot build on itself")
+        raise refused(f"leads back to {label}; a recipe cannot be its own base")
     if len(chain) > MOST_BASES:
         raise refused(f"more than {MOST_BASES} bases in a row: {' -> '.join(one.name for one in chain)} -> {label}")
     try:

@@ -1,4 +1,4 @@
-"""Checks a read recipe against the dataclasses of the schema and builds them: keys, types, ranges, plug-ins."""
+"""Builds the schema dataclasses from plain values, and checks keys, types, ranges and plug-ins."""
 
 import dataclasses
 import re
@@ -11,15 +11,15 @@ from hetero_tf.base.constraints import (
     Plugin,
     constraint_of,
     default_of,
+    inline_plugin_field,
     is_by_level,
     is_plugin,
     keys,
-    plugin_beside,
 )
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.layers import build_model, check_annotated, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import SCENARIOS, Client, Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
@@ -35,13 +35,13 @@ _LEVEL = "[A-Za-z]{1,20}"
 
 
 def build_recipe(value: dict) -> Recipe:
-    """Builds the `Recipe` of a plain value; rules between keys are not checked yet.
+    """Build the `Recipe` of a plain value, without the rules between keys.
 
     Args:
         value: Mapping of the keys of a recipe to plain values.
 
     Raises:
-        InvalidValue: A key, a value or the name of a plug-in is not allowed.
+        InvalidValue: A key, a value or the name of a plug-in is invalid.
     """
     recipe = _section(Recipe, value, ())
     if recipe.levels.rounding == "up":
@@ -55,17 +55,17 @@ def _section(cls, value, path):
 
 
 def _section_with_plugin(cls, value, path):
-    """Builds a section that names a plug-in, with the plug-in's options beside its keys."""
-    beside, value = plugin_beside(cls), {"name": value} if isinstance(value, str) else value
+    """Build a section that names a plug-in and mixes the plug-in's options with its own keys."""
+    beside, value = inline_plugin_field(cls), {"name": value} if isinstance(value, str) else value
     chosen = plugin(beside.metadata["kind"], value, path, beside.default, common=keys(cls))
     return cls(**{beside.name: chosen, **_values(cls, value, path)})
 
 
 def _values(cls, value, path):
-    """Returns the values of a section's keys by name."""
+    """Return the values of a section's keys by name."""
     for name, field in keys(cls).items():
         if field.metadata["required"] and name not in value:
-            raise InvalidValue(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
+            raise InvalidValue(path, f"the key {name!r} is missing ({field.metadata['doc'] or name})")
     return {name: _field(field, value, (*path, name)) for name, field in keys(cls).items()}
 
 
@@ -76,7 +76,7 @@ def _field(field, values, path):
             return None
         return plugin(field.metadata["kind"], value, path, default)
     if dataclasses.is_dataclass(field.type):
-        section = _section if plugin_beside(field.type) is None else _section_with_plugin
+        section = _section if inline_plugin_field(field.type) is None else _section_with_plugin
         builder = _SPECIAL.get(field.type, lambda *args: section(field.type, *args))
         return builder(values.get(field.name, {}), path)
     if field.name not in values:
@@ -90,17 +90,17 @@ def _field(field, values, path):
 def plugin(
     kind: str, value: object, path: tuple, default: Any = dataclasses.MISSING, common: Iterable[str] = ()
 ) -> Plugin:
-    """Builds a `Plugin` from its name or from `{name: ..., options}`, with the defaults of its options.
+    """Build a `Plugin` from its name or from `{name: ..., options}`; missing options get their defaults.
 
     Args:
         kind: Kind of the plug-in.
-        value: What the recipe says; a `Plugin` where it is a default of the schema.
-        path: Where it stands.
+        value: Value in the recipe; a `Plugin` if it is a default of the schema.
+        path: Its path in the recipe.
         default: The `Plugin` that options without a name belong to.
-        common: Other keys that may stand beside the options.
+        common: Other keys that are allowed next to the options.
 
     Raises:
-        InvalidValue: There is no such plug-in or option, or an option has a value that is not allowed.
+        InvalidValue: The plug-in or an option is unknown, or the value of an option is invalid.
     """
     if isinstance(value, Plugin):
         value = {"name": value.name, **value.options}
@@ -109,20 +109,20 @@ def plugin(
         raise InvalidValue(
             path,
             f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
-            f"Received: {show(value)}",
+            f"Received: {format_value(value)}",
         )
     value = value if "name" in value else {"name": default.name, **value}
     name = value["name"]
     if name not in registry.names(kind):
-        raise InvalidValue((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
+        raise InvalidValue(
+            (*path, "name"), f"unknown name {format_value(name)}{did_you_mean(name, registry.names(kind))}"
+        )
     options = registry.options(kind, name)
     check_annotated(kind, name, value, path)
     check_mapping(value, path, ("name", *common, *options))
     for option in options.values():
         if option.required and option.name not in value:
-            raise InvalidValue(
-                path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}"
-            )
+            raise InvalidValue(path, f"the option {option.name!r} of {name} is missing ({option.doc or option.name})")
     return Plugin(name, {option.name: _option(option, value, path) for option in options.values()})
 
 
@@ -133,17 +133,17 @@ def _option(option, value, path):
 
 
 def _by_level(what, example, read_one, empty=True):
-    """Returns a reader of a mapping by level, which reads each value by `read_one(value, path)`."""
+    """Return a reader of a mapping by level that reads each value with `read_one(value, path)`."""
 
     def read(value, path):
         if not isinstance(value, dict) or not (value or empty):
             raise InvalidValue(
-                path, f"must be a mapping of level to {what}, such as {example}. Received: {show(value)}"
+                path, f"must be a mapping of level to {what}, such as {example}. Received: {format_value(value)}"
             )
         for name in value:
             if not re.fullmatch(_LEVEL, name):
                 raise InvalidValue(
-                    (*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True
+                    (*path, name), f"not a level; its name must be letters alone. Received: {format_value(name)}", True
                 )
         return {name: read_one(entry, (*path, name)) for name, entry in value.items()}
 
@@ -155,7 +155,7 @@ def _each(constraint):
 
 
 def _fraction(constraint):
-    """Returns a reader of a share, written as a number or as a fraction such as 1/6."""
+    """Return a reader of a number or a fraction such as 1/6."""
 
     def read(value, path):
         match = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
@@ -165,14 +165,14 @@ def _fraction(constraint):
 
 
 def _budgets(value, path):
-    """Reads `{a: 1, d: 20 MB}`; the name of a scenario stays a name until the levels of the mix are known."""
+    """Read `{a: 1, d: 20 MB}`; the name of a scenario is resolved later, when the levels of the mix are known."""
     if isinstance(value, str) and value in SCENARIOS:
         return value
     return _BUDGETS(value, path)
 
 
 def _levels(value, path):
-    """Builds the `Levels`; the budgets of a scenario go to the levels of the mix in order."""
+    """Build the `Levels`; the budgets of a scenario apply to the levels of the mix in order."""
     levels = _section(Levels, value, path)
     if not isinstance(levels.budgets, str):
         return levels
@@ -180,28 +180,28 @@ def _levels(value, path):
     if len(levels.names) != len(shares):
         raise InvalidValue(
             (*path, "budgets"),
-            f"{levels.budgets} gives {len(shares)} budgets, so the mix must have as many "
+            f"{levels.budgets} defines {len(shares)} budgets, so the mix must have {len(shares)} "
             f"levels. Received: {len(levels.names)}",
         )
     return dataclasses.replace(levels, budgets=dict(zip(levels.names, shares)))
 
 
 def _mix(value, path):
-    """Reads `a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
+    """Read `a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
     if isinstance(value, dict) and value:
         return tuple((name, _share(share, (*path, name))) for name, share in value.items())
     entries = value.split("-") if isinstance(value, str) else ()
     matches = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
     if not matches or None in matches:
         raise InvalidValue(
-            path, f"not a mix of levels; must be like a1-e9, a-e or {{a: 1, e: 9}}. Received: {show(value)}"
+            path, f"not a mix of levels; write it as a1-e9, a-e or {{a: 1, e: 9}}. Received: {format_value(value)}"
         )
     pairs = tuple((match.group(1), _share(int(match.group(2) or 1), path)) for match in matches)
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
             raise InvalidValue(
-                path, f"the level {name!r} is given twice; give each level once. Received: {show(value)}"
+                path, f"the level {name!r} occurs twice; list each level once. Received: {format_value(value)}"
             )
     return pairs
 
@@ -212,7 +212,7 @@ def _share(value, path):
 
 
 def _budget(value, path):
-    """Reads a share, or `20 MB`."""
+    """Read a share, or `20 MB`."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MB", value) if isinstance(value, str) else None
     if match:
         return Megabytes(convert(float(match[1]), _AMOUNT, path))

@@ -1,29 +1,37 @@
-"""Makes the tables of recipes/README.md from the schema, the sources of the plug-ins and the layer table."""
+"""Generates the tables of recipes/README.md from the schema, the plug-ins and the layer table."""
 
 import dataclasses
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
+from hetero_tf.base.constraints import (
+    Plugin,
+    constraint_of,
+    default_of,
+    inline_plugin_field,
+    is_by_level,
+    is_plugin,
+    keys,
+)
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.nodes import show
+from hetero_tf.recipe.nodes import format_value
 from hetero_tf.recipe.schema import Recipe
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (
-    "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
-    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | what training starts from: the folder of "
-    "another run (its best state, or the newest where there is no best one), or a .npz file of arrays named like the "
-    "variables; a relative path starts from the working folder |\n| `model.reinitialize` | a list of texts | [] | "
-    "layers, such as `9_0_dense`, that draw new initial values instead of taking those |\n| `model.frozen` | "
-    "a list of texts | [] | units that keep their initial values, numbered from 0 as in model.layers: clients run "
-    "them, and nobody trains, sends or merges them |\n| `model.layers` | a list of layers, units and Repeats | "
+    "| `model.settings` | a mapping of names to values | {} | values that layers refer to by `!setting name` or "
+    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | weights that training starts from: the "
+    "folder of another run (its best checkpoint, else the newest one), or a .npz file with one array per variable "
+    "path; relative paths start at the working folder |\n| `model.reinitialize` | a list of texts | [] | "
+    "layers, such as `9_0_dense`, that draw new initial values instead |\n| `model.frozen` | "
+    "a list of texts | [] | units that keep their initial values, numbered from 0 as in model.layers; clients run "
+    "them, but they are not trained, sent or merged |\n| `model.layers` | a list of layers, units and Repeats | "
     "required | see below |\n"
 )
 
 
 def documentation() -> str:
-    """Writes all tables as Markdown: keys, plug-ins by kind, layers."""
+    """Return all tables as Markdown: keys, plug-ins by kind, and layers."""
     parts = ["### Keys\n\n" + _HEAD + "".join(_rows(Recipe, ""))]
     for kind in registry.EXPORTS:
         parts.append(f"### Plug-ins: {kind}\n\n{_HEAD.replace('key', 'name.option', 1)}" + "".join(_plugins(kind)))
@@ -41,7 +49,7 @@ def _rows(cls, prefix):
         if field.type is Model:
             yield _MODEL
         elif dataclasses.is_dataclass(field.type) and not is_plugin(field):
-            yield from _chosen(plugin_beside(field.type), path, about["doc"])
+            yield from _chosen(inline_plugin_field(field.type), path, about["doc"])
             yield from _rows(field.type, f"{path}.")
         else:
             default = "required" if about["required"] else _default(default_of(field))
@@ -49,7 +57,7 @@ def _rows(cls, prefix):
 
 
 def _chosen(beside, path, doc):
-    """The row of the name of a plug-in that stands beside other keys, if there is one."""
+    """Yield the row for the name of a section's plug-in, if it has one."""
     if beside is not None:
         default = "required" if beside.default is dataclasses.MISSING else beside.default.name
         yield _row(f"`{path}.name`", _plugin_names(beside.metadata["kind"]), default, doc)
@@ -68,7 +76,7 @@ def _plugin_names(kind):
 
 
 def _default(value):
-    return value.name if isinstance(value, Plugin) else show(value).strip("'")
+    return value.name if isinstance(value, Plugin) else format_value(value).strip("'")
 
 
 def _plugins(kind):

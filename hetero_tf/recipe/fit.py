@@ -1,33 +1,33 @@
-"""Checks that a recipe fits its data, before anything is built: kinds, normalisation, shapes at every level, memory."""
+"""Checks a recipe against its data before anything is built: kind, normalisation, shapes and memory."""
 
 import math
 from dataclasses import dataclass
 
 from hetero_tf.recipe.geometry import Shape, Sizes, Step, step
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_groups
 
-# Kernels of TensorFlow count the values of a tensor by 32-bit numbers.
+# TensorFlow kernels index the values of a tensor with 32-bit integers.
 MOST_VALUES = 2**31 - 1
-# Kinds of data for a person, where the word alone is not enough.
-_SAID = {"table": "rows of a table"}
-# The global values, those of a client, and its gradients are there at once, beside the models themselves.
+# Kinds of data with a longer name in messages.
+_KIND_NAMES = {"table": "rows of a table"}
+# Global values, client values and gradients are in memory at once, in addition to the models.
 COPIES = 3
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks need to know of a data set.
+    """Properties of a data set that the checks need.
 
     Attributes:
-        source: What the data are, for a person.
+        source: Description of the data for messages.
         example: Shape of one input, without None.
         classes: Length of the global label axis.
-        several: Whether the training examples have more than one label.
-        pixels: The smallest and the largest pixel as the normalisation sees them, 0 included.
+        several: True if the training examples have more than one label.
+        pixels: Smallest and largest pixel before normalisation, with 0 included in the range.
         train, test: Numbers of examples.
-        words: Size of the vocabulary of sequences; None: the data are others.
+        words: Vocabulary size of sequences; None for other data.
     """
 
     source: str
@@ -41,19 +41,20 @@ class Facts:
 
 
 def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
-    """Refuses a recipe that cannot be trained on its data.
+    """Raise `InvalidValue` if the recipe cannot be trained on its data.
 
     Args:
         recipe: The recipe.
-        facts: Of the data set.
-        memory: Bytes that this process may use.
+        facts: Properties of the data set.
+        memory: Bytes available to this process.
 
     Raises:
-        InvalidValue: Names the key or the layer.
+        InvalidValue: The path is that of the key or layer.
     """
     if not facts.several:
         raise InvalidValue(
-            ("data",), f"all training examples have one label, so there is nothing to learn. Received: {facts.source}"
+            ("data",),
+            f"all training examples have the same label; use data with at least two. Received: {facts.source}",
         )
     if recipe.input.name == "images":
         _check_normalisation(recipe.input.options, facts)
@@ -64,68 +65,69 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
     _check_memory(recipe, facts, walks, memory)
 
 
-def check_kind(recipe: Recipe, takes: str | None, kind: str, source: str) -> None:
-    """Refuses an input that takes data of another kind.
+def check_kind(recipe: Recipe, accepted: str | None, kind: str, source: str) -> None:
+    """Raise `InvalidValue` if the input expects data of another kind.
 
     Args:
         recipe: The recipe.
-        takes: What its input takes, such as "images" or "text"; None: anything.
-        kind: What the data are.
-        source: The data for a person.
+        accepted: Kind of data that the input expects, such as "images" or "text"; None: any.
+        kind: Kind of the data.
+        source: Description of the data for messages.
 
     Raises:
-        InvalidValue: Names the key `input`.
+        InvalidValue: The path is `input`.
     """
-    if takes not in (None, kind):
+    if accepted not in (None, kind):
+        name = _KIND_NAMES.get(kind, kind)
         raise InvalidValue(
             ("input",),
-            f"{recipe.input.name} takes {_SAID.get(takes, takes)}, but the data are {_SAID.get(kind, kind)}, {source}; "
-            f"change `data`, or take an input and a model for {_SAID.get(kind, kind)}. Received: {recipe.input.name}",
+            f"the input {recipe.input.name} needs {_KIND_NAMES.get(accepted, accepted)}, but the data are {name}, "
+            f"{source}; choose an input and a model for {name}, or other `data`. Received: {recipe.input.name}",
         )
 
 
 def _check_normalisation(options, facts):
-    """Mean and standard deviation hold one number for all channels or one for each, in the range of the pixels."""
+    """Check that mean and std have one number, or one per channel, within the range of the pixels."""
     channels, (low, high) = facts.example[-1], facts.pixels
     for name, least, most in (("mean", low, high), ("std", None, max(1.0, high, -low))):
         values = options[name]
         if len(values) not in (1, channels):
             each = f", or {channels}: one for each channel" if channels > 1 else " for images of one channel"
-            raise InvalidValue(("input", name), f"must hold one number{each}. Received: {show(values)}")
+            raise InvalidValue(("input", name), f"must have one number{each}. Received: {format_value(values)}")
         for index, value in enumerate(values):
             if value > most or (least is not None and value < least):
                 raise InvalidValue(
                     ("input", name, index),
-                    f"pixels are normalised as numbers from {low:g} to {high:g}, so this must be "
+                    f"pixels before normalisation are from {low:g} to {high:g}, so this must be "
                     f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}",
                 )
 
 
 def _check_words(recipe, facts):
-    """The table of an embedding has a row for each word of the vocabulary."""
+    """Check that every embedding has a row for each word of the vocabulary."""
     for spec in recipe.model.layers:
         rows = spec.args.get("words", facts.words)
         if rows < facts.words:
             raise InvalidValue(
                 (*spec.path, "words"),
-                f"must be at least {facts.words}, the size of the vocabulary of {facts.source}; or give the data a "
-                f"smaller vocabulary. Received: {rows}",
+                f"must be at least {facts.words}, the size of the vocabulary of {facts.source}; or choose a "
+                f"smaller vocabulary of the data. Received: {rows}",
             )
 
 
 def walk(recipe: Recipe, facts: Facts, width: float) -> list[Step]:
-    """Follows one example through all layers of the model, exits included.
+    """Trace the shape of one example through all layers of the model, including exits.
 
     Returns:
-        What each layer does, up to the first whose output only the layer itself knows (of a plug-in), on each branch.
+        The steps of each branch, up to the first layer whose output shape is unknown here (a plug-in).
 
     Raises:
-        InvalidValue: A layer leaves nothing of what it gets, or cannot divide it.
+        InvalidValue: A layer has an empty output, or cannot divide its input.
     """
     sizes, steps = Sizes(width, facts.classes), []
     reached: dict[int | None, Shape | None] = {None: facts.example}
     for spec in recipe.model.layers:
-        # A branch begins with what the trunk has reached.
+        # A branch starts from the current output of the trunk.
         before = reached.get(spec.exit, reached[None])
         done = None if before is None else step(spec, before, sizes)
         reached[spec.exit] = None if done is None else done.after
@@ -136,35 +138,46 @@ def walk(recipe: Recipe, facts: Facts, width: float) -> list[Step]:
 
 
 def _check_memory(recipe, facts, walks, memory):
-    """Compares a lower bound of what training and tests take with what there is; walks: the steps at each width."""
+    """Compare a lower bound of the memory of training and tests with `memory`; walks: steps by width."""
     bytes_each, levels = 8 if recipe.float_type == "float64" else 4, recipe.levels
     steps, copies = walks[levels.widths[levels.global_level]], COPIES * (levels.ensemble or 1)
-    # There is a model for each width; one with exits has more.
-    variables = [copies * one.weights + sum(same.weights for same in at) for one, *at in zip(steps, *walks.values())]
-    trained, tested = min(recipe.client.batch_size, facts.train), min(recipe.evaluate.batch_size, facts.test)
-    training = [held + trained * (one.hidden + math.prod(one.after)) for one, held in zip(steps, variables)]
-    # A test keeps no values of other layers.
-    testing = [one.weights + tested * (math.prod(one.before) + math.prod(one.after)) for one in steps]
-    for key, batch, needs, needed in (
-        ("client.batch_size", trained, training, sum(training)),
-        ("evaluate.batch_size", tested, testing, max(testing, default=0)),
+    # There is one model per width; a model with exits needs more.
+    variables = [
+        copies * layer_step.weights + sum(level_step.weights for level_step in level_steps)
+        for layer_step, *level_steps in zip(steps, *walks.values())
+    ]
+    train_batch, test_batch = min(recipe.client.batch_size, facts.train), min(recipe.evaluate.batch_size, facts.test)
+    training_values = [
+        stored + train_batch * (layer_step.hidden + math.prod(layer_step.after))
+        for layer_step, stored in zip(steps, variables)
+    ]
+    # A test keeps only the values of the current layer.
+    test_values = [
+        layer_step.weights + test_batch * (math.prod(layer_step.before) + math.prod(layer_step.after))
+        for layer_step in steps
+    ]
+    for key, batch, layer_values, total in (
+        ("client.batch_size", train_batch, training_values, sum(training_values)),
+        ("evaluate.batch_size", test_batch, test_values, max(test_values, default=0)),
     ):
-        for one, need in zip(steps, needs):
-            values = batch * math.prod(one.after)
+        for layer_step, layer_value in zip(steps, layer_values):
+            values = batch * math.prod(layer_step.after)
             if values > MOST_VALUES:
-                amount = f"a tensor of {values:,} values, and at most {MOST_VALUES:,} are possible"
-                raise _too_large(one, key, batch, amount)
-            if bytes_each * needed > memory and need == max(needs):
-                amount = f"about {_gib(bytes_each * needed)}, and this machine has {_gib(memory)}, most of it here"
-                raise _too_large(one, key, batch, amount)
+                amount = f"a tensor of {values:,} values, but at most {MOST_VALUES:,} are possible"
+                raise _too_large(layer_step, key, batch, amount)
+            if bytes_each * total > memory and layer_value == max(layer_values):
+                amount = (
+                    f"about {_gib(bytes_each * total)}, most of it in this layer, and this machine has {_gib(memory)}"
+                )
+                raise _too_large(layer_step, key, batch, amount)
 
 
-def _too_large(one, key, batch, amount):
+def _too_large(layer_step, key, batch, amount):
     return InvalidValue(
-        one.spec.path,
-        f"the model is too large: with {key} {batch} it needs {amount}; this layer has {one.weights:,} weights and "
-        f"makes {math.prod(one.after):,} values of each example. Use smaller sizes or a smaller {key}. "
-        f"Received: {show(one.spec.args)}",
+        layer_step.spec.path,
+        f"the model is too large: with {key} {batch} it needs {amount}; this layer has {layer_step.weights:,} weights "
+        f"and outputs {math.prod(layer_step.after):,} values per example. Use smaller sizes or a smaller {key}. "
+        f"Received: {format_value(layer_step.spec.args)}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Shapes and sizes that every layer of the table gives, from its arguments alone: without Keras, and for no memory.
+"""Output shapes and weight counts of the layer table, computed from the arguments without Keras.
 
-A shape has no batch axis: (rows, columns, channels) of a map, (positions, channels) of a row of tokens, (channels,) of
-a vector, (positions,) of words.
+Shapes have no batch axis: (rows, columns, channels) of a feature map, (positions, channels) of a token sequence,
+(channels,) of a vector, (positions,) of token ids.
 """
 
 import math
@@ -11,17 +11,17 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the sizes in a recipe stand for.
+    """Values of `!w` and `!classes` for one model.
 
     Attributes:
-        width: Of the model, in (0, 1].
+        width: Width of the model, in (0, 1].
         classes: Length of the label axis.
     """
 
@@ -29,19 +29,19 @@ class Sizes:
     classes: int
 
     def of(self, value: Any) -> Any:
-        """Returns a value of the recipe with `!w` and `!classes` as numbers."""
+        """Return a recipe value with `!w` and `!classes` as numbers."""
         return value.at(self.width) if isinstance(value, Width) else self.classes if value == Classes() else value
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one layer does with one example.
+    """Shapes and sizes of one layer for one example.
 
     Attributes:
         spec: The layer.
         before, after: Shapes of its input and its output.
-        weights: Entries of its kernels and tables; vectors such as biases and norms are left out.
-        hidden: Values that it keeps between its input and its output.
+        weights: Entries of its kernels and tables, without vectors such as biases and norms.
+        hidden: Intermediate values between its input and its output.
     """
 
     spec: LayerSpec
@@ -52,10 +52,10 @@ class Step:
 
 
 def step(spec: LayerSpec, before: Shape, sizes: Sizes) -> Step | None:
-    """Returns what a layer does with an input of a shape, or None where only the layer itself knows that.
+    """Return the step of a layer for an input shape; None if the shape is known only to the layer (a plug-in).
 
     Raises:
-        InvalidValue: The layer leaves nothing of such an input, or cannot divide it.
+        InvalidValue: The layer has an empty output for this input, or cannot divide it.
     """
     if spec.kind not in _LAYERS:
         return None
@@ -66,7 +66,7 @@ def step(spec: LayerSpec, before: Shape, sizes: Sizes) -> Step | None:
     return Step(spec, before, after, weights, hidden)
 
 
-def _same(spec, before, args):
+def _unchanged(spec, before, args):
     return before, 0, 0
 
 
@@ -75,21 +75,22 @@ def _pair(value):
 
 
 def _window(spec, before, size, strides, padding, dilation=1):
-    """Rows and columns behind a window that slides over a map."""
+    """Return rows and columns of the output of a sliding window."""
     size, strides, dilation = _pair(size), _pair(strides), _pair(dilation)
-    spans = [(one - 1) * apart + 1 for one, apart in zip(size, dilation)]
+    spans = [(window - 1) * spacing + 1 for window, spacing in zip(size, dilation)]
     if padding == "same":
         return tuple(-(-length // stride) for length, stride in zip(before, strides))
     if any(span > length for span, length in zip(spans, before)):
         raise InvalidValue(
             spec.path,
-            f"{spec.kind} looks at {_times(spans)} pixels at once, but {_times(before[:2])} are left here; "
-            f"give it a smaller window or `padding: same`, or pool less before it. Received: {show(spec.args)}",
+            f"the window of {spec.kind} has {_format_sizes(spans)} pixels, but its input has "
+            f"{_format_sizes(before[:2])}; use a smaller window or `padding: same`, or less pooling before it. "
+            f"Received: {format_value(spec.args)}",
         )
     return tuple((length - span) // stride + 1 for length, span, stride in zip(before, spans, strides))
 
 
-def _times(sizes):
+def _format_sizes(sizes):
     return " x ".join(map(str, sizes))
 
 
@@ -101,10 +102,10 @@ def _pooling(spec, before, args):
 
 def _convolution(spec, before, args):
     dilation, size = args.get("dilation_rate", 1), _pair(args["kernel_size"])
-    places = _window(spec, before, size, args.get("strides", 1), args.get("padding", "valid"), dilation)
+    positions = _window(spec, before, size, args.get("strides", 1), args.get("padding", "valid"), dilation)
     depthwise = "filters" not in args
     filters = before[2] if depthwise else args["filters"]
-    return (*places, filters), math.prod(size) * filters * (1 if depthwise else before[2]), 0
+    return (*positions, filters), math.prod(size) * filters * (1 if depthwise else before[2]), 0
 
 
 def _padded(before, stride, filters):
@@ -122,7 +123,7 @@ def _residual(spec, before, args):
     filters = args["filters"]
     after, changed = _padded(before, args["stride"], filters), args["stride"] != 1 or before[2] != filters
     weights = (9 + changed) * before[2] * filters + 9 * filters**2
-    # Each of two convolutions is normalised and activated, and the sum is a value of its own.
+    # Two convolutions, each with normalisation and activation, and the sum.
     return after, weights, 4 * math.prod(after)
 
 
@@ -141,13 +142,13 @@ def _cropping(spec, before, args):
     if any(2 * edge >= length for edge, length in zip(cut, before)):
         raise InvalidValue(
             spec.path,
-            f"{spec.kind} cuts {_times(2 * edge for edge in cut)} pixels away, but {_times(before[:2])} are left here; "
-            f"crop less. Received: {show(spec.args)}",
+            f"{spec.kind} removes {_format_sizes(2 * edge for edge in cut)} pixels, but its input has "
+            f"{_format_sizes(before[:2])}; crop less. Received: {format_value(spec.args)}",
         )
     return (*(length - 2 * edge for edge, length in zip(cut, before)), before[2]), 0, 0
 
 
-def _zeros(spec, before, args):
+def _zero_padding(spec, before, args):
     edges = _pair(args.get("padding", 1))
     return (*(length + 2 * edge for edge, length in zip(edges, before)), before[2]), 0, 0
 
@@ -160,7 +161,7 @@ def _patches(spec, before, args):
     patch, width = args["patch"], args["width"]
     if before[0] % patch or before[1] % patch:
         raise InvalidValue(
-            (*spec.path, "patch"), f"must divide the {_times(before[:2])} pixels that are left here. Received: {patch}"
+            (*spec.path, "patch"), f"must divide the {_format_sizes(before[:2])} pixels of the input. Received: {patch}"
         )
     positions = (before[0] // patch) * (before[1] // patch) + 1
     return (positions, width), patch**2 * before[2] * width + positions * width, 0
@@ -170,7 +171,7 @@ def _embedding(spec, before, args):
     return (*before, args["width"]), (args["classes"] + 1 + args["positions"]) * args["width"], 0
 
 
-def _words(spec, before, args):
+def _token_embedding(spec, before, args):
     return (*before, args["width"]), args["words"] * args["width"], 0
 
 
@@ -178,7 +179,7 @@ def _recurrent(gates):
     def step(spec, before, args):
         units = args["units"]
         after = (*before[:-1], units) if args["return_sequences"] else (units,)
-        # What goes into the gates, and what comes out of them, at every position.
+        # Inputs and outputs of the gates, at every position.
         return after, gates * units * (before[-1] + units), 2 * gates * units * before[0]
 
     return step
@@ -203,35 +204,35 @@ def _dense(spec, before, args):
 
 
 def _adapter(args, sides):
-    """Weights of an adapter of low rank, for the inputs and outputs of its product together; 0 where there is none."""
+    """Return the weights of a low-rank adapter; sides: inputs plus outputs of its kernel. 0 without an adapter."""
     return (args.get("lora_rank") or 0) * sides
 
 
-def _last(spec, before, args):
+def _channels_only(spec, before, args):
     return before[-1:], 0, 0
 
 
-def _flat(spec, before, args):
+def _flatten(spec, before, args):
     return (math.prod(before),), 0, 0
 
 
-_ALIKE = (
+_SHAPE_PRESERVING = (
     *("Activation", "Dropout", "ELU", "GELU", "GroupNormalization", "Identity", "LayerNormalization", "LeakyReLU"),
     *("Norm", "ReLU", "Scaler", "SpatialDropout2D", "StaticBatchNormalization", "TrackedBatchNormalization"),
 )
-# The layers that are not here are those of plug-ins, and Link, which the blockwise stages place.
+# Missing are layers of plug-ins, and Link, which the blockwise stages insert.
 _LAYERS: dict[str, Callable[[LayerSpec, Shape, dict], tuple[Shape, int, int]]] = {
-    **dict.fromkeys(_ALIKE, _same),
+    **dict.fromkeys(_SHAPE_PRESERVING, _unchanged),
     **dict.fromkeys(("AveragePooling2D", "MaxPooling2D"), _pooling),
     **dict.fromkeys(("Conv2D", "DepthwiseConv2D"), _convolution),
     **dict.fromkeys(("PaddedConv2D", "PaddedDepthwiseConv2D"), _padded_convolution),
     **dict.fromkeys(("PreActivationBlock", "PostActivationBlock"), _residual),
-    **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "ClassTokenReadout"), _last),
+    **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "ClassTokenReadout"), _channels_only),
     "AttentionGate": _gate,
     "Cropping2D": _cropping,
     "Dense": _dense,
-    "Embedding": _words,
-    "Flatten": _flat,
+    "Embedding": _token_embedding,
+    "Flatten": _flatten,
     "GRU": _recurrent(3),
     "LSTM": _recurrent(4),
     "LoraDense": _dense,
@@ -241,5 +242,5 @@ _LAYERS: dict[str, Callable[[LayerSpec, Shape, dict], tuple[Shape, int, int]]] =
     "SeparableBlock": _separable,
     "TransformerBlock": _transformer,
     "UpSampling2D": _upsampling,
-    "ZeroPadding2D": _zeros,
+    "ZeroPadding2D": _zero_padding,
 }

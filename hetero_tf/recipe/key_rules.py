@@ -5,13 +5,13 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.fine_tuning import check_fine_tuning
 from hetero_tf.recipe.method_rules import check_methods, check_unused
 from hetero_tf.recipe.model import Classes
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
 
 
 def check_keys(recipe: Recipe) -> None:
-    """Raises `InvalidValue` for the first rule that a recipe breaks."""
+    """Raise `InvalidValue` for the first rule that a recipe violates."""
     _levels(recipe.levels)
     _reinitialize(recipe.model)
     _units(recipe)
@@ -40,7 +40,7 @@ def _levels(levels):
     for name in levels.names:
         if name not in levels.widths:
             raise InvalidValue(
-                ("levels", "mix"), f"no width is given for level {name!r}{did_you_mean(name, levels.widths)}"
+                ("levels", "mix"), f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
             )
     widest = levels.widths[levels.global_level]
     for name in levels.names:
@@ -49,7 +49,7 @@ def _levels(levels):
                 ("levels", "mix"),
                 f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
                 f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
-                "list the widest first",
+                "list the widest level first",
             )
 
 
@@ -57,7 +57,7 @@ def _reinitialize(model):
     layers = [spec.name for spec in model.layers]
     for index, name in enumerate(model.reinitialize):
         if name.split("/")[0] not in layers:
-            raise InvalidValue(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
+            raise InvalidValue(("model", "reinitialize", index), f"unknown layer {name!r}{did_you_mean(name, layers)}")
 
 
 def _units(recipe):
@@ -69,23 +69,24 @@ def _units(recipe):
     ):
         for index, name in enumerate(names):
             if name not in known:
-                raise InvalidValue((*path, index), f"no such unit {name!r}{did_you_mean(name, known)}")
+                raise InvalidValue((*path, index), f"unknown unit {name!r}{did_you_mean(name, known)}")
 
 
 def _frozen(recipe):
-    """A stage or an adapter that trains a unit contradicts its being frozen."""
+    """Reject frozen units that a stage or an adapter would train."""
     frozen, stages = recipe.model.frozen, recipe.client.stages.name
     if frozen and stages == "blockwise":
         raise InvalidValue(
             ("model", "frozen"),
-            "does not go with client.stages blockwise, each of whose stages trains its units. "
-            f"Received: {show(frozen)}",
+            "cannot be combined with client.stages blockwise, which trains every unit. "
+            f"Received: {format_value(frozen)}",
         )
     for spec in recipe.model.layers:
         if spec.unit in frozen and spec.args.get("lora_rank") is not None:
             raise InvalidValue(
                 ("model", "frozen", frozen.index(spec.unit)),
-                f"an adapter stands still with its unit; leave out the unit or its lora_rank. Received: {spec.unit}",
+                f"a frozen unit cannot have a trained adapter; unfreeze the unit or remove its lora_rank. "
+                f"Received: {spec.unit}",
             )
 
 
@@ -96,7 +97,7 @@ def _clients(recipe):
     if recipe.round.clients > clients:
         raise InvalidValue(
             ("round", "clients"),
-            f"more active clients than clients; must be at most {clients} "
+            f"more active clients than registered ones; must be at most {clients} "
             f"(partition.clients). Received: {recipe.round.clients}",
         )
     total = sum(share for _, share in recipe.levels.mix)
@@ -104,14 +105,14 @@ def _clients(recipe):
         if any(not isinstance(share, int) for _, share in recipe.levels.mix):
             raise InvalidValue(
                 ("levels", "mix"),
-                "shares must be whole numbers where the assignment is fixed. "
-                f"Received: {show(dict(recipe.levels.mix))}",
+                "shares must be whole numbers with `assignment: fixed`. "
+                f"Received: {format_value(dict(recipe.levels.mix))}",
             )
         if total > clients:
             raise InvalidValue(
                 ("levels", "mix"),
-                f"the shares add up to {total}, but there are {clients} clients to "
-                "give a level to (assignment: fixed); use smaller shares",
+                f"the shares add up to {total}, more than the {clients} clients (assignment: fixed); "
+                "use smaller shares",
             )
 
 
@@ -120,10 +121,12 @@ def _input(plugin):
     if plugin.name != "images":
         return
     if len(mean) != len(std) and 1 not in (len(mean), len(std)):
-        raise InvalidValue(("input", "std"), f"must have as many numbers as mean, {len(mean)}. Received: {show(std)}")
+        raise InvalidValue(
+            ("input", "std"), f"must have as many numbers as mean ({len(mean)}). Received: {format_value(std)}"
+        )
     for name, values in (("mean", mean), ("std", std)):
         if not values:
-            raise InvalidValue(("input", name), "must hold one number for each channel. Received: []")
+            raise InvalidValue(("input", name), "must have one number for each channel. Received: []")
 
 
 def _text(recipe):
@@ -140,7 +143,7 @@ def _text(recipe):
         if isinstance(positions, int) and positions < segment:
             raise InvalidValue(
                 (*spec.path, "positions"),
-                f"fewer positions than a segment has; must be at least {segment} "
+                f"fewer positions than tokens of a segment; must be at least {segment} "
                 f"(input.segment). Received: {positions}",
             )
 
@@ -149,11 +152,11 @@ def _schedule(schedule):
     at = schedule.options.get("at") if schedule.name == "steps" else None
     for index, count in enumerate(at or ()):
         if index and count <= at[index - 1]:
-            raise InvalidValue(("schedule", "at", index), f"must rise from one to the next. Received: {show(at)}")
+            raise InvalidValue(("schedule", "at", index), f"must be strictly increasing. Received: {format_value(at)}")
 
 
 def _metric(recipe):
-    measured = metrics.selecting(recipe.input.name)
+    measured = metrics.selection_metrics(recipe.input.name)
     if measured and recipe.evaluate.best not in (None, *measured):
         raise InvalidValue(
             ("evaluate", "best"),
@@ -163,5 +166,5 @@ def _metric(recipe):
     if recipe.evaluate.members == "best" and measured and "validation_accuracy" not in measured:
         raise InvalidValue(
             ("evaluate", "members"),
-            f"must be first with the input {recipe.input.name}, of which no accuracy is measured. Received: best",
+            f"must be first with the input {recipe.input.name}, which has no accuracy. Received: best",
         )

@@ -1,12 +1,12 @@
-"""The layers a recipe may name, with the type and range of every argument; all others are refused.
+"""Layers that a recipe may use, with the type and range of every argument; all others are rejected.
 
-Ordinary Keras layers stand here as data. Our own and plugged-in layers are read from their source by `registry`.
+Keras layers are listed here as data. `registry` reads the layers of this package and of plug-ins from their source.
 """
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
-from hetero_tf.base.errors import did_you_mean, nearest
-from hetero_tf.recipe.nodes import show
+from hetero_tf.base.errors import did_you_mean, find_nearest
+from hetero_tf.recipe.nodes import format_value
 
 ACTIVATIONS = (
     "elu",
@@ -48,7 +48,7 @@ _FLAG = Constraint("bool")
 _PADDING = Constraint("str", choices=("valid", "same"))
 _ACTIVATION = Constraint("str", optional=True, choices=ACTIVATIONS)
 _KERNEL = Constraint("str", choices=INITIALIZERS)
-# A bias has no fan-in, so only constants can start it.
+# A bias has no fan-in, so only constant initializers apply.
 _BIAS = Constraint("str", choices=("zeros", "ones"))
 _EPSILON = Constraint("float", above=0.0, high=1.0)
 _SLOPE = Constraint("float", low=0.0, high=1000.0)
@@ -103,68 +103,69 @@ REQUIRED = {
     "DepthwiseConv2D": {"kernel_size"},
 }
 ADVICE = {
-    "BatchNormalization": "a round drops its moving averages, so clients would be tested with stale ones; "
+    "BatchNormalization": "a round discards its moving averages, so tests would use stale ones; "
     "use StaticBatchNormalization",
-    "Softmax": "a model gives logits and the loss applies softmax; leave it out",
-    "Reshape": "a shape cannot follow the width of a level; use GlobalAveragePooling2D",
+    "Softmax": "a model returns logits and the loss applies softmax; leave it out",
+    "Reshape": "its target shape cannot depend on the width of a level; use GlobalAveragePooling2D",
     "MultiHeadAttention": "its projections have no Scaler; use TransformerBlock",
     **dict.fromkeys(
         ("Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
-        "a recipe is a chain, and this layer joins branches; use a block such as PreActivationBlock, or build a model "
-        "of your own in Python (BUILD.md, In Python)",
+        "a recipe is a sequence of layers, and this layer merges branches; use a block such as PreActivationBlock, or "
+        "build the model in Python (BUILD.md, In Python)",
     ),
     **dict.fromkeys(
         ("Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "SimpleRNN", "StackedRNNCells"),
-        "use LSTM or GRU, or write a layer and pass it by --plugin",
+        "use LSTM or GRU, or write a layer and load it with --plugin",
     ),
     **dict.fromkeys(
         ("CategoryEncoding", "Discretization", "Hashing", "IntegerLookup", "StringLookup", "TextVectorization"),
-        "the data become numbers before the model; see data: labelled_text or csv, and input: sequences or table",
+        "the input converts data to numbers before the model; see data: labelled_text or csv, and input: sequences or "
+        "table",
     ),
     **dict.fromkeys(
         ("Normalization", "Rescaling"),
-        "the input normalises; set input.mean and input.std, which are part of every exported model",
+        "the input normalises images; set input.mean and input.std, which every exported model includes",
     ),
     **dict.fromkeys(
         ("RandomBrightness", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
-        "the input augments; set input.augment, such as crop_flip",
+        "the input augments images; set input.augment, such as crop_flip",
     ),
-    **dict.fromkeys(("Input", "InputLayer"), "the data say the shape of an input; leave it out"),
+    **dict.fromkeys(("Input", "InputLayer"), "the data define the input shape; leave it out"),
     **dict.fromkeys(
         ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D"),
-        "use ClassTokenReadout behind tokens, and LSTM or GRU without return_sequences behind words",
+        "use ClassTokenReadout after patch tokens, and LSTM or GRU without return_sequences after an Embedding",
     ),
-    **dict.fromkeys(("Permute", "RepeatVector"), "a recipe keeps the axes of its maps; use GlobalAveragePooling2D"),
+    **dict.fromkeys(("Permute", "RepeatVector"), "the axes of a feature map cannot change; use GlobalAveragePooling2D"),
     "SeparableConv2D": "use SeparableBlock, or DepthwiseConv2D and Conv2D",
     **dict.fromkeys(
         ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
-        "a recipe is data and cannot hold code; write a layer and pass it by --plugin",
+        "a recipe cannot contain code; write a layer and load it with --plugin",
     ),
 }
 
 
 def known_layers() -> list[str]:
-    """The names of all layers a recipe may use, sorted."""
+    """Return the names of all layers that a recipe may use, sorted."""
     return sorted({*KERAS_LAYERS, *registry.names("layers")})
 
 
-def refused(name: str) -> str | None:
-    """Why `name` is not a layer, as a sentence part, or None if it is one."""
+def rejection_reason(name: str) -> str | None:
+    """Explain why `name` is not an allowed layer; return None if it is one."""
     if name in known_layers():
         return None
     if name in ADVICE:
         return f"{name} is not allowed; {ADVICE[name]}"
     if "." in name or ":" in name:
-        return f"{show(name)} is not a layer; layers are named by class alone, own modules come by --plugin"
-    near = nearest(name, known_layers())
-    advice = "" if near else "; pass a layer of your own by --plugin (BUILD.md, Add a part)"
-    return f"unknown layer {show(name)}{advice}{did_you_mean(name, known_layers())}"
+        return f"{format_value(name)} is not a layer; write the class name only, and load custom layers with --plugin"
+    near = find_nearest(name, known_layers())
+    advice = "" if near else "; load a custom layer with --plugin (BUILD.md, Add a part)"
+    return f"unknown layer {format_value(name)}{advice}{did_you_mean(name, known_layers())}"
 
 
 def arguments(name: str) -> tuple[dict[str, Constraint], set[str]]:
-    """`({argument: Constraint}, required names)` of a layer that `refused` lets pass."""
+    """Return `({argument: Constraint}, required names)` of an allowed layer."""
     if name in registry.names("layers"):
-        found = registry.options("layers", name)
-        constraints = {option.name: option.constraint for option in found.values()}
-        return constraints, {option.name for option in found.values() if option.required}
+        options = registry.options("layers", name)
+        constraints = {option.name: option.constraint for option in options.values()}
+        return constraints, {option.name for option in options.values() if option.required}
     return KERAS_LAYERS[name], REQUIRED.get(name, set())

@@ -1,12 +1,12 @@
-"""Builds the model of a recipe: units, repeats and settings of `model.layers` become LayerSpecs with names."""
+"""Builds the model of a recipe: units, repeats and settings of `model.layers` become named LayerSpecs."""
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Classes, LayerSpec, Model, OwnModel, Width
-from hetero_tf.recipe.nodes import InvalidValue, Setting, show
+from hetero_tf.recipe.model import Classes, CustomModelKey, LayerSpec, Model, Width
+from hetero_tf.recipe.nodes import InvalidValue, Setting, format_value
 from hetero_tf.recipe.values import convert
 
 MOST_LAYERS = 1000
@@ -17,22 +17,22 @@ _FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Const
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
-def build_model(value: dict | OwnModel, path: tuple) -> Model:
-    """Builds the `Model` of a recipe.
+def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
+    """Build the `Model` of a recipe.
 
     Args:
-        value: Plain value of the key `model`, or what stands for it.
-        path: Its path, for refusals.
+        value: Plain value of the key `model`, or its placeholder for a custom model.
+        path: Its path, for error messages.
 
     Raises:
-        InvalidValue: A layer, an argument or a setting is not allowed.
+        InvalidValue: A layer, an argument or a setting is invalid.
     """
-    if isinstance(value, OwnModel):
+    if isinstance(value, CustomModelKey):
         return Model(layers=(), initial_weights=convert(value.initial_weights, _FILE, (*path, "initial_weights")))
     check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "frozen", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
-            (*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}"
+            (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
         )
     settings = _settings(value.get("settings"), (*path, "settings"))
     used: set[str] = set()
@@ -48,64 +48,66 @@ def build_model(value: dict | OwnModel, path: tuple) -> Model:
 
 
 def unit_names(value: object, path: tuple) -> tuple[str, ...]:
-    """Reads names of units; a number names the unit at that index of the list."""
+    """Read names of units; a number is the index of a unit in the list of layers."""
     items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
     return convert(items, _NAMES, path)
 
 
 def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
-    """Refuses what is not a mapping, and the first key that is not in `known`."""
+    """Raise `InvalidValue` unless the value is a mapping whose keys are all in `known`."""
     if not isinstance(value, dict):
         raise InvalidValue(
-            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {show(value)}"
+            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
         )
     for key in value:
         if key not in known:
-            hint = did_you_mean(key, known) if known else "; it takes none"
-            raise InvalidValue((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
+            hint = did_you_mean(key, known) if known else "; no keys are allowed here"
+            raise InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True)
 
 
 def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:
-    """Refuses an option that a plug-in of the user's takes without saying what it may be.
+    """Raise `InvalidValue` for an option of a user plug-in without a type annotation.
 
     Args:
         kind: Kind of the plug-in.
         name: Its name.
-        value: The options of the recipe.
+        value: Its options in the recipe.
         path: Their path.
     """
-    if not registry.is_plugged(kind, name) or not isinstance(value, dict):
+    if not registry.is_registered(kind, name) or not isinstance(value, dict):
         return
-    for key in sorted(registry.unannotated(kind, name) & value.keys()):
+    for key in sorted(registry.unannotated_parameters(kind, name) & value.keys()):
         owner = f"__init__ of {name}" if kind == "layers" else f"{registry.EXPORTS[kind]} of {name}"
         raise InvalidValue(
             (*path, key),
-            f"the parameter {key} in {owner} has no annotation, so a recipe cannot set it; annotate it, such as "
+            f"the parameter {key} in {owner} has no annotation, so a recipe cannot set it; add one, such as "
             f"`{key}: int` or `{key}: Size` (BUILD.md, Add a part)",
             at_key=True,
         )
     if kind == "layers" and value and not registry.options(kind, name):
         raise InvalidValue(
             path,
-            f"{name} takes no arguments, because its class defines no __init__ with annotated parameters; write one "
-            f"(BUILD.md, Add a part). Received: {show(value)}",
+            f"{name} has no arguments, because its class defines no __init__ with annotated parameters; add one "
+            f"(BUILD.md, Add a part). Received: {format_value(value)}",
         )
 
 
 def _specs(items, path, settings, used):
-    """Returns the LayerSpecs of all items, and adds the names of the settings that they refer to."""
+    """Return the LayerSpecs of all items; adds the names of the settings that they use to `used`."""
     specs, exits = [], 0
     for index, item in enumerate(items):
-        here, exit = (*path, index), None
+        item_path, exit = (*path, index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:
-            item, here = _branch(item["Exit"], (*here, "Exit")), (*here, "Exit")
+            item, item_path = _branch(item["Exit"], (*item_path, "Exit")), (*item_path, "Exit")
             exit = exits = exits + 1
-        for kind, args, unit, position, first, at in _units(item, str(index), here, settings, used):
+        for kind, args, unit, position, first, layer_path in _units(item, str(index), item_path, settings, used):
             name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
-            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=at))
+            specs.append(
+                LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
+            )
         if len(specs) > MOST_LAYERS:
             raise InvalidValue(
-                here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
+                item_path, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
             )
     return tuple(specs)
 
@@ -113,7 +115,7 @@ def _specs(items, path, settings, used):
 def _check_all_used(settings, used, path):
     for name in settings:
         if name not in used:
-            text = f"no layer refers to it; use it as `!setting {name}` or leave it out"
+            text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
             raise InvalidValue((*path, name), text, at_key=True)
 
 
@@ -122,33 +124,35 @@ def _settings(value, path):
         return {}
     if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
         raise InvalidValue(
-            path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {show(value)}"
+            path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {format_value(value)}"
         )
     for name, setting in value.items():
         parts = setting if isinstance(setting, list) else [setting]
         if not all(isinstance(part, _VALUES) for part in parts):
-            raise InvalidValue((*path, name), f"must be a value or a list of values. Received: {show(setting)}")
+            raise InvalidValue(
+                (*path, name), f"must be a single value or a list of values. Received: {format_value(setting)}"
+            )
     return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
 
 
 def _units(item, unit, path, settings, used):
-    """Yields the layers of one item as (kind, args, unit, position, unit whose initial values it takes, path)."""
+    """Yield the layers of one item as (kind, args, unit, position, unit that shares its initial values, path)."""
     if isinstance(item, dict) and list(item) == ["Repeat"]:
         yield from _copies(item["Repeat"], unit, (*path, "Repeat"), settings, used)
         return
     parts = item if isinstance(item, list) else [item]
     if not parts:
-        raise InvalidValue(path, "an empty unit; it must hold at least one layer")
+        raise InvalidValue(path, "empty unit; list at least one layer")
     for position, part in enumerate(parts):
-        at = (*path, position) if isinstance(item, list) else path
-        kind, args, at = _layer(part, at, settings, used)
-        yield kind, _arguments(kind, args, at), unit, position, None, at
+        layer_path = (*path, position) if isinstance(item, list) else path
+        kind, args, layer_path = _layer(part, layer_path, settings, used)
+        yield kind, _arguments(kind, args, layer_path), unit, position, None, layer_path
 
 
 def _branch(value, path):
-    """Returns the layers of an exit."""
+    """Return the layers of an exit."""
     if not isinstance(value, list):
-        raise InvalidValue(path, f"must be a list of layers that ends in logits. Received: {show(value)}")
+        raise InvalidValue(path, f"must be a list of layers that ends in logits. Received: {format_value(value)}")
     return value
 
 
@@ -156,27 +160,27 @@ def _copies(value, unit, path, settings, used):
     check_mapping(value, path, _REPEAT)
     for name in ("times", "layer"):
         if name not in value:
-            raise InvalidValue(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
+            raise InvalidValue(path, f"the key {name!r} is missing; Repeat has the keys {', '.join(_REPEAT)}")
     times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
-    same = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
-    kind, args, at = _layer(value["layer"], (*path, "layer"), settings, used)
+    same_values = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
+    kind, args, args_path = _layer(value["layer"], (*path, "layer"), settings, used)
     first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
     if not isinstance(first, dict):
-        raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {show(first)}")
-    if same and first:
+        raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {format_value(first)}")
+    if same_values and first:
         raise InvalidValue(
             (*path, "first"),
-            "does not go with same_initial_values: copies with other arguments have values of another shape",
+            "cannot be combined with same_initial_values: copies with other arguments have other shapes",
         )
-    later = _arguments(kind, args, at, skip=first if times < 2 else ())
-    opening = {**later, **_arguments(kind, first, (*path, "first"), skip=args)}
+    later_args = _arguments(kind, args, args_path, skip=first if times < 2 else ())
+    first_args = {**later_args, **_arguments(kind, first, (*path, "first"), skip=args)}
     for copy in range(times):
-        earlier = f"{unit}_0" if same and copy else None
-        yield kind, dict(later if copy else opening), f"{unit}_{copy}", 0, earlier, at
+        earlier = f"{unit}_0" if same_values and copy else None
+        yield kind, dict(later_args if copy else first_args), f"{unit}_{copy}", 0, earlier, args_path
 
 
 def _layer(part, path, settings, used):
-    """Returns class name, arguments with settings resolved, and path of the arguments."""
+    """Return the class name, the arguments with resolved settings, and the path of the arguments."""
     if isinstance(part, str):
         kind, args = part, {}
     elif isinstance(part, dict) and len(part) == 1:
@@ -184,20 +188,20 @@ def _layer(part, path, settings, used):
         path = (*path, kind)
     else:
         raise InvalidValue(
-            path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {show(part)}"
+            path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {format_value(part)}"
         )
     if kind == "Repeat":
-        raise InvalidValue(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
+        raise InvalidValue(path, "Repeat is allowed only in the outermost list, with the keys " + ", ".join(_REPEAT))
     if kind == "Exit":
-        raise InvalidValue(path, "Exit stands in the outermost list only, as `Exit: [layers]`")
-    problem = layer_table.refused(kind)
+        raise InvalidValue(path, "Exit is allowed only in the outermost list, as `Exit: [layers]`")
+    problem = layer_table.rejection_reason(kind)
     if problem:
         raise InvalidValue(path, problem, at_key=True)
     return kind, _resolve({} if args is None else args, path, settings, used), path
 
 
 def _arguments(kind, args, path, skip=()):
-    """Returns the checked arguments; `skip` names required ones that stand elsewhere."""
+    """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
     constraints, required = layer_table.arguments(kind)
     check_annotated("layers", kind, args, path)
     check_mapping(args, path, tuple(constraints))
@@ -210,7 +214,7 @@ def _arguments(kind, args, path, skip=()):
 
 
 def _resolve(value, path, settings, used):
-    """Returns the value with every `!setting` replaced."""
+    """Return the value with every `!setting` replaced."""
     if isinstance(value, dict):
         return {name: _resolve(part, (*path, name), settings, used) for name, part in value.items()}
     if isinstance(value, list):
@@ -224,6 +228,6 @@ def _resolve(value, path, settings, used):
     setting = settings[name]
     if isinstance(setting, tuple) != bool(index) or (index and int(index) >= len(setting)):
         raise InvalidValue(
-            path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(setting)}", at_key=True
+            path, f"`!setting {value.name}` is invalid; model.settings.{name} is {format_value(setting)}", at_key=True
         )
     return setting[int(index)] if index else setting

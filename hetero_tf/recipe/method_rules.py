@@ -1,22 +1,22 @@
-"""Rules of the keys by which methods differ: depths, members, budgets, masks, stages, availability."""
+"""Rules for keys that distinguish methods: depths, members, budgets, masks, stages, availability."""
 
 from collections.abc import Iterator
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import FineTune, Levels, Recipe
 
-# Between a stem and a head there must be something to divide.
+# Blockwise stages divide the units between a stem and a head.
 FEWEST_UNITS = 3
 
 
-# Clients that return in the whole run, on average.
+# Expected number of clients that return in the whole run.
 FEWEST_RETURNS = 0.01
 
 
 def check_methods(recipe: Recipe) -> None:
-    """Raises `InvalidValue` for the first rule that a recipe breaks."""
+    """Raise `InvalidValue` for the first rule that a recipe violates."""
     for section, key in (
         ("levels", "depths"),
         ("levels", "members"),
@@ -32,7 +32,7 @@ def check_methods(recipe: Recipe) -> None:
     _best_members(recipe)
     _availability(recipe)
     _returns(recipe)
-    _halves(recipe)
+    _paired_methods(recipe)
     _scaffold(recipe)
     _mask(recipe)
     _blockwise(recipe)
@@ -43,7 +43,7 @@ def check_methods(recipe: Recipe) -> None:
 def _known(by_level, widths, path):
     for name in by_level:
         if name not in widths:
-            raise InvalidValue((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
+            raise InvalidValue((*path, name), f"levels.widths has no level {name!r}{did_you_mean(name, widths)}", True)
 
 
 def _epochs(recipe):
@@ -54,7 +54,9 @@ def _epochs(recipe):
     for name in recipe.levels.names:
         if name not in epochs:
             raise InvalidValue(
-                path, f"level {name!r} is missing; every level of the mix needs its epochs. Received: {show(epochs)}"
+                path,
+                f"level {name!r} is missing; set the epochs of every level of the mix. "
+                f"Received: {format_value(epochs)}",
             )
 
 
@@ -63,29 +65,29 @@ def _idle(recipe):
     for index, name in enumerate(levels.idle):
         if name not in levels.names:
             raise InvalidValue(
-                ("levels", "idle", index), f"no such level in the mix: {name!r}{did_you_mean(name, levels.names)}"
+                ("levels", "idle", index), f"the mix has no level {name!r}{did_you_mean(name, levels.names)}"
             )
     if set(levels.names) <= set(levels.idle):
         raise InvalidValue(
-            ("levels", "idle"), f"leaves no level of the mix whose clients take part. Received: {show(levels.idle)}"
+            ("levels", "idle"),
+            f"all levels of the mix are idle; leave at least one out. Received: {format_value(levels.idle)}",
         )
     if levels.idle and levels.assignment == "dynamic":
         raise InvalidValue(
             ("levels", "assignment"),
-            "must be fixed where levels.idle is given: a client that draws its level "
-            "anew each round is not able or unable for good. Received: dynamic",
+            "must be fixed with levels.idle: with dynamic assignment no client is permanently idle. Received: dynamic",
         )
     if not levels.idle or clients is None:
         return
     each = clients // sum(share for _, share in levels.mix)
     counts = {name: share * each for name, share in levels.mix}
-    # Clients left over have the last level.
+    # Remaining clients have the last level.
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if recipe.round.clients > able:
         raise InvalidValue(
             ("round", "clients"),
-            f"more active clients than may take part (levels.idle); must be at most "
+            f"more active clients than clients that are not idle (levels.idle); must be at most "
             f"{able}. Received: {recipe.round.clients}",
         )
 
@@ -96,7 +98,7 @@ def _depths(recipe):
         if depth > last:
             raise InvalidValue(
                 ("levels", "depths", name),
-                f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` "
+                f"unknown exit; must be a whole number from 1 to {last}, the end of the trunk (each `Exit` "
                 f"in model.layers adds one). Received: {depth}",
             )
     first = levels.depths.get(levels.global_level, last)
@@ -107,7 +109,7 @@ def _depths(recipe):
                 ("levels", "depths"),
                 f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
                 f"{levels.global_level!r} (depth {first}), which is the global model's; "
-                "list the deepest first",
+                "list the deepest level first",
             )
 
 
@@ -119,20 +121,20 @@ def _members(levels):
         if name not in levels.members:
             raise InvalidValue(
                 path,
-                f"level {name!r} is missing; an ensemble needs a number for every level of the mix. "
-                f"Received: {show(levels.members)}",
+                f"level {name!r} is missing; set the number of networks for every level of the mix. "
+                f"Received: {format_value(levels.members)}",
             )
         if levels.members[name] > levels.members[top]:
             raise InvalidValue(
                 (*path, name),
-                f"more networks than the first level of the mix, {top!r}, which has them all; "
+                f"more networks than the first level of the mix, {top!r}, which has all of them; "
                 f"must be at most {levels.members[top]}. Received: {levels.members[name]}",
             )
         if levels.widths[name] != levels.widths[top]:
             raise InvalidValue(
                 ("levels", "widths"),
-                "all levels of the mix must have one width where levels.members is given: that of the "
-                f"ensemble's networks. Received: {show(levels.widths)}",
+                "all levels of the mix must have the same width with levels.members: that of the networks of the "
+                f"ensemble. Received: {format_value(levels.widths)}",
             )
 
 
@@ -140,7 +142,7 @@ def _best_members(recipe):
     if recipe.evaluate.members == "best" and recipe.round.personal:
         raise InvalidValue(
             ("evaluate", "members"),
-            "must be first where round.personal is given: clients keep units of the networks that they began with. "
+            "must be first with round.personal: clients keep their units of the networks that they started with. "
             "Received: best",
         )
 
@@ -149,48 +151,49 @@ def _availability(recipe):
     availability, path = recipe.availability, ("availability", "seconds_per_step")
     if availability.deadline is not None and not availability.seconds_per_step:
         raise InvalidValue(
-            ("availability", "deadline"),
-            "nobody can be late without seconds; give availability.seconds_per_step, such as {a: 0.1, e: 0.02}",
+            ("availability", "deadline"), "a deadline needs availability.seconds_per_step, such as {a: 0.1, e: 0.02}"
         )
     for name in recipe.levels.names if availability.seconds_per_step else ():
         if name not in availability.seconds_per_step:
             raise InvalidValue(
                 path,
-                f"level {name!r} is missing; every level of the mix needs its seconds. "
-                f"Received: {show(availability.seconds_per_step)}",
+                f"level {name!r} is missing; set the seconds of every level of the mix. "
+                f"Received: {format_value(availability.seconds_per_step)}",
             )
 
 
 def _returns(recipe):
-    """A run in which practically nobody ever returns trains nothing."""
+    """Reject a dropout with which practically no client ever returns."""
     dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
-    left = (1 - dropout) * chances
-    if left < FEWEST_RETURNS:
+    returns = (1 - dropout) * chances
+    if returns < FEWEST_RETURNS:
         raise InvalidValue(
             ("availability", "dropout"),
-            f"of {chances} clients in all rounds {left:.1g} return on average, so nothing is trained; must be at most "
+            f"only {returns:.1g} of {chances} clients return on average in the whole run; must be at most "
             f"{1 - FEWEST_RETURNS / chances:.9g}. Received: {dropout!r}",
         )
 
 
-def _halves(recipe):
-    """A server and a correction of one name are one method."""
+def _paired_methods(recipe):
+    """Check that a server and a correction of the same method are used together."""
     server, correction = recipe.round.server, recipe.client.correction
     for name, other in (("dynamic", " too, with the same alpha"), ("scaffold", " too")):
         if server.name == name and getattr(correction, "name", None) != name:
             raise InvalidValue(
-                ("round", "server"), f"{name} is half of a method; set client.correction to {name}{other}"
+                ("round", "server"),
+                f"the server {name} needs the correction {name}; set client.correction to {name}{other}",
             )
         if getattr(correction, "name", None) == name and server.name != name:
             raise InvalidValue(
-                ("client", "correction"), f"{name} is half of a method; set round.server to {name}{other}"
+                ("client", "correction"),
+                f"the correction {name} needs the server {name}; set round.server to {name}{other}",
             )
     if server.name != "dynamic":
         return
     if server.options["alpha"] != correction.options["alpha"]:
         raise InvalidValue(
             ("client", "correction"),
-            f"alpha must be that of round.server, {server.options['alpha']:g}. "
+            f"alpha must equal that of round.server, {server.options['alpha']:g}. "
             f"Received: {correction.options['alpha']:g}",
         )
     if recipe.round.weighting != "uniform":
@@ -201,7 +204,7 @@ def _halves(recipe):
 
 
 def _scaffold(recipe):
-    """A control is the mean of a client's gradients only where every step moves every entry by the rate alone."""
+    """Check the settings of SCAFFOLD: its controls are mean gradients only with plain SGD on the whole model."""
     if recipe.round.server.name != "scaffold":
         return
     method = recipe.optimizer.method
@@ -218,33 +221,37 @@ def _scaffold(recipe):
 
 
 def _mask(recipe):
-    """Masks and shares of entries go together, and the global model is whole."""
+    """Check that round.mask and levels.entries are used together, and that the global model has no mask."""
     levels, mask = recipe.levels, recipe.round.mask
     if mask is None and levels.entries:
-        raise InvalidValue(("levels", "entries"), "nothing reads it; set round.mask, such as fiarse")
+        raise InvalidValue(("levels", "entries"), "needs round.mask; set it, for example to fiarse")
     if mask is None:
         return
     if not levels.entries:
-        raise InvalidValue(
-            ("round", "mask"), "every level keeps all its entries; give levels.entries, such as {e: 1/16}"
-        )
+        raise InvalidValue(("round", "mask"), "needs levels.entries, such as {e: 1/16}")
     if levels.entries.get(levels.global_level, 1) != 1:
         raise InvalidValue(
             ("levels", "entries", levels.global_level),
-            "must be 1 for the first level of the mix, which is the global model's. "
+            "must be 1 for the first level of the mix, which is that of the global model. "
             f"Received: {levels.entries[levels.global_level]:g}",
         )
     if recipe.round.uncovered == "zeros":
         raise InvalidValue(
-            ("round", "uncovered"), "must be left_out with round.mask, which counts single entries. Received: zeros"
+            ("round", "uncovered"),
+            "must be left_out with round.mask, which counts entries individually. Received: zeros",
         )
-    for path, given in ((("round", "personal"), recipe.round.personal), (("levels", "members"), levels.members)):
-        if given:
+    for path, value in ((("round", "personal"), recipe.round.personal), (("levels", "members"), levels.members)):
+        if value:
             raise InvalidValue(
-                path, f"does not go with round.mask, which looks at one whole network. Received: {show(given)}"
+                path,
+                "cannot be combined with round.mask, which needs a single shared network. "
+                f"Received: {format_value(value)}",
             )
     if recipe.round.server.name == "scaffold":
-        raise InvalidValue(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
+        raise InvalidValue(
+            ("round", "mask"),
+            "cannot be combined with the server scaffold, whose controls change every entry in each step",
+        )
 
 
 def _blockwise(recipe):
@@ -254,38 +261,38 @@ def _blockwise(recipe):
     if len(trunk) < FEWEST_UNITS:
         raise InvalidValue(
             ("client", "stages"),
-            f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, what is divided, and a "
+            f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, units to divide, and a "
             f"head. Received: {len(trunk)}",
         )
     if not any(name in levels.budgets for name in levels.names):
         raise InvalidValue(
             ("client", "stages"),
-            "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
+            "blockwise needs levels.budgets; set one for each level that cannot train the whole model, "
             "such as {a: 1, d: 1/6}",
         )
 
 
 def _peers(recipe):
-    """Peers have no part in what the server and clients keep of one network, or of an ensemble's."""
+    """Reject peers with ensembles and with corrections that store values for each network."""
     if not recipe.client.stages.options.get("peers"):
         return
     correction = recipe.client.correction
     if correction is not None and registry.find("corrections", correction.name).REMEMBERS:
         raise InvalidValue(
             ("client", "correction"),
-            f"must be null or proximal where client.stages.peers is true: nothing is remembered of peers. "
+            f"must be null or proximal with client.stages.peers: corrections store nothing for peers. "
             f"Received: {correction.name}",
         )
     if recipe.levels.members:
         raise InvalidValue(
             ("levels", "members"),
-            "does not go with client.stages.peers: a client trains an ensemble's networks apart from each other. "
-            f"Received: {show(recipe.levels.members)}",
+            "cannot be combined with client.stages.peers: a client trains the networks of an ensemble separately. "
+            f"Received: {format_value(recipe.levels.members)}",
         )
 
 
 def _several_widths(recipe):
-    """Running statistics of one width do not fit another, and a client of several widths has them once."""
+    """Reject running statistics with stages of several widths: each width needs different ones."""
     stages = recipe.client.stages.name
     if stages not in ("nested", "slimmable"):
         return
@@ -294,82 +301,89 @@ def _several_widths(recipe):
             if spec.args.get(name) == "bn":
                 raise InvalidValue(
                     (*spec.path, name),
-                    "bn keeps one set of running statistics for all widths, so it does not go with "
+                    "bn has one set of running statistics for all widths, so it cannot be combined with "
                     f"client.stages {stages}; use wbn or sbn. Received: 'bn'",
                 )
 
 
-# Loaders that need no files: no stand-in can ever take their place.
-ALWAYS_THERE = ("digits", "pydoc", "synthetic")
+# Loaders that need no files, so a fallback is never used.
+ALWAYS_AVAILABLE = ("digits", "pydoc", "synthetic")
 
 
-# Path, value, why nothing reads it, and what would change that.
-Found = tuple[tuple, object, str, str]
+# Path, value, the reason why it has no effect, and advice.
+UnusedKey = tuple[tuple, object, str, str]
 
 
 def check_unused(recipe: Recipe) -> None:
-    """Raises `InvalidValue` for the first key that has no effect."""
-    found = (*_of_outputs(recipe), *_of_stages(recipe), *_of_ensembles(recipe.levels), *_of_the_rest(recipe))
-    for path, value, reason, advice in found:
-        raise InvalidValue(path, f"has no effect, since {reason}; {advice} or leave it out. Received: {show(value)}")
+    """Raise `InvalidValue` for the first key that has no effect."""
+    unused = (
+        *_unused_outputs(recipe),
+        *_unused_stages(recipe),
+        *_unused_ensembles(recipe.levels),
+        *_unused_others(recipe),
+    )
+    for path, value, reason, advice in unused:
+        raise InvalidValue(
+            path, f"has no effect because {reason}; {advice} or remove this key. Received: {format_value(value)}"
+        )
 
 
-def _of_outputs(recipe: Recipe) -> Iterator[Found]:
-    """What joins several outputs of a step: those of exits, of two widths, or of peers."""
+def _unused_outputs(recipe: Recipe) -> Iterator[UnusedKey]:
+    """Yield unused keys for several outputs of a step: those of exits, widths or peers."""
     stages, levels, coupling = recipe.client.stages, recipe.levels, recipe.client.coupling
     exits = bool(recipe.model.exits) and any(levels.depths.get(name, 2) > 1 for name in levels.names)
-    # Budgets decide who has peers, and another scenario of them is no mistake.
+    # The budgets decide which clients have peers, so `peers` without any is allowed.
     peers = stages.options.get("peers")
     widths = len({levels.widths[name] for name in levels.names}) > 1
-    several = {
+    has_several_outputs = {
         "joint": exits,
         "nested": exits or stages.options.get("distill"),
         "slimmable": exits or widths,
         "blockwise": peers,
     }
-    if coupling.name != "sum" and not several.get(stages.name, True):
+    if coupling.name != "sum" and not has_several_outputs.get(stages.name, True):
         advice = "add an `Exit` to model.layers, set client.stages to {name: nested, distill: true}"
         yield ("client", "coupling"), coupling.name, "a step has one output", advice
     if coupling.name == "weighted" and not coupling.options["gamma"]:
         yield from _switched_off(coupling, "couplings", ("client", "coupling"), "gamma", "temperature", "from_round")
-    for path, value, many in (
+    for path, value, switched_value in (
         (("client", "stages", "exits"), stages.options.get("exits"), "last"),
         (("evaluate", "exits"), recipe.evaluate.exits, "mean"),
     ):
-        if value == many and not recipe.model.exits:
+        if value == switched_value and not recipe.model.exits:
             yield path, value, "the model has one output", "add an `Exit` to model.layers"
 
 
-def _of_stages(recipe: Recipe) -> Iterator[Found]:
-    """What divides a client's work."""
+def _unused_stages(recipe: Recipe) -> Iterator[UnusedKey]:
+    """Yield unused keys of levels.fit and client.stages."""
     stages, levels = recipe.client.stages, recipe.levels
     if levels.fit is not None and not levels.budgets:
-        yield ("levels", "fit"), levels.fit, "no level has a budget", "give levels.budgets"
+        yield ("levels", "fit"), levels.fit, "no level has a budget", "set levels.budgets"
     if levels.fit is not None and stages.name == "blockwise":
-        reason = "client.stages blockwise trains as many units at a time as the budgets hold"
+        reason = "client.stages blockwise already trains only as many units at a time as fit the budget"
         yield ("levels", "fit"), levels.fit, reason, "choose other client.stages"
-    for fit, given in (("depths", levels.depths), ("members", levels.members)):
-        if levels.fit == fit and not given:
-            yield ("levels", "fit"), fit, f"no level has {fit}", f"give levels.{fit}"
+    for fit, value in (("depths", levels.depths), ("members", levels.members)):
+        if levels.fit == fit and not value:
+            yield ("levels", "fit"), fit, f"no level has {fit}", f"set levels.{fit}"
     if stages.options.get("buffered") and stages.options.get("stem") == "every":
-        reason = "with client.stages.stem every no unit stays as it is before a stage"
+        reason = "client.stages.stem is every, so no unit is constant before a stage"
         yield ("client", "stages", "buffered"), True, reason, "set client.stages.stem to first"
-    whole = stages.name in ("nested", "slimmable") or stages.options.get("exits") == "all"
-    if recipe.round.untrained == "counted" and whole:
-        reason = f"with client.stages {stages.name} a client trains all that it holds"
+    trains_everything = stages.name in ("nested", "slimmable") or stages.options.get("exits") == "all"
+    if recipe.round.untrained == "counted" and trains_everything:
+        reason = f"with client.stages {stages.name} a client trains all of its values"
         yield ("round", "untrained"), "counted", reason, "choose other client.stages"
 
 
-def _of_ensembles(levels: Levels) -> Iterator[Found]:
-    """How the networks of an ensemble begin."""
+def _unused_ensembles(levels: Levels) -> Iterator[UnusedKey]:
+    """Yield unused keys of ensembles."""
     path, value = ("levels", "members_fan_in"), levels.members_fan_in
     if value == "wide" and levels.ensemble is None:
-        yield path, value, "there is one network", "give levels.members"
+        yield path, value, "the model is a single network", "set levels.members"
     elif value == "wide" and levels.widths[levels.global_level] == 1:
-        yield path, value, "the networks have width 1", "lower levels.widths"
+        yield path, value, "the networks have width 1", "reduce levels.widths"
 
 
-def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
+def _unused_others(recipe: Recipe) -> Iterator[UnusedKey]:
     availability, model, server, data = recipe.availability, recipe.model, recipe.round.server, recipe.data
     if recipe.optimizer.method.options.get("momentum") == 0:
         yield from _switched_off(recipe.optimizer.method, "optimizers", ("optimizer",), "momentum", "nesterov")
@@ -377,42 +391,52 @@ def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
         yield (
             ("availability", "spread"),
             availability.spread,
-            "no level has a pace",
-            "give availability.seconds_per_step",
+            "no level has seconds_per_step",
+            "set availability.seconds_per_step",
         )
     if availability.late != "drop" and availability.deadline is None:
-        yield ("availability", "late"), availability.late, "nobody is late", "give availability.deadline"
-    tune, plain = recipe.evaluate.fine_tune, FineTune()
+        yield ("availability", "late"), availability.late, "no client can be late", "set availability.deadline"
+    tune, default = recipe.evaluate.fine_tune, FineTune()
     for name in ("units", "learning_rate"):
-        if not tune.epochs and getattr(tune, name) != getattr(plain, name):
-            advice = "give evaluate.fine_tune.epochs"
-            yield ("evaluate", "fine_tune", name), getattr(tune, name), "nothing is fine-tuned", advice
+        if not tune.epochs and getattr(tune, name) != getattr(default, name):
+            advice = "set evaluate.fine_tune.epochs"
+            yield ("evaluate", "fine_tune", name), getattr(tune, name), "fine-tuning is off", advice
     members = recipe.levels.members
     if recipe.evaluate.members == "best" and len({members.get(name) for name in recipe.levels.names}) == 1:
-        reason = "every level predicts with all networks" if members else "the model is no ensemble"
-        yield ("evaluate", "members"), "best", reason, "give levels.members, fewer for some level,"
+        reason = "every level predicts with all networks" if members else "the model is a single network"
+        yield ("evaluate", "members"), "best", reason, "set levels.members, with fewer for some level,"
     if model.reinitialize and model.initial_weights is None:
         reason = "all layers draw their initial values"
-        yield ("model", "reinitialize"), model.reinitialize, reason, "give model.initial_weights"
+        yield ("model", "reinitialize"), model.reinitialize, reason, "set model.initial_weights"
     for index, unit in enumerate(recipe.round.personal):
         if unit in model.frozen:
-            yield ("round", "personal", index), unit, "model.frozen keeps it alike everywhere", "thaw the unit"
+            yield (
+                ("round", "personal", index),
+                unit,
+                "model.frozen keeps it constant on all clients",
+                "unfreeze the unit",
+            )
     for spec in model.layers:
         if "lora_scale" in spec.args and spec.args.get("lora_rank") is None:
-            yield (*spec.path, "lora_scale"), spec.args["lora_scale"], "there is no adapter", "give lora_rank"
+            yield (*spec.path, "lora_scale"), spec.args["lora_scale"], "the layer has no adapter", "set lora_rank"
     widths = {recipe.levels.widths[name] for name in recipe.levels.names}
     if recipe.round.uncovered == "zeros" and (len(widths) == 1 or recipe.levels.members):
-        yield ("round", "uncovered"), "zeros", "all levels of the mix have one width", "give them several"
+        yield ("round", "uncovered"), "zeros", "all levels of the mix have the same width", "use several widths"
     if "all" in recipe.round.personal and server.name != "replace":
-        yield ("round", "server"), server.name, "no unit is merged", "shorten round.personal"
-    if data.fallback and data.loader.name in ALWAYS_THERE:
-        reason = f"the data of {data.loader.name} are always there"
+        yield (
+            ("round", "server"),
+            server.name,
+            "all units are personal and none is merged",
+            "list fewer units in round.personal",
+        )
+    if data.fallback and data.loader.name in ALWAYS_AVAILABLE:
+        reason = f"the data of {data.loader.name} are always available"
         yield ("data", "fallback"), data.fallback, reason, "choose other data"
 
 
 def _switched_off(plugin, kind, path, switch, *names):
-    """The options among `names` that are not as they are by default, while `switch` is 0."""
+    """Yield the options among `names` that differ from their default while `switch` is 0."""
     known = registry.options(kind, plugin.name)
     for name in names:
         if name in known and plugin.options[name] != known[name].default:
-            yield (*path, name), plugin.options[name], f"{switch} is 0", f"raise {switch}"
+            yield (*path, name), plugin.options[name], f"{switch} is 0", f"increase {switch}"

@@ -1,4 +1,4 @@
-"""Names of run folders: that of the recipe, and what was changed of it."""
+"""Names of run folders: the name of the recipe and its changes."""
 
 import hashlib
 import re
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe import FREE, changed_keys, load
+from hetero_tf.recipe import CHANGEABLE_KEYS, changed_keys, load
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.schema import Recipe
 
-# A name is cut to so many characters; the longest that file systems hold is 255 bytes.
+# Longest name in characters; file systems allow 255 bytes.
 LONGEST = 100
 DIGITS = 8
 _UNSAFE = re.compile("[^A-Za-z0-9_.,+-]+")
 
 
 def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
-    """Names the run of a recipe with overrides, such as `mnist-levels.mix=e-seed=1`.
+    """Return the name of the run of a recipe with overrides, such as `mnist-levels.mix=e-seed=1`.
 
-    Only what a run must keep when it goes on counts: more rounds are the same run. Runs of one file that must not
-    share a folder have different names.
+    Keys that may change when a run is resumed are not part of the name. Runs of one file that must not share a folder
+    have different names.
 
     Args:
         recipe: The recipe with its overrides.
@@ -33,23 +33,23 @@ def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
     try:
         lines = changed_keys(load(path).source, recipe.source)
     except InputError:
-        # Without its overrides it is no recipe, so there is nothing to compare with.
-        lines = [f"{key}: {value}" for key, value in changes.items() if key not in FREE]
+        # The file is valid only with its overrides, so there is nothing to compare with.
+        lines = [f"{key}: {value}" for key, value in changes.items() if key not in CHANGEABLE_KEYS]
     lines = [line for line in lines if not line.startswith("name:")]
     keys = [line.partition(":")[0] for line in lines]
-    telling = {key: value for key, value in changes.items() if any(_overlap(key, changed) for changed in keys)}
-    untold = [key for key in keys if not any(_overlap(key, told) for told in telling)]
-    return short_name(recipe.name, telling, lines, exact=not untold and not _nested(telling))
+    named = {key: value for key, value in changes.items() if any(_overlap(key, changed) for changed in keys)}
+    unnamed = [key for key in keys if not any(_overlap(key, change) for change in named)]
+    return short_name(recipe.name, named, lines, exact=not unnamed and not _nested(named))
 
 
 def short_name(stem: str, changes: dict[str, str], content: Sequence[str], exact: bool = True) -> str:
-    """Joins a name that any file system can hold.
+    """Join a name that is valid on every file system.
 
     Args:
-        stem: How it begins; may be empty.
+        stem: Beginning of the name; may be empty.
         changes: `{key: value}`, as texts.
-        content: What the name stands for. Its digest ends a name that is cut or cannot say all of it.
-        exact: Whether the changes say all of it.
+        content: All changes. A name that is shortened or incomplete ends with their digest.
+        exact: True if `changes` covers the whole content.
     """
     words = [f"{key}={_UNSAFE.sub('_', value).strip('_')}" for key, value in sorted(changes.items())]
     name = "-".join([stem, *words] if stem else words)
@@ -61,7 +61,7 @@ def short_name(stem: str, changes: dict[str, str], content: Sequence[str], exact
 
 
 def _last_of_each(overrides):
-    """`{path: value}` of the overrides as texts; `a[0]` and `a.0` are one path, and the name of the run is none."""
+    """Return `{path: value}` of the overrides as texts, without `name`; `a[0]` and `a.0` are the same path."""
     changes = {}
     for override in overrides:
         path, _, value = override.partition("=")
@@ -70,12 +70,12 @@ def _last_of_each(overrides):
 
 
 def _overlap(one, other):
-    """Whether one of two paths leads to the other, or into it."""
+    """Return True if one path is equal to the other or a prefix of it."""
     one, other = steps_of(one), steps_of(other)
     return one[: len(other)] == other[: len(one)]
 
 
 def _nested(changes):
-    """Whether one change lies within another: then their order counts, which the name does not tell."""
+    """Return True if one change is inside another; then their order matters, which the name does not show."""
     paths = list(changes)
     return any(_overlap(one, other) for index, one in enumerate(paths) for other in paths[:index])

@@ -1,4 +1,4 @@
-"""Values of a recipe with the position at which each was written, and refusals that point there."""
+"""Values of a recipe with their source positions, and errors that point there."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ FRAME = 110
 
 @dataclass(frozen=True)
 class Position:
-    """Where something was written: `label` is file:line:column or the override; `line` is None for an override."""
+    """Source position: `label` is file:line:column or the override; `line` is None for an override."""
 
     label: str
     line: str | None = None
@@ -19,11 +19,11 @@ class Position:
 
     @property
     def in_file(self) -> bool:
-        """Whether it is in a file, not in an override."""
+        """True for a position in a file, False for an override."""
         return self.line is not None
 
     def frame(self) -> str:
-        """Returns the line and below it a caret under the column; nothing for an override."""
+        """Return the line with a caret below the column; empty for an override."""
         if self.line is None:
             return ""
         start = max(0, self.column - FRAME // 2) if len(self.line) > FRAME else 0
@@ -32,14 +32,14 @@ class Position:
 
 @dataclass(frozen=True)
 class Setting:
-    """`!setting name` or `!setting name.0`: stands for a value of `model.settings`."""
+    """`!setting name` or `!setting name.0`: a reference to a value of `model.settings`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Node:
-    """A dict or list of Nodes, or one value; `key_position` is where the key before it stands."""
+    """A dict or list of Nodes, or one value; `key_position` is the position of its key."""
 
     value: Any
     position: Position
@@ -47,7 +47,7 @@ class Node:
 
 
 class InvalidValue(InputError):
-    """A value is not allowed: its path, what is wrong and what is allowed; `at_key` points to the key instead."""
+    """An invalid value: its path, the problem and the allowed values; `at_key` points to the key instead."""
 
     def __init__(self, path: tuple, text: str, at_key: bool = False):
         super().__init__(f"{dotted(path)}: {text}")
@@ -57,19 +57,19 @@ class InvalidValue(InputError):
 
 
 def dotted(path: tuple) -> str:
-    """Writes `("model", "layers", 0)` as `model.layers[0]`."""
+    """Format `("model", "layers", 0)` as `model.layers[0]`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
-def refusal(position: Position, path: tuple, text: str) -> InputError:
-    """Returns the `InputError` that names position and path and shows the line."""
-    where = f"{dotted(path)}: " if path else ""
-    return InputError(f"{position.label}: {where}{text}{position.frame()}")
+def error_at(position: Position, path: tuple, text: str) -> InputError:
+    """Return an `InputError` with position, path, text and the source line."""
+    key = f"{dotted(path)}: " if path else ""
+    return InputError(f"{position.label}: {key}{text}{position.frame()}")
 
 
 def locate(root: Node, path: tuple, at_key: bool = False) -> Position:
-    """Returns the position of the value at `path`, or of what stands nearest above it."""
+    """Return the position of the value at `path`, or of its nearest existing parent."""
     position = root.position
     for index, step in enumerate(path):
         inside = isinstance(root.value, dict) and step in root.value
@@ -82,17 +82,17 @@ def locate(root: Node, path: tuple, at_key: bool = False) -> Position:
     return position
 
 
-def plain(node: Node) -> Any:
-    """Returns the value of a tree without positions."""
+def to_plain(node: Node) -> Any:
+    """Return the value of a tree without positions."""
     if isinstance(node.value, dict):
-        return {key: plain(child) for key, child in node.value.items()}
+        return {key: to_plain(child) for key, child in node.value.items()}
     if isinstance(node.value, list):
-        return [plain(child) for child in node.value]
+        return [to_plain(child) for child in node.value]
     return node.value
 
 
-def show(value: Any) -> str:
-    """Writes a value as in a recipe, cut to 80 characters."""
+def format_value(value: Any) -> str:
+    """Format a value as in a recipe, truncated to 80 characters."""
     if value is None or isinstance(value, bool):
         text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, Width):
@@ -102,9 +102,9 @@ def show(value: Any) -> str:
     elif isinstance(value, Setting):
         text = f"!setting {value.name}"
     elif isinstance(value, dict):
-        text = "{" + ", ".join(f"{key}: {show(child)}" for key, child in list(value.items())[:9]) + "}"
+        text = "{" + ", ".join(f"{key}: {format_value(child)}" for key, child in list(value.items())[:9]) + "}"
     elif isinstance(value, (list, tuple)):
-        text = "[" + ", ".join(show(child) for child in value[:20]) + "]"
+        text = "[" + ", ".join(format_value(child) for child in value[:20]) + "]"
     else:
         text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,40 +1,40 @@
-"""Old spellings of keys and values: they keep working, each becomes the new one, and a note says so."""
+"""Old spellings of keys and values: they remain valid, are replaced by the new ones, and produce a note."""
 
 from collections.abc import Iterable
 
-from hetero_tf.recipe.nodes import Node, dotted, plain, refusal
+from hetero_tf.recipe.nodes import Node, dotted, error_at, to_plain
 
 ITEM = "*"
 
-# Path of a key in its old spelling, with `ITEM` for any item of a list -> the new last step.
+# Path of a key in its old spelling, with `ITEM` for any list item -> the new last step.
 KEYS = {
     ("model", "fresh"): "reinitialize",
     ("model", "layers", ITEM, "Repeat", "alike"): "same_initial_values",
     ("round", "lost_share"): "non_finite_share",
 }
-# Path of a key -> its old values and what they are called now; for plug-ins, their names.
+# Path of a key -> its old values and their new names; for plug-ins, the name of the plug-in.
 VALUES = {
     ("client", "correction"): {"none": None},
     ("engine",): {"slots": "sequential", "cohort": "stacked"},
     ("levels", "assignment"): {"fix": "fixed"},
     ("levels", "measure"): {"flops": "multiply_adds"},
 }
-# Path of a key that is gone -> the one value that it may still have, and why it is not needed.
-GONE = {
+# Path of a removed key -> the one value that is still accepted, and the reason.
+REMOVED = {
     ("round", "merge"): ("masked_mean", "is no longer a key; every merge is the masked mean"),
     ("client", "stages", "tolerance"): (0.05, "is levels.tolerance now, for all methods"),
 }
 
 
-def renew_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list[str]]:
-    """The path of an override in the new spelling.
+def migrate_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list[str]]:
+    """Return the path of an override in the new spelling.
 
     Args:
-        steps: Its steps as texts; the number of a list item is a text too.
+        steps: Its steps as texts, including numbers of list items.
         label: The override, for notes.
 
     Returns:
-        The steps, and a list with a note for each that was renamed.
+        The steps, and a list with a note for each renamed one.
     """
     new: tuple[str, ...] = ()
     notes = []
@@ -48,68 +48,68 @@ def renew_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list
     return new, notes
 
 
-def renew(node: Node, path: tuple = ()) -> tuple[Node, list[str]]:
-    """A tree of Nodes in the new spelling.
+def migrate(node: Node, path: tuple = ()) -> tuple[Node, list[str]]:
+    """Return a tree of Nodes in the new spelling.
 
     Args:
-        node: What was read.
-        path: Where it stands in the recipe.
+        node: The tree as read.
+        path: Its path in the recipe.
 
     Returns:
         The tree, and a list with a note for each old spelling: file, line, column, path and the new name.
 
     Raises:
-        InputError: A key is given in its old and in its new spelling.
+        InputError: A key occurs in its old and in its new spelling.
     """
     if _old_value(node, path) is not None:
-        return _renew_value(node, path)
+        return _migrate_value(node, path)
     if isinstance(node.value, dict):
-        value, notes = _renew_keys(node.value, path)
+        value, notes = _migrate_keys(node.value, path)
     elif isinstance(node.value, list):
         value, notes = [], []
         for index, item in enumerate(node.value):
-            item, of_item = renew(item, (*path, index))
+            item, item_notes = migrate(item, (*path, index))
             value.append(item)
-            notes += of_item
+            notes += item_notes
     else:
         return node, []
     return Node(value, node.position, node.key_position), notes
 
 
-def _renew_keys(children, path):
+def _migrate_keys(children, path):
     value, notes = {}, []
     for key, child in children.items():
         old, position = (*path, key), child.key_position or child.position
         pattern = _pattern(old)
-        if pattern in GONE and plain(child) in (GONE[pattern][0], {"name": GONE[pattern][0]}):
-            notes.append(f"{position.label}: {dotted(old)} {GONE[pattern][1]}")
+        if pattern in REMOVED and to_plain(child) in (REMOVED[pattern][0], {"name": REMOVED[pattern][0]}):
+            notes.append(f"{position.label}: {dotted(old)} {REMOVED[pattern][1]}")
             continue
         name = KEYS.get(pattern, key)
         if name != key:
             if name in children:
-                raise refusal(position, old, f"is now called {name}, which is given too; leave {key} out")
+                raise error_at(position, old, f"is now called {name}, which is also set; remove {key}")
             notes.append(f"{position.label}: {dotted(old)} is now called {name}")
-        value[name], of_child = renew(child, (*path, name))
-        notes += of_child
+        value[name], child_notes = migrate(child, (*path, name))
+        notes += child_notes
     return value, notes
 
 
 def _old_value(node, path):
-    """The value of a node, or the name of its plug-in, if it is an old spelling; else None."""
+    """Return the value of a node, or the name of its plug-in, if it is an old spelling; else None."""
     names = VALUES.get(_pattern(path), ())
-    value = plain(node) if names else None
+    value = to_plain(node) if names else None
     value = value.get("name") if isinstance(value, dict) else value
     return value if isinstance(value, str) and value in names else None
 
 
-def _renew_value(node, path):
+def _migrate_value(node, path):
     old = _old_value(node, path)
     new = VALUES[_pattern(path)][old]
-    said = node.value["name"] if isinstance(node.value, dict) else node
-    note = f"{said.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
+    name_node = node.value["name"] if isinstance(node.value, dict) else node
+    note = f"{name_node.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
     return Node(new, node.position, node.key_position), [note]
 
 
 def _pattern(path):
-    """A path with `ITEM` in place of numbers."""
+    """Return a path with `ITEM` instead of numbers."""
     return tuple(ITEM if isinstance(step, int) or step.isdigit() else step for step in path)

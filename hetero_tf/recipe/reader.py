@@ -1,7 +1,7 @@
-"""YAML text into Nodes: PyYAML's events under limits, YAML 1.2 scalars, three tags, and nothing else.
+"""Parses YAML text into Nodes: limited size, YAML 1.2 scalars and three tags.
 
-The tree is built from parse events with a stack of its own, so depth, aliases and sizes are refused before
-anything grows, and no YAML value can ever become an object.
+The tree is built from PyYAML's parse events, so depth, aliases and sizes are checked before memory is used, and no
+YAML value can create a Python object.
 """
 
 import math
@@ -14,7 +14,7 @@ from yaml.scanner import Scanner
 
 from hetero_tf.base.constraints import LARGEST_SIZE
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import Node, Position, Setting, refusal, show
+from hetero_tf.recipe.nodes import Node, Position, Setting, error_at, format_value
 
 DEPTH = 50
 NODES = 10_000
@@ -34,7 +34,7 @@ _WORDS = {
 
 
 class _Events(Reader, Scanner, Parser):
-    """PyYAML's parser, stopping before composition."""
+    """PyYAML's parser without composition."""
 
     def __init__(self, text):
         Reader.__init__(self, text)
@@ -42,13 +42,13 @@ class _Events(Reader, Scanner, Parser):
         Parser.__init__(self)
 
     def fetch_flow_collection_start(self, TokenClass):
-        # The scanner reads ahead, in time that grows with the square of the depth.
+        # The scanner reads ahead, and its time grows with the square of the depth.
         if self.flow_level > DEPTH:
             raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
     def scan_tag(self):
-        # PyYAML takes `classes,` and `classes}` of `{units: !classes, ...}` for the tag's name.
+        # PyYAML would read `classes,` or `classes}` of `{units: !classes, ...}` as the name of the tag.
         start, word = self.get_mark(), ""
         self.forward()
         while self.peek() not in "\0 \t\r\n\x85\u2028\u2029,[]{}":
@@ -58,7 +58,7 @@ class _Events(Reader, Scanner, Parser):
 
 
 class _Tree:
-    """The open collections, innermost last, each `[node, key or index of the child being read, key's position]`."""
+    """Open collections, innermost last, each `[node, key or index of the current child, position of the key]`."""
 
     def __init__(self, text, label, is_file):
         self.lines = text.splitlines()
@@ -69,33 +69,33 @@ class _Tree:
         self.count = 0
 
     def position(self, line, column):
-        """The `Position` of a position, counted from 0."""
+        """Return the `Position` of a line and a column, both counted from 0."""
         if not self.is_file:
             return Position(self.label)
         text = self.lines[line] if line < len(self.lines) else ""
         return Position(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
 
     def refuse(self, mark, text):
-        """The refusal of what stands at a mark, with the path of what is being read."""
+        """Return the error at a mark, with the path of the current value."""
         path = tuple(key for _, key, _ in self.open if key is not None)
-        return refusal(self.position(mark.line, mark.column), path, text)
+        return error_at(self.position(mark.line, mark.column), path, text)
 
     def take(self, event):
-        """Adds one event; raises what a recipe may not hold."""
+        """Add one event; raise an error for YAML that recipes do not allow."""
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise self.refuse(
                 event.start_mark,
-                f"anchors (&) and aliases (*) are not allowed; write the value out. Received: {event.anchor[:40]}",
+                f"anchors (&) and aliases (*) are not allowed; repeat the value. Received: {event.anchor[:40]}",
             )
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.ScalarEvent)):
             self.start(event)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self.add(self.open.pop()[0])
         elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise self.refuse(event.start_mark, "a second document starts here; a recipe is one document")
+            raise self.refuse(event.start_mark, "a second document starts here; a recipe must be a single document")
 
     def start(self, event):
-        """A key, a value, or the start of a list or mapping."""
+        """Add a key, a value, or the start of a list or mapping."""
         self.count += 1
         if self.count > NODES:
             raise self.refuse(event.start_mark, f"too many values; at most {NODES} are allowed")
@@ -105,7 +105,9 @@ class _Tree:
         elif isinstance(event, yaml.ScalarEvent):
             self.add(Node(self.scalar(event), position))
         elif event.tag is not None:
-            raise self.refuse(event.start_mark, f"a tag before a list or mapping; {TAGS}. Received: {event.tag[:40]}")
+            raise self.refuse(
+                event.start_mark, f"lists and mappings cannot have a tag; {TAGS}. Received: {event.tag[:40]}"
+            )
         elif len(self.open) == DEPTH:
             raise self.refuse(event.start_mark, TOO_DEEP)
         elif isinstance(event, yaml.MappingStartEvent):
@@ -114,20 +116,20 @@ class _Tree:
             self.open.append([Node([], position), 0, None])
 
     def key(self, event, position):
-        """Notes the key whose value comes next."""
+        """Store the key of the next value."""
         if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
             raise self.refuse(event.start_mark, "a key must be plain text without a tag")
         inside, key = self.open[-1][0].value, event.value
         if key == "<<":
-            raise self.refuse(event.start_mark, "merge keys (<<) are not allowed; write the keys out")
+            raise self.refuse(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
         if key in inside:
             first = inside[key].key_position.label.split(":")
             line = f" on line {first[-2]}" if self.is_file else ""
-            raise self.refuse(event.start_mark, f"the key {show(key)} is given twice, first{line}")
+            raise self.refuse(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
         self.open[-1][1:] = [key, position]
 
     def add(self, node):
-        """Puts a finished value into the innermost open list or mapping."""
+        """Add a complete value to the innermost open list or mapping."""
         if not self.open:
             self.root = node
             return
@@ -140,13 +142,13 @@ class _Tree:
             self.open[-1][1] = key + 1
 
     def scalar(self, event):
-        """The value of one scalar."""
+        """Return the value of one scalar."""
         if event.tag is not None:
             return self.tagged(event, event.tag, event.value)
         return self.resolve(event, event.value) if event.implicit[0] else event.value
 
     def resolve(self, event, text):
-        """An untagged plain scalar by the YAML 1.2 core rules, without octal and hexadecimal numbers."""
+        """Resolve an untagged plain scalar by the YAML 1.2 core schema, without octal and hexadecimal numbers."""
         if text in _WORDS:
             return _WORDS[text]
         if _NOT_FINITE.fullmatch(text):
@@ -158,11 +160,12 @@ class _Tree:
         return int(text) if _INT.fullmatch(text) else float(text)
 
     def tagged(self, event, tag, text):
-        """The value of a scalar with one of the three tags."""
+        """Return the value of a scalar with one of the three tags."""
         if tag == "!w":
             if not re.fullmatch("[1-9][0-9]{0,6}", text) or int(text) > LARGEST_SIZE:
                 raise self.refuse(
-                    event.start_mark, f"`!w` takes a whole number from 1 to {LARGEST_SIZE}. Received: {show(text)}"
+                    event.start_mark,
+                    f"`!w` needs a whole number from 1 to {LARGEST_SIZE}. Received: {format_value(text)}",
                 )
             return Width(int(text))
         if tag == "!classes" and text == "":
@@ -170,29 +173,29 @@ class _Tree:
         if tag == "!setting" and _SETTING.fullmatch(text):
             return Setting(text)
         known = tag in ("!classes", "!setting")
-        wrong = f"a value that `{tag}` does not take" if known else f"unknown tag {show(tag)}"
-        raise self.refuse(event.start_mark, f"{wrong}; {TAGS}. Received: {show(text)}")
+        wrong = f"invalid value of `{tag}`" if known else f"unknown tag {format_value(tag)}"
+        raise self.refuse(event.start_mark, f"{wrong}; {TAGS}. Received: {format_value(text)}")
 
 
 def parse(text: str, label: str, is_file: bool = True) -> Node:
-    """YAML text as a Node.
+    """Parse YAML text into a Node.
 
     Args:
         text: The YAML.
         label: File name, or `--set path=value` of an override.
-        is_file: Whether refusals name line and column.
+        is_file: Add line and column to error messages.
 
     Raises:
-        InputError: Not YAML, or YAML that a recipe may not hold.
+        InputError: The text is not YAML, or uses YAML features that recipes do not allow.
     """
     tree = _Tree(text, label, is_file)
     strange = _UNREADABLE.search(text)
     if strange:
         before = text[: strange.start()].splitlines() or [""]
-        raise refusal(
+        raise error_at(
             tree.position(len(before) - 1, len(before[-1])),
             (),
-            f"unreadable character U+{ord(strange.group()):04X}; a recipe is plain text",
+            f"unreadable character U+{ord(strange.group()):04X}; a recipe must be plain text",
         )
     events = _Events(text)
     try:
@@ -203,5 +206,5 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
         raise tree.refuse(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
     if tree.root is None:
-        raise refusal(tree.position(0, 0), (), "empty; expected keys and values")
+        raise error_at(tree.position(0, 0), (), "the recipe is empty; expected keys and values")
     return tree.root

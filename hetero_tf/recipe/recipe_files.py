@@ -1,4 +1,4 @@
-"""Finding and reading recipe files: a path, or the bare name of a recipe that comes with the program."""
+"""Finds and reads recipe files: by path, or by the name of a shipped recipe."""
 
 import os
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from hetero_tf.base.files import decode, read_bytes
 
 LARGEST_FILE = 256 * 1024
 _HERE = Path(__file__).parents[1]
-# The folder of sweeps among the recipes.
+# Folder of the shipped sweeps, inside the folder of recipes.
 SWEEPS = "sweeps"
 SHIPPED = (_HERE.parent / "recipes", _HERE / "recipes")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a recipe file, the name to show for it, and where it lies."""
+    """Text of a recipe file, its name in messages, and its path."""
 
     text: str
     name: str
@@ -24,12 +24,12 @@ class Source:
 
 
 def shipped() -> dict[str, Path]:
-    """Returns the recipes that come with the program: `{"mnist": file, "tiny/mnist": file, ...}`."""
+    """Return the shipped recipes: `{"mnist": file, "tiny/mnist": file, ...}`."""
     return {name: file for name, file in _files().items() if not name.startswith(f"{SWEEPS}/")}
 
 
 def sweeps() -> dict[str, Path]:
-    """Returns the sweeps that come with the program: `{"heterofl_table7": file, ...}`."""
+    """Return the shipped sweeps: `{"heterofl_table7": file, ...}`."""
     return {name.partition("/")[2]: file for name, file in _files().items() if name.startswith(f"{SWEEPS}/")}
 
 
@@ -40,13 +40,13 @@ def _files():
 
 
 def read(path: str | Path) -> Source:
-    """Reads a recipe that a person names.
+    """Read a recipe by path or name.
 
     Args:
         path: A file, or a shipped recipe by name: `mnist`, `mnist.yaml` or `recipes/mnist.yaml`.
 
     Raises:
-        InputError: No such file, not a file, too large, or not UTF-8 text.
+        InputError: The file does not exist, is not a regular file, is too large, or is not UTF-8 text.
     """
     shown, file = str(path)[:200], Path(path)
     known = shipped()
@@ -57,8 +57,8 @@ def read(path: str | Path) -> Source:
 
 
 def read_file(file: Path, shown: str) -> Source:
-    """Reads a recipe file; `shown` stands for it in refusals. See `read`."""
+    """Read a recipe file; `shown` is its name in error messages. See `read`."""
     if not os.path.exists(file):
         name = shown.removeprefix("recipes/").removesuffix(".yaml")
-        raise InputError(f"{shown}: no such recipe{did_you_mean(name, shipped())}")
+        raise InputError(f"{shown}: unknown recipe{did_you_mean(name, shipped())}")
     return Source(decode(read_bytes(file, LARGEST_FILE, follow=True), shown), shown, file)

@@ -1,67 +1,67 @@
-"""Checks without TensorFlow that the layers of a model fit together at every level.
+"""Checks without TensorFlow that the layers of a model are compatible at every level.
 
-Only what can be known without the data is followed: whether a value is a map, a row of tokens or a vector, and how many
-channels it has.
+Only properties that do not depend on the data are checked: the form of a value (feature map, token sequence or vector)
+and its number of channels.
 """
 
 from hetero_tf.base import metrics, registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Levels, Recipe
 
-# A number of channels; None where the recipe does not know it.
+# Number of channels; None if the recipe does not define it.
 Size = int | Width | Classes | None
-# Arguments that set the number of output channels, in the order in which they are looked for.
+# Arguments that set the number of output channels, by priority.
 _CHANNELS = ("filters", "units", "width")
-# Layers behind which a value has another form, and those of ours whose arguments do not tell what they need.
-_GIVES = {
+# Output form of layers that change it. Below: layers whose arguments do not show their input form.
+_FORM_AFTER = {
     **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
     "PatchEmbedding": "tokens",
 }
-_STARTS = {"images": "map", **dict.fromkeys(("masked_text", "next_word", "sequences"), "words"), "table": "vector"}
-# Embeddings that an input cannot use: one without a row for the mask, and one whose rows are labels.
+_INPUT_FORMS = {"images": "map", **dict.fromkeys(("masked_text", "next_word", "sequences"), "words"), "table": "vector"}
+# Embeddings that an input cannot use: one has no row for the mask, the other has one row per label.
 _UNFIT = {"masked_text": "Embedding", "sequences": "MaskedTokenEmbedding"}
-_OF_MAPS = ("AttentionGate", "PatchEmbedding")
-_OF_TOKENS = ("ClassTokenReadout",)
-_LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
-_BEFORE = {"tokens": "PatchEmbedding", "vector": "the pooling or Flatten"}
+_MAP_LAYERS = ("AttentionGate", "PatchEmbedding")
+_TOKEN_LAYERS = ("ClassTokenReadout",)
+_FORM_NAMES = {"map": "a feature map", "tokens": "a token sequence", "vector": "a vector"}
+_PUT_BEFORE = {"tokens": "PatchEmbedding", "vector": "the pooling or Flatten"}
 _GROUPS = 4
 MOST_WEIGHTS = 2**31
 
 
 def check_shapes(recipe: Recipe) -> None:
-    """Raises `InvalidValue` where a layer cannot follow the one before it.
+    """Raise `InvalidValue` if a layer cannot follow the one before it.
 
     Args:
         recipe: The `Recipe`.
     """
     specs = recipe.model.layers
     text = recipe.input.name in metrics.TEXT
-    _ends(specs)
-    _embedding(specs, recipe.input.name)
+    _check_ends(specs)
+    _check_embedding(specs, recipe.input.name)
     channels: Size = None
-    form = _STARTS.get(recipe.input.name)
+    form = _INPUT_FORMS.get(recipe.input.name)
     trunk: tuple[Size, str | None] = (channels, form)
     exit, previous = None, None
     for spec in specs:
         path = spec.path
         if spec.exit != exit:
-            # A branch begins with what the trunk leaves, and the trunk goes on with that.
-            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, text)
+            # A branch starts from the output of the trunk, and so does the next trunk layer.
+            trunk = (channels, form) if exit is None else _end_branch(trunk, previous, channels, form, text)
             (channels, form), exit = trunk, spec.exit
         if recipe.input.name == "table" and (needs_map(spec.kind) or needs_tokens(spec.kind)):
-            needs = "rows and columns" if needs_map(spec.kind) else "a row of tokens"
-            raise InvalidValue(path, f"{spec.kind} needs {needs}, but a row of a table is one vector; use Dense")
-        _attention(spec, recipe.input.name)
+            needs = "a feature map" if needs_map(spec.kind) else "a token sequence"
+            raise InvalidValue(path, f"{spec.kind} needs {needs}, but a table row is a vector; use Dense")
+        _check_attention(spec, recipe.input.name)
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise InvalidValue(
                 path,
-                "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
-                "level's weights would not line up; use GlobalAveragePooling2D",
+                "Flatten of a feature map with `!w` channels mixes positions and channels, so the weights of "
+                "narrow levels would not match; use GlobalAveragePooling2D",
             )
         check_groups(spec, channels, recipe.levels)
-        _dilation(spec)
+        _check_dilation(spec)
         previous, form = spec, form and _form(spec, path, form, text)
         inputs: Size = channels
         channels = output_channels(spec, channels)
@@ -70,110 +70,112 @@ def check_shapes(recipe: Recipe) -> None:
             raise InvalidValue(
                 path,
                 f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
-                f"{show(channels)} behind {show(inputs)}",
+                f"{format_value(channels)} after {format_value(inputs)}",
             )
     if exit is not None:
-        _, form = _ended(trunk, previous, channels, form, text)
+        _, form = _end_branch(trunk, previous, channels, form, text)
     if recipe.input.name == "sequences" and form == "tokens":
-        advice = "leave out `return_sequences` of the last LSTM or GRU"
-        raise InvalidValue(specs[-1].path, f"the model ends in a row of tokens, but a sequence has one label; {advice}")
-    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
+        advice = "remove `return_sequences` from the last LSTM or GRU"
+        raise InvalidValue(
+            specs[-1].path, f"the model ends with a token sequence, but a sequence has one label; {advice}"
+        )
+    _check_logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
-def _ended(trunk, last, channels, form, text):
-    """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
+def _end_branch(trunk, last, channels, form, text):
+    """Return the trunk's channels and form after the end of a branch; a branch must end with logits."""
     if not isinstance(channels, Classes):
         raise InvalidValue(
             last.path,
-            "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
-            f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
+            "an Exit must end with logits, so the size of its last layer must be `!classes`, "
+            f"such as `Dense: {{units: !classes}}`. Received: {format_value(channels)}",
         )
-    _logits("an Exit", last, form, text)
+    _check_logits("an Exit", last, form, text)
     return trunk
 
 
-def _logits(what, last, form, text):
+def _check_logits(what, last, form, text):
     if form == "map":
         raise InvalidValue(
             last.path,
-            f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
+            f"{what} ends with a feature map; add GlobalAveragePooling2D (or Flatten before any `!w`) before its last "
+            "layer",
         )
     if form == "tokens" and not text:
-        raise InvalidValue(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
+        raise InvalidValue(last.path, f"{what} ends with a token sequence; add ClassTokenReadout before its last layer")
 
 
 def _form(spec, path, form, text):
-    """Returns the form behind a layer; refuses a layer that cannot take the form before it."""
-    gives = _gives(spec, form)
+    """Return the output form of a layer; raise `InvalidValue` if it cannot process its input form."""
+    gives = _form_after(spec, form)
     if text and (needs_map(spec.kind) or gives == "vector"):
-        needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
-        advice = "give it `return_sequences: true`" if is_recurrent(spec.kind) else "leave it out"
-        raise InvalidValue(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; {advice}")
+        needs = "needs a feature map" if needs_map(spec.kind) else "reduces all positions to one vector"
+        advice = "set `return_sequences: true`" if is_recurrent(spec.kind) else "remove it"
+        raise InvalidValue(path, f"{spec.kind} {needs}, but a text model returns logits for every position; {advice}")
     if needs_map(spec.kind) and form != "map":
         raise InvalidValue(
             path,
-            f"{spec.kind} needs rows and columns, but the layers before it leave {_LEAVE[form]}; "
-            f"put it before {_BEFORE[form]}",
+            f"{spec.kind} needs a feature map, but its input is {_FORM_NAMES[form]}; "
+            f"move it before {_PUT_BEFORE[form]}",
         )
     if needs_tokens(spec.kind) and form != "tokens":
         raise InvalidValue(
             path,
-            f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
-            "put PatchEmbedding somewhere before it",
+            f"{spec.kind} needs a token sequence, but its input is {_FORM_NAMES[form]}; add PatchEmbedding before it",
         )
     return gives
 
 
-def _gives(spec, form):
-    """Returns the form behind a layer that takes what is before it."""
-    if takes_words(spec.kind):
+def _form_after(spec, form):
+    """Return the output form of a layer for a valid input form."""
+    if is_token_embedding(spec.kind):
         return "tokens"
     if is_recurrent(spec.kind):
         return "tokens" if spec.args.get("return_sequences") else "vector"
-    return _GIVES.get(spec.kind, form)
+    return _FORM_AFTER.get(spec.kind, form)
 
 
-def takes_words(kind: str) -> bool:
-    """Tells whether a layer takes numbers of words (batch, positions): an embedding of them."""
+def is_token_embedding(kind: str) -> bool:
+    """Return True for embeddings: layers with token ids (batch, positions) as input."""
     return not {"classes", "words"}.isdisjoint(layer_table.arguments(kind)[0])
 
 
 def is_recurrent(kind: str) -> bool:
-    """Tells whether a layer goes through positions with a state: ours with `return_sequences`."""
+    """Return True for recurrent layers: those with the argument `return_sequences`."""
     return "return_sequences" in layer_table.arguments(kind)[0]
 
 
 def needs_map(kind: str) -> bool:
-    """Tells whether a layer takes (batch, rows, columns, channels): 2D layers, ours with `filters`, few others."""
-    return kind.endswith("2D") or kind in _OF_MAPS or "filters" in layer_table.arguments(kind)[0]
+    """Return True for layers with input (batch, rows, columns, channels): 2D layers and those with `filters`."""
+    return kind.endswith("2D") or kind in _MAP_LAYERS or "filters" in layer_table.arguments(kind)[0]
 
 
 def needs_tokens(kind: str) -> bool:
-    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, recurrent ones, and the readout."""
-    return kind in _OF_TOKENS or is_recurrent(kind) or "heads" in layer_table.arguments(kind)[0]
+    """Return True for layers with input (batch, positions, channels): attention, recurrent layers and readout."""
+    return kind in _TOKEN_LAYERS or is_recurrent(kind) or "heads" in layer_table.arguments(kind)[0]
 
 
 def output_channels(spec: LayerSpec, channels: Size) -> Size:
-    """Returns the channels behind a layer, for those before it."""
+    """Return the number of output channels of a layer for a number of input channels."""
     if spec.kind == "Flatten":
         return None
     return next((spec.args[name] for name in _CHANNELS if name in spec.args), channels)
 
 
 def size_at(size: Size, width: float) -> int | None:
-    """Returns a size at one width; None for what the recipe does not know."""
+    """Return a size at one width; None if the recipe does not define it."""
     if isinstance(size, Width):
         return size.at(width)
     return None if size is None or isinstance(size, Classes) else size
 
 
-def _ends(specs):
+def _check_ends(specs):
     if not specs:
-        raise InvalidValue(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
+        raise InvalidValue(("model", "layers"), "the model has no layers; a Repeat with times: 0 adds none")
     trunk = [spec for spec in specs if spec.exit is None]
     if not trunk:
         raise InvalidValue(
-            ("model", "layers"), "every layer stands in an Exit; exits branch off from layers outside of them"
+            ("model", "layers"), "every layer is inside an Exit; add layers outside, from which exits branch off"
         )
     sizing = [spec for spec in trunk if any(name in spec.args for name in _CHANNELS)]
     last = sizing[-1] if sizing else trunk[-1]
@@ -181,19 +183,20 @@ def _ends(specs):
     if not sized or not isinstance(sized[0], Classes):
         raise InvalidValue(
             last.path,
-            "the last layer with a size must be `!classes` wide: one output for each label, "
-            f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
+            "the size of the last layer must be `!classes`, one output per label, "
+            f"such as `Dense: {{units: !classes}}`. Received: {format_value(sized[0] if sized else None)}",
         )
 
 
-def _embedding(specs, source):
-    """A model of words begins with an embedding that fits the input, and has no other; one of a plug-in may do too."""
-    of_words, first = _STARTS.get(source) == "words", specs[0]
-    if of_words and (not takes_words(first.kind) or first.kind == _UNFIT.get(source)):
+def _check_embedding(specs, source):
+    """Check that a text model begins with a suitable embedding and has no other."""
+    of_words, first = _INPUT_FORMS.get(source) == "words", specs[0]
+    if of_words and (not is_token_embedding(first.kind) or first.kind == _UNFIT.get(source)):
         fitting = "MaskedTokenEmbedding" if source == "masked_text" else "Embedding"
         raise InvalidValue(
             first.path,
-            f"{'sequences need' if source == 'sequences' else 'text needs'} an embedding first, such as {fitting}. "
+            f"{'sequences need' if source == 'sequences' else 'text needs'} an embedding as the first layer, such as "
+            f"{fitting}. "
             f"Received: {first.kind}",
         )
     for name in ("classes", "words"):
@@ -201,40 +204,43 @@ def _embedding(specs, source):
         if value is None or not of_words:
             continue
         if source != "sequences" and not isinstance(value, Classes):
-            text = f"must be `!classes`: a row for each word of the vocabulary. Received: {show(value)}"
+            text = f"must be `!classes`, one row per word of the vocabulary. Received: {format_value(value)}"
             raise InvalidValue((*first.path, name), text)
         if source == "sequences" and type(value) is not int:
             raise InvalidValue(
                 (*first.path, name),
-                "must be a number, at least as many as the vocabulary of the data has words: `!classes` are the labels "
-                f"of sequences, and a level has all words. Received: {show(value)}",
+                "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and "
+                f"every level has all words. Received: {format_value(value)}",
             )
     for spec in specs[1:] if of_words else specs:
-        if takes_words(spec.kind):
-            raise InvalidValue(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
+        if is_token_embedding(spec.kind):
+            raise InvalidValue(
+                spec.path, f"{spec.kind} needs token ids as input, so it must be the first layer of a text model"
+            )
 
 
-def _attention(spec, source):
-    """Refuses attention, which has no mask, where it would see what it must not."""
-    seen = {"next_word": "the words that it predicts", "sequences": "the padding"}.get(source)
+def _check_attention(spec, source):
+    """Reject attention, which has no mask, for inputs with padding or with words to predict."""
+    seen = {"next_word": "the words to predict", "sequences": "the padding"}.get(source)
     if seen and "heads" in layer_table.arguments(spec.kind)[0]:
         raise InvalidValue(
             spec.path,
-            f"{spec.kind} looks at all positions, so with the input {source} it would see {seen}; use LSTM or GRU",
+            f"{spec.kind} attends to all positions, so with the input {source} it would see {seen}; use LSTM or GRU",
         )
 
 
-def _dilation(spec):
-    """Keras has no convolution that both leaves places out and spreads its window."""
+def _check_dilation(spec):
+    """Reject convolutions with both strides and dilation, which Keras does not support."""
     both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
     if all(value not in (1, (1, 1)) for value in both.values()):
         raise InvalidValue(
-            spec.path, f"{spec.kind} cannot have strides and dilation_rate above 1 at once. Received: {show(both)}"
+            spec.path,
+            f"{spec.kind} cannot combine strides above 1 with dilation_rate above 1. Received: {format_value(both)}",
         )
 
 
 def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
-    """Raises `InvalidValue` where group normalisation does not divide the channels of every level of the mix."""
+    """Raise `InvalidValue` if group normalisation cannot divide the channels of every level of the mix."""
     four = [value for name, value in spec.args.items() if name in ("norm", "kind") and value == "gn"]
     groups = spec.args.get("groups", 32) if spec.kind == "GroupNormalization" else _GROUPS if four else None
     if groups is None or spec.kind not in ("GroupNormalization", *registry.names("layers")):
@@ -247,5 +253,5 @@ def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
                     spec.path,
                     f"{groups} groups do not divide the {count} channel{'s' * (count > 1)} of level {level!r} "
                     f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
-                    f"{groups} at every level, or another norm. Received: {show(size)}",
+                    f"{groups} at every level, or another norm. Received: {format_value(size)}",
                 )

@@ -1,20 +1,20 @@
-"""Single values of a recipe, checked against what is allowed of a key, an option or an argument of a layer."""
+"""Checks single values of a recipe against the constraints of keys, options and layer arguments."""
 
 import re
 from dataclasses import replace
 from typing import Any
 
 from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
-from hetero_tf.base.errors import nearest
+from hetero_tf.base.errors import find_nearest
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import InvalidValue, show
+from hetero_tf.recipe.nodes import InvalidValue, format_value
 
 LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
 
 
 def convert(value: object, constraint: Constraint, path: tuple) -> Any:
-    """The value as the recipe holds it (ints become floats, lists tuples); raises `InvalidValue`."""
+    """Convert a value for the schema (ints to floats, lists to tuples); raises `InvalidValue`."""
     if value is None and constraint.optional:
         return None
     if constraint.sizes and isinstance(value, (Width, Classes)):
@@ -35,9 +35,9 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
 
 
 def _wrong(path, what, constraint, value):
-    near = nearest(value, constraint.choices) if constraint.choices and isinstance(value, str) else None
+    near = find_nearest(value, constraint.choices) if constraint.choices and isinstance(value, str) else None
     advice = f"did you mean {near!r}? It {constraint.allowed()}" if near else constraint.allowed()
-    return InvalidValue(path, f"{what}; {advice}. Received: {show(value)}")
+    return InvalidValue(path, f"{what}; {advice}. Received: {format_value(value)}")
 
 
 def _number(value, constraint, path):
@@ -49,8 +49,8 @@ def _number(value, constraint, path):
     if constraint.odd and value % 2 == 0:
         raise _wrong(path, "even", constraint, value)
     if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
-        what = f"too close to 0 for float32; its size must be at least {SMALLEST_FLOAT:g}"
-        raise InvalidValue(path, f"{what}. Received: {show(value)}")
+        what = f"too close to 0 for float32; its absolute value must be at least {SMALLEST_FLOAT:g}"
+        raise InvalidValue(path, f"{what}. Received: {format_value(value)}")
     return float(value) if constraint.type == "float" else value
 
 
@@ -59,14 +59,14 @@ def _text(value, constraint, path):
         raise _wrong(path, "not allowed", constraint, value)
     if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
         raise InvalidValue(
-            path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. Received: {show(value)}"
+            path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. Received: {format_value(value)}"
         )
     return value
 
 
 def _items(value, constraint, path):
     if len(value) > MOST_ITEMS:
-        raise InvalidValue(path, f"too long; must hold at most {MOST_ITEMS} items. Received: {len(value)} items")
+        raise InvalidValue(path, f"too long; at most {MOST_ITEMS} items are allowed. Received: {len(value)} items")
     return tuple(convert(part, constraint.item or _any_number(part), (*path, i)) for i, part in enumerate(value))
 
 

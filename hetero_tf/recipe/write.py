@@ -1,4 +1,4 @@
-"""Writes a Recipe as YAML text with every default, and names the keys in which two such texts differ."""
+"""Writes recipes as YAML text with all defaults, and lists the keys in which two such texts differ."""
 
 import dataclasses
 import re
@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from hetero_tf.base.constraints import Plugin, keys, plugin_beside
+from hetero_tf.base.constraints import Plugin, inline_plugin_field, keys
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe.nodes import plain, show
+from hetero_tf.recipe.nodes import format_value, to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 
@@ -18,11 +18,11 @@ _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
 def resolved(recipe: Recipe, model: dict) -> str:
-    """Writes the text that `loads` reads back to an equal recipe.
+    """Return the YAML text from which `loads` builds an equal recipe.
 
     Args:
         recipe: The `Recipe`.
-        model: Plain value of its key `model`, in which repeats and `!setting` still stand.
+        model: Plain value of its key `model`, with repeats and `!setting` unresolved.
     """
     lines = []
     for name in keys(Recipe):
@@ -41,25 +41,25 @@ def resolved(recipe: Recipe, model: dict) -> str:
 
 
 def written(recipe: Mapping[str, Any]) -> str:
-    """Writes a mapping as the YAML of a recipe.
+    """Return a mapping as the YAML text of a recipe.
 
     Args:
         recipe: Keys and plain values; a text that begins with a tag, such as "!w 8" or "!classes", is that tag.
 
     Raises:
-        InputError: It holds what YAML cannot say.
+        InputError: It has a value that YAML cannot represent.
     """
     try:
         return yaml.dump(dict(recipe), Dumper=_Tags, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as problem:
         raise InputError(
-            "a recipe must hold numbers, texts, lists, tuples and mappings. Received: "
+            "a recipe may contain only numbers, texts, lists, tuples and mappings. Received: "
             f"{type(problem.args[-1]).__name__}"
         ) from problem
 
 
 class _Tags(yaml.SafeDumper):
-    """Writes texts that begin with a tag as that tag."""
+    """Dumper that writes texts beginning with a tag as that tag."""
 
 
 def _tag_or_text(dumper, text):
@@ -73,31 +73,31 @@ _Tags.add_representer(str, _tag_or_text)
 
 
 def differences(old: str, new: str) -> list[str]:
-    """Names the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
+    """List the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" for a missing key."""
     before, after = keys_of(old), keys_of(new)
     changed = [
         name
         for name in (*before, *(name for name in after if name not in before))
         if name not in before or name not in after or _differ(before[name], after[name])
     ]
-    return [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed]
+    return [f"{name}: {_format_key(before, name)} -> {_format_key(after, name)}" for name in changed]
 
 
 def keys_of(text: str, name: str = "recipe") -> dict[str, Any]:
-    """Returns every value of a recipe's text by its dotted key, such as `round.clients`, without checking any.
+    """Return every value of a recipe text by its dotted key, such as `round.clients`, without checks.
 
     Raises:
-        InputError: It is not YAML as a recipe may use it; the sentence begins with `name`, line and column.
+        InputError: The text is not valid YAML for a recipe; the message begins with `name`, line and column.
     """
-    return dict(_leaves(plain(parse(text, name)), ""))
+    return dict(_leaves(to_plain(parse(text, name)), ""))
 
 
 def _differ(one, other):
     return type(one) is not type(other) or one != other
 
 
-def _shown(values, name):
-    return show(values[name]) if name in values else "absent"
+def _format_key(values, name):
+    return format_value(values[name]) if name in values else "absent"
 
 
 def _leaves(value, path):
@@ -112,11 +112,11 @@ def _leaves(value, path):
 
 
 def _plain_value(value):
-    """Returns a value of the schema as dicts, lists and single values."""
+    """Return a value of the schema as dicts, lists and single values."""
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
     if dataclasses.is_dataclass(value):
-        beside = plugin_beside(type(value))
+        beside = inline_plugin_field(type(value))
         chosen = {} if beside is None else _plain_value(getattr(value, beside.name))
         return {**chosen, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
     return value
@@ -127,18 +127,18 @@ def _plain_key(name, value):
 
 
 def flow(value: Any) -> str:
-    """Writes a plain value, as `nodes.plain` gives it, in YAML's flow style, on one line."""
+    """Format a plain value (see `nodes.to_plain`) in YAML flow style, on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(name)}: {flow(child)}" for name, child in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(flow(child) for child in value) + "]"
     if isinstance(value, float):
         return _number(value)
-    return _text(value) if isinstance(value, str) else show(value)
+    return _text(value) if isinstance(value, str) else format_value(value)
 
 
 def _number(value):
-    """Writes a float that every YAML reader takes for one: 1e-05 is text to many, 1.0e-05 is not."""
+    """Format a float for every YAML reader: many read 1e-05 as text, but 1.0e-05 as a number."""
     text = repr(value)
     return text if "." in text or "e" not in text else text.replace("e", ".0e")
 

@@ -1,4 +1,4 @@
-"""What the clients of a stack read in each tick of their training, inside the graph of a round."""
+"""Batches that the clients of a block read in each tick of their training, inside the graph of a round."""
 
 import functools
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from hetero_tf.rounds.buffers import fill_buffer
 
 @dataclass(frozen=True)
 class Batches:
-    """What the clients of a stack read in each tick.
+    """Functions that read the batches of a block's clients.
 
     Attributes:
         read: `(tick, key, shape) -> (inputs, targets)`; key: int32 [K, words]; shape: one of `shapes`.
-        buffered: `(stage, forward, shape, dtype) -> read` for the ticks of one stage, whose inputs are what `forward`
-            makes of them, see `buffers.fill_buffer`; for one client.
-        active: `tick -> bool [K]`, False for clients that idle; None: nobody ever idles.
-        shapes: Every (examples, positions) that a batch can have, for XLA, which needs them while it compiles;
-            (None,): the shape is known when it is read.
+        buffered: `(stage, forward, shape, dtype) -> read` for the ticks of one stage, with the outputs of `forward` as
+            inputs, see `buffers.fill_buffer`; for one client.
+        active: `tick -> bool [K]`, False for idle clients; None: no client ever idles.
+        shapes: Every (examples, positions) of a batch, for XLA, which compiles each of them; None as the only entry:
+            the shapes are dynamic.
         shape_at: `tick -> position in shapes`.
-        stage: `tick -> position in the stages of the stack`.
-        end: `stage -> tick` behind its last one, where the stages follow one another.
-        ticks: Scalar int32, how many are trained; 0 leaves the weights as they are.
-        most: Scalar int32 >= ticks, the length of what is recorded.
+        stage: `tick -> position in the stages of the block`.
+        end: `stage -> tick` after its last one, if the stages follow one another.
+        ticks: Scalar int32, number of trained ticks; 0 leaves the weights unchanged.
+        max_ticks: Scalar int32 >= ticks, the length of the records.
     """
 
     read: Callable
@@ -37,38 +37,38 @@ class Batches:
     stage: Callable
     end: Callable
     ticks: tf.Tensor
-    most: tf.Tensor
+    max_ticks: tf.Tensor
 
 
 def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor, ...], label_axis: Labels) -> Batches:
-    """Builds the `Batches` of a stack.
+    """Build the `Batches` of a block.
 
     Args:
         clients: int32 [K], their rows in tables.
-        steps: ticks, rows, starts and stages of a `stack_update.BlockPlan`.
+        steps: ticks, rows, starts and stages of a `block_training.BlockPlan`.
         label_axis: Of the clients.
     """
     ticks, rows, starts, stages = steps
     shape_at = functools.partial(_shape_at, examples, rows, starts)
 
-    def load(chosen, start, key, length):
+    def load(rows_of_batch, start, key, length):
         return examples.input.batch(
-            examples.x, examples.y, chosen, start, key, label_axis, training=True, length=length
+            examples.x, examples.y, rows_of_batch, start, key, label_axis, training=True, length=length
         )
 
     def rows_at(tick, shape):
-        """int32 [K, batch] without padding; a client that idles reads the first row."""
+        """Return int32 [K, batch] without padding; an idle client reads the first row."""
         count = tf.reduce_max(_counts(rows, tick)) if shape is None else shape[0]
-        chosen = tf.maximum(rows[:, tick, :count], 0)
-        return chosen if shape is None else tf.ensure_shape(chosen, [rows.shape[0], count])
+        rows_of_batch = tf.maximum(rows[:, tick, :count], 0)
+        return rows_of_batch if shape is None else tf.ensure_shape(rows_of_batch, [rows.shape[0], count])
 
     def read(tick, key, shape):
         return load(rows_at(tick, shape), starts[tick], key, None if shape is None else shape[1])
 
     def buffered(stage, forward, shape, dtype):
-        # Nothing is drawn where a buffer is allowed, so any key will do.
+        # Buffered inputs are deterministic, so the key is unused.
         from_buffer = fill_buffer(
-            lambda chosen: forward(load(chosen, 0, tf.zeros([1, 1], tf.int32), 1)[0]),
+            lambda rows_of_batch: forward(load(rows_of_batch, 0, tf.zeros([1, 1], tf.int32), 1)[0]),
             shape,
             dtype,
             rows[0],
@@ -98,12 +98,12 @@ def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor
 
 
 def _counts(rows, tick):
-    """int32 [K], how many examples each client reads in a tick; 0 where it idles."""
+    """Return int32 [K], the number of examples that each client reads in a tick; 0 if it is idle."""
     return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
 
 
 def _shape_at(examples, rows, starts, tick):
-    """The position among the known shapes of the batch of a tick."""
+    """Return the position of a tick's batch shape in `batch_shapes`."""
     shapes = examples.batch_shapes
     if len(shapes) == 1:
         return 0

@@ -1,8 +1,8 @@
-"""Buffers: what the frozen units of a stage give for all examples of a client, read by the steps of the stage.
+"""Buffers: outputs of the frozen units of a stage for all examples of a client, read by the steps of the stage.
 
-A buffer changes what is computed and no result: the frozen units run once for each example instead of in every epoch.
+A buffer saves work and changes no result: the frozen units run once for each example instead of in every epoch.
 
-Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it where memory permits.
+Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it if memory permits.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from hetero_tf.inputs import Input
 from hetero_tf.inputs.examples import Pass
 from hetero_tf.models.variables import is_seed
 from hetero_tf.rounds.client_block import ClientBlock
-from hetero_tf.rounds.gather import inverse
+from hetero_tf.rounds.gather import positions_in
 from hetero_tf.rounds.row_model import RowModel
 
 
-def sees_each_alone(routed: RowModel) -> bool:
-    """Whether a model gives for an example the same beside others, on random values."""
+def is_per_example(routed: RowModel) -> bool:
+    """Return whether the output for an example is independent of the batch, tested on random values."""
     rng, model = np.random.default_rng(0), routed.model
     trainable, state = (
         [rng.normal(0, 0.1, variable.shape) for variable in group]
@@ -32,11 +32,11 @@ def sees_each_alone(routed: RowModel) -> bool:
         outputs, _ = model.stateless_call(trainable, state, inputs, training=True)
         return tf.cast(outputs, tf.float64).numpy()
 
-    both, alone = run(inputs[:2]), run(inputs[1:])
-    return np.allclose(both[1], alone[0], rtol=1e-2, atol=1e-3 * np.abs(both).max())
+    both, single = run(inputs[:2]), run(inputs[1:])
+    return np.allclose(both[1], single[0], rtol=1e-2, atol=1e-3 * np.abs(both).max())
 
 
-REFUSED = "client.stages.buffered must be false here, where a buffer would change the result: "
+REFUSAL_PREFIX = "client.stages.buffered must be false here, where a buffer would change the result: "
 
 
 def fill_buffer(
@@ -46,60 +46,62 @@ def fill_buffer(
     rows: tf.Tensor,
     first: tf.Tensor,
     end: tf.Tensor,
-    own: tf.Tensor,
+    num_examples: tf.Tensor,
     longest: Pass,
     examples: tf.Tensor,
 ) -> Callable:
-    """Fills the buffer of a stage from the batches of its first epoch.
+    """Fill the buffer of a stage from the batches of its first epoch.
 
     Args:
         forward: `rows int32 [1, batch] -> [1, batch, *shape]`: reads examples and runs the frozen units of one client.
-        shape: Of what these hand on for one example.
+        shape: Of the frozen units' output for one example.
         dtype: Float type of the buffer.
         rows: int32 [ticks, batch], the client's examples, -1 = padding.
-        first, end: Scalar int32, the first tick of the stage and the one behind its last.
-        own: Scalar int32, how many examples the client has.
+        first, end: Scalar int32, the half-open range of the stage's ticks.
+        num_examples: Scalar int32, number of the client's examples.
         longest: The `Pass` of the client with the most examples.
-        examples: Scalar int32, how many are stored.
+        examples: Scalar int32, number of stored examples.
 
     Returns:
-        A function that gives the same as `forward`.
+        A function with the results of `forward`, which reads the buffer.
     """
-    # The batches of the first epoch, [batches, batch]: rows of `x`, -1 behind them.
-    ticks, count = tf.range(longest.batches), tf.minimum(-(-own // longest.batch), end - first)
+    # The batches of the first epoch, [batches, batch]: rows of `x`, then -1.
+    ticks, count = tf.range(longest.batches), tf.minimum(-(-num_examples // longest.batch), end - first)
     batches = tf.gather(rows[:, : longest.batch], tf.minimum(first + ticks, tf.shape(rows)[0] - 1))
     batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [longest.batches, longest.batch])
 
     def run(tick, buffer):
-        # Padding repeats the first example: the frozen units look at each one alone.
+        # Padding repeats the first example, since the frozen units process each example independently.
         return tick + 1, buffer.write(tick, forward(tf.maximum(batches[tick], 0)[None])[0])
 
     buffer = tf.TensorArray(dtype, longest.batches, element_shape=[longest.batch, *shape])
     _, buffer = tf.while_loop(lambda tick, _: tick < count, run, (0, buffer), parallel_iterations=1)
-    # [batches * batch, *shape], and for every stored example its position there.
+    # [batches * batch, *shape], and the index of every stored example in it.
     buffer = tf.reshape(buffer.stack(), [-1, *shape])
-    positions = inverse(tf.reshape(batches, [-1]), examples)
+    positions = positions_in(tf.reshape(batches, [-1]), examples)
     return lambda rows: tf.gather(buffer, tf.gather(positions, rows))
 
 
-def check_buffers(source: Input, stored: np.ndarray, stack: ClientBlock) -> None:
-    """Refuses buffers that would change the result.
+def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None:
+    """Refuse buffers that would change the result.
 
     Args:
-        source: How examples become batches.
+        source: Makes batches of examples.
         stored: The training examples.
-        stack: Of one client.
+        block: Of one client.
 
     Raises:
-        InputError: Batches are random or parts of examples, or frozen units do not look at each example alone.
+        InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.
     """
-    for before in (stage.before for stage in stack.stages if stage.before is not None):
+    for before in (stage.before for stage in block.stages if stage.before is not None):
         if source.random or source.starts(stored) != (0,):
-            raise InputError(REFUSED + "a client never reads the same input twice; leave out augmentation and masks")
-        if any(is_seed(variable) for variable in before.model.variables):
-            raise InputError(REFUSED + "units that stand still have dropout; leave it out")
-        if not sees_each_alone(before):
             raise InputError(
-                REFUSED + "units that stand still look at the rest of the batch, as batch norms do; use "
-                "other norms, such as gn, ln or none"
+                REFUSAL_PREFIX + "the input is random or a part of an example; remove augmentation and masks"
+            )
+        if any(is_seed(variable) for variable in before.model.variables):
+            raise InputError(REFUSAL_PREFIX + "frozen units have dropout; remove it")
+        if not is_per_example(before):
+            raise InputError(
+                REFUSAL_PREFIX + "frozen units read the whole batch, as batch norms do; use other norms, "
+                "such as gn, ln or none"
             )

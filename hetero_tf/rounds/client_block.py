@@ -1,7 +1,7 @@
-"""Stacks: K clients of one level computed at once, each client's values as one row of a matrix.
+"""Blocks: K clients of one level computed together, each client's values as one row of a matrix.
 
-One row instead of dozens of variables makes an optimiser step a handful of operations, which is most of the cost of a
-narrow model; several clients side by side share what is left.
+One row instead of dozens of variables makes an optimiser step a handful of operations, which are most of the cost of a
+narrow model. Clients of a block share the rest of the operations.
 """
 
 import math
@@ -16,13 +16,13 @@ from hetero_tf.rounds.width_step import WidthStepOnRow
 
 @dataclass(frozen=True)
 class StageStep:
-    """What the steps of a stage compute.
+    """Models and options of the steps of one stage.
 
     Attributes:
         models: `RowModel` of each route.
-        trained: For each trainable variable whether the steps train it; None: they train all.
-        before: The frozen units, where the steps begin behind them and read what they give from a buffer.
-        shared: The step of each route as other levels take it too; empty: no other does.
+        trained: For each trainable variable, whether the steps train it; None: they train all.
+        before: The frozen units, if the steps start after them and read their outputs from a buffer.
+        shared: The step of each route that other levels share; empty if no other level does.
     """
 
     models: tuple[RowModel, ...]
@@ -33,13 +33,13 @@ class StageStep:
 
 @dataclass(frozen=True)
 class ClientBlock:
-    """How the clients of one level are computed.
+    """Layout and models of the clients of one level that are computed together.
 
     Attributes:
         clients: K.
         shapes: Of one client's values: the trainable ones of its network and of its peers, then their carried ones:
             constants and running statistics.
-        learned: How many of them are trainable.
+        learned: Number of trainable variables among them.
         networks: Of a client: 1 and its peers.
         stages: `StageStep` of each stage.
     """
@@ -61,19 +61,19 @@ class ClientBlock:
         return sum(self.sizes[: self.learned])
 
     @property
-    def own_shapes(self) -> list[tuple[int, ...]]:
+    def client_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the values of a client's first network, the one that it returns."""
         trainable, carried = self.learned // self.networks, (len(self.shapes) - self.learned) // self.networks
         return [*self.shapes[:trainable], *self.shapes[self.learned : self.learned + carried]]
 
     @property
     def loops(self) -> list[list[int]]:
-        """Positions of the stages that are trained in one loop: all, or one where a buffer is filled between them."""
+        """Positions of the stages of each training loop: all in one loop, or one a loop if buffers are filled."""
         numbers = range(len(self.stages))
         return [[number] for number in numbers] if any(stage.before for stage in self.stages) else [list(numbers)]
 
     def to_rows(self, clients: list[list[tf.Tensor]]) -> tf.Tensor:
-        """Makes a matrix [K, values] of the rows of K clients' networks: for each client one row [values] a network."""
+        """Pack the rows of K clients, one row [values] for each network, into a matrix [K, values]."""
         if self.networks == 1:
             return tf.stack([row for (row,) in clients])
         trainable = self.parameters // self.networks
@@ -85,29 +85,31 @@ class ClientBlock:
         )
 
     def network_row(self, row: tf.Tensor, network: int = 0) -> tf.Tensor:
-        """Takes the values of one network, [values], out of one client's row [values]."""
+        """Slice the values of one network, [values], from one client's row [values]."""
         if self.networks == 1:
             return row
         trainable, carried = self.parameters // self.networks, (row.shape[0] - self.parameters) // self.networks
-        first, behind = network * trainable, self.parameters + network * carried
-        return tf.concat([row[first : first + trainable], row[behind : behind + carried]], 0)
+        trainable_start, carried_start = network * trainable, self.parameters + network * carried
+        return tf.concat(
+            [row[trainable_start : trainable_start + trainable], row[carried_start : carried_start + carried]], 0
+        )
 
     def from_row(self, row: tf.Tensor, network: int = 0) -> list[tf.Tensor]:
-        """Takes the values of one network, in their own shapes, out of one client's row [values]."""
-        return split_values(self.network_row(row, network), self.own_shapes)
+        """Slice the values of one network, in their shapes, from one client's row [values]."""
+        return split_values(self.network_row(row, network), self.client_shapes)
 
     def run_frozen(self, before: RowModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
-        """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""
-        parts, key = self._parts(matrix), tf.zeros([self.clients, 1], tf.int32)
-        (outputs,), _ = before.call(parts, self.shapes, key, inputs)
+        """Run the frozen units before a stage: inputs [K, batch, ...] to their outputs, [K, batch, ...]."""
+        values, key = self._split_matrix(matrix), tf.zeros([self.clients, 1], tf.int32)
+        (outputs,), _ = before.call(values, self.shapes, key, inputs)
         return outputs
 
-    def _parts(self, matrix):
-        """The values of each variable, [K, values], out of a matrix of rows."""
+    def _split_matrix(self, matrix):
+        """Split a matrix of rows into the values of each variable, [K, values]."""
         if len(self.sizes) == self.learned:
             return tf.split(matrix, self.sizes, axis=1)
         trainable, carried = tf.split(matrix, [self.parameters, sum(self.sizes) - self.parameters], axis=1)
-        # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
+        # Stop gradients of carried values: their products would be a third of a step.
         carried = tf.stop_gradient(carried)
         return [
             *tf.split(trainable, self.sizes[: self.learned], axis=1),
@@ -117,7 +119,7 @@ class ClientBlock:
     def call(
         self, matrix: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, stage: int = 0
     ) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-        """Runs one training step of a stage.
+        """Run one training step of a stage.
 
         Args:
             matrix: [K, values].
@@ -126,13 +128,14 @@ class ClientBlock:
             stage: Position of the stage.
 
         Returns:
-            List of logits [K, batch, ...], route by route and exit by exit; and the carried values, which stand
-            behind the trainable ones, after the step: [K, values], None where there are none.
+            List of logits [K, batch, ...], route by route and exit by exit; and the carried values after the step,
+            [K, values], or None if there are none.
         """
-        parts, outputs = self._parts(matrix), []
+        # Each route reads the running statistics that the routes before it have updated.
+        values, outputs = self._split_matrix(matrix), []
         for model in self.stages[stage].models:
-            logits, statistics = model.call(parts, self.shapes, key, inputs)
+            logits, statistics = model.call(values, self.shapes, key, inputs)
             outputs += logits
             for position, value in statistics:
-                parts[position] = value
-        return outputs, tf.concat(parts[self.learned :], 1) if len(parts) > self.learned else None
+                values[position] = value
+        return outputs, tf.concat(values[self.learned :], 1) if len(values) > self.learned else None

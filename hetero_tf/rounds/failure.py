@@ -1,4 +1,4 @@
-"""Why a round failed: it left the state unchanged and is repeated with another cohort."""
+"""Failures of a round: a failed round leaves the state unchanged and is repeated with another cohort."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ class RoundFailure:
     """The failure of a round.
 
     Attributes:
-        reason: What went wrong, the middle of a sentence: "round 3: REASON, also with a second cohort".
-        error: Raised where the second cohort fails as well.
-        remedy: What to change, the last sentence; None: lower the learning rate.
+        reason: The cause, a part of a sentence: "round 3: REASON, also with a second cohort".
+        error: Raised if the second cohort fails as well.
+        remedy: Advice, the last sentence; None: lower the learning rate.
     """
 
     reason: str

@@ -1,15 +1,15 @@
-"""Label axes: where a client's is cut to its own labels, and which positions its labels have there."""
+"""Label axes of clients: their labels, and the position of each label on the axis."""
 
 import tensorflow as tf
 
 from hetero_tf.inputs import Labels, all_labels
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
-from hetero_tf.rounds.gather import inverse
+from hetero_tf.rounds.gather import positions_in
 
 
 def labels_of(examples: Examples, client: tf.Tensor) -> tf.Tensor:
-    """The labels of a client's label axis, int32 [label axis], -1 = padding.
+    """Return the labels of a client's label axis, int32 [label axis], -1 = padding.
 
     Args:
         client: Scalar int32.
@@ -18,21 +18,21 @@ def labels_of(examples: Examples, client: tf.Tensor) -> tf.Tensor:
 
 
 def label_axis_of(examples: Examples, cut: Cut, labels: list[tf.Tensor]) -> Labels:
-    """The `Labels` of the clients of a stack.
+    """Return the `Labels` of a block's clients.
 
     Args:
-        labels: `labels_of` each client.
+        labels: The result of `labels_of` for each client.
     """
     if examples.labels is None:
         return all_labels(examples.present.shape[1])
     count, classes = labels[0].shape[0], global_classes(examples, cut)
-    # An idle client reads an example of somebody else, whose label it may not have.
-    positions = tf.stack([tf.minimum(inverse(own, classes), count - 1) for own in labels])
+    # An idle client reads another client's example, whose label may be missing on its axis.
+    positions = tf.stack([tf.minimum(positions_in(label, classes), count - 1) for label in labels])
     return Labels(local=lambda targets: tf.gather(positions, targets, batch_dims=1), count=count)
 
 
 def global_classes(examples: Examples, cut: Cut) -> int:
-    """Length of the global label axis."""
+    """Return the length of the global label axis."""
     if examples.labels is None:
         return examples.present.shape[1]
     return next(axis for axis in cut.distinct if axis.label).size

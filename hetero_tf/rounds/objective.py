@@ -1,4 +1,4 @@
-"""What the steps of clients make smaller."""
+"""The loss that local steps minimise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class Objective:
-    """What the steps of clients make smaller.
+    """The loss that local steps minimise.
 
     Attributes:
         loss: Of one output, see `methods.losses`.
-        couple: Makes one loss of those of several outputs, see `methods.couplings`.
-        outside: How many classes have no place on the label axis.
+        couple: Combines the losses of several outputs into one, see `methods.couplings`.
+        outside: Number of classes that are not on the label axis.
         present: bool [K, label axis], which labels of its label axis each client has.
         round: Scalar int32.
     """
@@ -25,7 +25,7 @@ class Objective:
     round: tf.Tensor
 
     def __call__(self, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-        """Returns each client's mean, [K], for a list of logits and targets [K, batch, ...]."""
+        """Return the mean loss of each client, [K], for a list of logits and targets [K, batch, ...]."""
         losses = [self._loss(logits, targets) for logits in outputs]
         losses = self.couple(losses, outputs, targets, self.round)
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))

@@ -1,4 +1,4 @@
-"""Probes: short runs on random numbers that show whether a model computes what a round assumes of it."""
+"""Probes: short runs on random values that test whether a model meets the assumptions of a round."""
 
 import math
 
@@ -10,73 +10,74 @@ from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.row_model import RowModel
 
 
-def first_line(problem: Exception) -> str:
-    """The first line of what an exception says; its type where it says nothing."""
-    return (str(problem).strip() or repr(problem)).splitlines()[0]
+def first_line(error: Exception) -> str:
+    """Return the first line of an exception's message; its type if the message is empty."""
+    return (str(error).strip() or repr(error)).splitlines()[0]
 
 
-def check_stack(stack: ClientBlock, alone: ClientBlock) -> None:
-    """Refuses a stack that does not compute for each client what the client's own model computes.
+def check_block(block: ClientBlock, single: ClientBlock) -> None:
+    """Refuse a block whose results differ from those of each client's single model.
 
     Args:
-        stack: Of several clients.
-        alone: Of one client of the same level.
+        block: Of several clients.
+        single: Of one client of the same level.
 
     Raises:
-        ValueError: A layer has no form for several clients, shown by its shapes or by wrong numbers.
+        ValueError: A layer has no batched form: its shapes or its numbers are wrong.
         Exception: A layer fails in its own way.
     """
-    for stage, ordinary in zip(stack.stages, alone.stages, strict=True):
-        for twin, model in zip(stage.models, ordinary.models, strict=True):
-            check_twin(twin, model)
-    if not all(computes_alike(stack, alone, stage) for stage in range(len(alone.stages))):
+    for stage, ordinary in zip(block.stages, single.stages, strict=True):
+        for batched_model, model in zip(stage.models, ordinary.models, strict=True):
+            check_variables(batched_model, model)
+    if not all(is_equivalent(block, single, stage) for stage in range(len(single.stages))):
         raise ValueError("several clients at once give other numbers than one by one")
 
 
-def check_twin(twin: RowModel, alone: RowModel) -> None:
-    """Refuses a twin whose variables do not hold the values of its K clients in one of the two known ways.
+def check_variables(batched_model: RowModel, single: RowModel) -> None:
+    """Refuse a batched model whose variables do not hold the values of K clients in one of the two known layouts.
 
     Args:
-        twin: Of K clients.
-        alone: Of one client on the same route.
+        batched_model: Of K clients.
+        single: Of one client on the same route.
 
     Raises:
         ValueError: Names the first such variable.
     """
-    clients = twin.clients
-    for variable, single in zip(values(twin.model), alone.shapes, strict=True):
+    clients = batched_model.clients
+    for variable, single_shape in zip(values(batched_model.model), single.shapes, strict=True):
         shape = tuple(variable.shape)
-        first = shape[:1] == (clients,) and len(shape) > len(single)
-        first = first and math.prod(shape) == clients * math.prod(single)
-        last = len(single) > 0 and shape == (*single[:-1], clients * single[-1])
+        # Clients are on a new first axis, or side by side on the last axis.
+        first = shape[:1] == (clients,) and len(shape) > len(single_shape)
+        first = first and math.prod(shape) == clients * math.prod(single_shape)
+        last = len(single_shape) > 0 and shape == (*single_shape[:-1], clients * single_shape[-1])
         if not (first or last):
             raise ValueError(
                 f"the variable {variable.path} has shape {shape}, which is not that of {clients} clients "
-                f"with {single} each"
+                f"with {single_shape} each"
             )
 
 
-def computes_alike(stack: ClientBlock, alone: ClientBlock, stage: int) -> bool:
-    """Whether a stack gives each client the logits and gradients of its own model, on two random examples."""
-    rng, model = np.random.default_rng(0), alone.stages[stage].models[0].model
-    # Each result of a bfloat16 product is off by up to 0.4 %, and sums in another order round to the next one.
+def is_equivalent(block: ClientBlock, single: ClientBlock, stage: int) -> bool:
+    """Return whether a block computes each client's logits and gradients like its single model, on two examples."""
+    rng, model = np.random.default_rng(0), single.stages[stage].models[0].model
+    # A bfloat16 product is off by up to 0.4 %, and sums in another order may round to the next value.
     mixed = any(layer.compute_dtype == "bfloat16" for layer in all_layers(model))
     tolerance = 5e-2 if mixed else 1e-2
     dtype = model.trainable_variables[0].dtype
-    matrix = tf.constant(rng.normal(0, 0.1, (stack.clients, sum(stack.sizes))), dtype)
-    inputs, key = _random_inputs(stack.clients, model, rng), tf.reshape(tf.range(3 * stack.clients), [-1, 3])
-    together = _logits_and_gradients(stack, stage, matrix, inputs, key)
-    for client in range(stack.clients):
+    matrix = tf.constant(rng.normal(0, 0.1, (block.clients, sum(block.sizes))), dtype)
+    inputs, key = _random_inputs(block.clients, model, rng), tf.reshape(tf.range(3 * block.clients), [-1, 3])
+    batched = _logits_and_gradients(block, stage, matrix, inputs, key)
+    for client in range(block.clients):
         one = slice(client, client + 1)
-        wanted = _logits_and_gradients(alone, stage, matrix[one], inputs[one], key[one])
-        for found, expected in zip(together, wanted, strict=True):
-            if not np.allclose(found[one], expected, rtol=tolerance, atol=tolerance * np.max(np.abs(expected))):
+        expected_of_client = _logits_and_gradients(single, stage, matrix[one], inputs[one], key[one])
+        for actual_value, expected in zip(batched, expected_of_client, strict=True):
+            if not np.allclose(actual_value[one], expected, rtol=tolerance, atol=tolerance * np.max(np.abs(expected))):
                 return False
     return True
 
 
 def _random_inputs(clients, model, rng):
-    """[clients, 2, ...] random inputs of an ordinary model; three positions where their number varies."""
+    """Return random inputs [clients, 2, ...] of a single-client model; three positions if their number varies."""
     spec = model.inputs[0]
     shape = (clients, 2, *[3 if size is None else size for size in spec.shape[1:]])
     whole_numbers = spec.dtype.startswith("int")
@@ -84,10 +85,10 @@ def _random_inputs(clients, model, rng):
 
 
 @tf.autograph.experimental.do_not_convert
-def _logits_and_gradients(stack, stage, matrix, inputs, key):
-    """Logits of each output, and the gradient of the sum of their squares, each [K, ...]."""
+def _logits_and_gradients(block, stage, matrix, inputs, key):
+    """Return the logits of each output, and the gradient of the sum of their squares, each [K, ...]."""
     with tf.GradientTape() as tape:
         tape.watch(matrix)
-        outputs, _ = stack.call(matrix, key, inputs, stage)
+        outputs, _ = block.call(matrix, key, inputs, stage)
         total = tf.add_n([tf.reduce_sum(logits**2) for logits in outputs])
     return [*(logits.numpy() for logits in outputs), tape.gradient(total, matrix).numpy()]

@@ -1,4 +1,4 @@
-"""What a round is made of: four records that every function of its graph reads."""
+"""The setup of a round: four records that every function of its graph reads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class LocalOptimizer:
 
     Attributes:
         step: `(weights, gradients, slots, rate, count) -> (weights, slots)`, see `methods.optimizers`.
-        slots: How many tensors it keeps beside the weights.
-        clip_norm: Largest L2 norm of a client's gradient; None: it is not clipped.
+        slots: Number of tensors of the optimizer's state, each in the shape of the weights.
+        clip_norm: Largest L2 norm of a client's gradient; None: no clipping.
     """
 
     step: Callable
@@ -29,17 +29,17 @@ class Algorithm:
     """The functions of the recipe's plug-ins, with their options.
 
     Attributes:
-        submodel: Which coordinates of an axis a client's sub-model has, see `methods.submodels`.
+        submodel: Selects the coordinates of an axis for a client's sub-model, see `methods.submodels`.
         loss: Of one exit, see `methods.losses`.
-        couple: Makes one loss of those of all exits, see `methods.couplings`.
-        masks: For each sub-model which single entries its clients train; None: all.
-        correct: What is added to local gradients, see `methods.corrections`; None: nothing.
-        remember: What a client's correction remembers after its steps; None where it remembers nothing.
+        couple: Combines the losses of all exits into one, see `methods.couplings`.
+        masks: For each sub-model the mask of the entries that its clients train; None: all entries.
+        correct: The term added to local gradients, see `methods.corrections`; None: no correction.
+        remember: Computes the memory of a client's correction after its steps; None: no memory.
         read_slots: Positions of the server's slots that the correction reads.
-        update: What becomes of trained values before the merge, see `methods.updates`; None: nothing.
+        update: Transforms trained values before the merge, see `methods.updates`; None: no update.
         optimizer: The local steps.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
-        sums_memory: Whether the server also takes `memory_change`.
+        sums_memory: Whether the server also reads `memory_change`.
     """
 
     submodel: Callable
@@ -56,14 +56,15 @@ class Algorithm:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where the clients' values lie among the global ones, and which of them are merged.
+class GlobalLayout:
+    """Layout of the global values: the sub-models' cut of them, and which values are merged.
 
     Attributes:
-        cut: Where sub-models lie in the global values.
+        cut: Coordinates of the sub-models in the global values.
         dtype: Float type of the global values.
-        trainable: How many of the global values are trainable; running statistics stand behind them.
-        merged_from: For each global value and sub-model, after how many stages clients count in its merge; 0: never.
+        trainable: Number of trainable global values; running statistics follow them.
+        first_merged_stage: For each global value and sub-model, the number of completed stages from which on a client
+            counts in its merge; 0: never.
         merge_absent_labels: Whether the rows of labels that a client lacks are merged too.
         zeros_count: Whether the channels or ranks that a client lacks count as zeros in the merge.
         personal: Positions of the global values that stay with the clients.
@@ -72,7 +73,7 @@ class Placement:
     cut: Cut
     dtype: str
     trainable: int
-    merged_from: tuple[tuple[int, ...], ...]
+    first_merged_stage: tuple[tuple[int, ...], ...]
     merge_absent_labels: bool
     zeros_count: bool
     personal: tuple[int, ...]
@@ -80,15 +81,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class RoundSetup:
-    """Everything that a round reads besides its state and its plan.
+    """The complete input of a round except its state and its plan.
 
     Attributes:
-        examples, algorithm, placement, engine: See there.
-        watch: What hears of the clients' steps while a round runs, see `watch.build_progress`; None: nobody does.
+        examples, algorithm, layout, engine: See there.
+        on_progress: Callback for the steps of a running round, see `block_training.build_progress`; None: no callback.
     """
 
     examples: Examples
     algorithm: Algorithm
-    placement: Placement
+    layout: GlobalLayout
     engine: Engine
-    watch: Callable[[int, int], None] | None
+    on_progress: Callable[[int, int], None] | None

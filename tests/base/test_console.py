@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hetero_tf.base import console as module
-from hetero_tf.base.console import Console, age, duration, engine_lines, figures
+from hetero_tf.base.console import Console, format_duration, format_engine, format_metrics, process_age
 
 
 def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
@@ -144,22 +144,22 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     ],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_figures():
-    assert figures({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6, "e": float("nan")}) == (
+    assert format_metrics({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6, "e": float("nan")}) == (
         "a 97.12  b 0.08415  c -  d 1.235e+04  e nan"
     )
 
 
 def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
     times = iter([100.0, 102.5, 103.0, 110.0])
-    monkeypatch.setattr(module, "age", lambda: 4.0)
+    monkeypatch.setattr(module, "process_age", lambda: 4.0)
     console = Console(io.StringIO(), clock=lambda: next(times))
     for name in ("start", "data", "build"):
-        console.lap(name)
-    assert console.laps == {"start": 6.5, "data": 0.5, "build": 7.0}
+        console.mark_phase(name)
+    assert console.phase_seconds == {"start": 6.5, "data": 0.5, "build": 7.0}
 
 
 def test_the_age_counts_from_the_start_of_the_process_not_of_python():
@@ -178,8 +178,8 @@ def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
         return stat
 
     monkeypatch.setattr(Path, "read_text", read)
-    before = time.monotonic() - module.IMPORTED
-    assert before <= age() <= time.monotonic() - module.IMPORTED
+    before = time.monotonic() - module.IMPORT_TIME
+    assert before <= process_age() <= time.monotonic() - module.IMPORT_TIME
 
 
 REPORT = {
@@ -200,31 +200,30 @@ REPORT = {
     [
         (
             {},
-            "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; "
-            "2 in flight, 1 thread each; float32, cpu",
+            "engine: CPU, float32; 2 threads, each training 5 clients together at levels c, e, "
+            "2 clients together at level b, one client at a time at level a",
         ),
         (
             {"clients_at_once": {"e": 1}, "threads": 4},
-            "engine: one by one at level e; 2 in flight, 4 threads each; float32, cpu",
+            "engine: CPU, float32; 2 threads of 4 kernel threads, each training one client at a time",
         ),
         (
             {"clients_at_once": {"a": 1, "b": 1}, "by_taps": ["a", "b"]},
-            "engine: one by one at levels a, b; wide kernels tap by tap at levels a, b; 2 in flight, 1 thread each; "
-            "float32, cpu",
+            "engine: CPU, float32; 2 threads, each training one client at a time; wide kernels tap by tap at levels a, b",
         ),
         (
             {"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},
-            "engine: 8 clients at once at level e; 2 in flight, 1 thread each; float64, gpu, compiled by XLA",
+            "engine: GPU, float64, compiled by XLA; 2 threads, each training 8 clients together",
         ),
         (
             {"clients_at_once": {"e": 1}, "reasons": ["level e: why", "level f: too"]},
-            "engine: one by one at level e; 2 in flight, 1 thread each; float32, cpu\nlevel e: why\nlevel f: too",
+            "engine: CPU, float32; 2 threads, each training one client at a time\nlevel e: why\nlevel f: too",
         ),
     ],
 )
 def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
-    assert engine_lines({**REPORT, **change}) == text
+    assert format_engine({**REPORT, **change}) == text
 
 
 def test_tables_have_the_first_column_to_the_left_and_the_others_to_the_right():
-    assert module.table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"
+    assert module.format_table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"

@@ -27,7 +27,7 @@ def test_write_atomic_replaces_whole_files(tmp_path):
 
 WRITERS = {
     "replaced": lambda path: files.write_atomic(path, b"x"),
-    "changed in place": lambda path: os.close(files.open_in_place(path, os.O_WRONLY | os.O_APPEND, "append to")),
+    "changed in place": lambda path: os.close(files.open_for_update(path, os.O_WRONLY | os.O_APPEND, "append to")),
 }
 
 
@@ -49,22 +49,22 @@ def test_what_is_no_file_is_never_written_to(tmp_path, writer):
 
 
 def test_what_comes_between_the_look_and_the_opening_is_not_written_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "check_place", lambda path: None)
+    monkeypatch.setattr(files, "check_write_target", lambda path: None)
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    assert "Received: a pipe" in refusal(files.open_in_place, tmp_path / "pipe", os.O_WRONLY, "append to")
+    assert "Received: a pipe" in refusal(files.open_for_update, tmp_path / "pipe", os.O_WRONLY, "append to")
     os.close(reader)
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(DiskProblem, match="link: could not append to: Too many levels of symbolic links"):
-        files.open_in_place(tmp_path / "link", os.O_WRONLY, "append to")
+        files.open_for_update(tmp_path / "link", os.O_WRONLY, "append to")
     assert not (tmp_path / "target").exists()
 
 
 def test_a_file_with_a_second_name_is_not_changed_in_place(tmp_path):
     (tmp_path / "mine").write_text("mine")
     os.link(tmp_path / "mine", tmp_path / "log.txt")
-    assert refusal(files.open_in_place, tmp_path / "log.txt", os.O_WRONLY, "append to") == (
-        f"{tmp_path / 'log.txt'}: has another name too (a hard link), which would change with it; put a copy here"
+    assert refusal(files.open_for_update, tmp_path / "log.txt", os.O_WRONLY, "append to") == (
+        f"{tmp_path / 'log.txt'}: has a second hard link, whose content would change too; replace it by a copy"
     )
 
 
@@ -128,12 +128,14 @@ def test_what_is_no_file_is_refused_by_every_reader(tmp_path, name):
 def test_what_a_kernel_shows_as_a_file_counts_as_empty():
     """It has no size, and /proc/kmsg never ends."""
     assert files.read_bytes("/proc/self/comm", 5) == b""
-    with files.opened("/proc/self/comm") as file:
+    with files.open_file("/proc/self/comm") as file:
         assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
 
 
 def test_unknown_errors_still_give_a_sentence():
-    assert files.explain("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
+    assert (
+        files.describe_os_error("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
+    )
 
 
 def random_value(rng, depth):
@@ -220,7 +222,7 @@ def test_a_wait_for_a_lock_is_said_and_ends_with_the_process_that_has_it(tmp_pat
 
         files.wait_for_lock(file.fileno(), path, say)
         files.wait_for_lock(file.fileno(), path, say)
-    assert said == [f"{path}: another process writes this file; waiting for it"]
+    assert said == [f"{path}: another process is writing this file; waiting for it"]
 
 
 @pytest.mark.parametrize("umask", [0, 0o77, 0o277])

@@ -91,7 +91,7 @@ def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, li
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert hardware.memory(tmp_path) == (machine if limit is None else limit)
+    assert hardware.memory_limit(tmp_path) == (machine if limit is None else limit)
 
 
 def test_the_report_is_plain_and_names_every_level():
@@ -106,7 +106,7 @@ def test_the_report_is_plain_and_names_every_level():
         "parallel": 3,
         "threads": 1,
         "precision": "float64",
-        "device": hardware.devices(),
+        "device": hardware.device_type(),
         "replicas": 1,
     }
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from hetero_tf.base import console as module
-from hetero_tf.base.console import Console, Live
+from hetero_tf.base.console import Console, ProgressDisplay
 
 
 class Clock:
@@ -23,13 +23,13 @@ def clock():
 
 
 def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
-    live = Live(Console(io.StringIO(), clock))
+    live = ProgressDisplay(Console(io.StringIO(), clock))
     assert live.line() == ""
     live.begin("round 3/10", steps=2000, clients=10)
     clock.now += 2
     assert live.line() == "round 3/10  2 s"
-    live.seen(300, 0)
-    live.seen(200, 2)
+    live.add_progress(300, 0)
+    live.add_progress(200, 2)
     clock.now += 8
     assert live.line() == "round 3/10  10 of 40 s  2/10 clients  500/2,000 steps  50 steps/s"
     clock.now += 60
@@ -44,10 +44,10 @@ def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
 
 
 def test_what_goes_on_can_be_told_without_beginning_anew(clock):
-    live = Live(Console(io.StringIO(), clock))
+    live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("0/4 runs done")
     clock.now += 5
-    live.tell("1/4 runs done", 20.0, "x 1/3  y 2/3")
+    live.update("1/4 runs done", 20.0, "x 1/3  y 2/3")
     clock.now += 5
     assert live.line() == "1/4 runs done  10 of about 20 s  x 1/3  y 2/3"
     live.begin("round 1/2")
@@ -55,20 +55,20 @@ def test_what_goes_on_can_be_told_without_beginning_anew(clock):
 
 
 def test_a_line_fits_80_columns(clock):
-    live = Live(Console(io.StringIO(), clock))
+    live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 100/800", steps=32_700, clients=10)
     clock.now += 110
-    live.seen(16_350, 5)
+    live.add_progress(16_350, 5)
     assert len(live.line()) < 80
 
 
 def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
-    live = Live(Console(io.StringIO(), clock))
+    live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=4, clients=2)
-    live.seen(2, 1)
+    live.add_progress(2, 1)
     assert live.since_last_step is None
     clock.now += 3
-    live.seen(2, 1)
+    live.add_progress(2, 1)
     clock.now += 0.5
     assert live.since_last_step == 0.5
     live.begin("round 2/2", steps=4, clients=0)
@@ -76,31 +76,31 @@ def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
 
 
 def test_the_pace_of_steps_leaves_out_what_comes_before_the_first_one(clock):
-    live = Live(Console(io.StringIO(), clock))
+    live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=10, clients=2)
     clock.now += 60
-    live.seen(2, 0)
+    live.add_progress(2, 0)
     assert live.seconds_of_steps is None
     clock.now += 4
-    live.seen(8, 2)
+    live.add_progress(8, 2)
     clock.now += 7
     assert live.seconds_of_steps == 5.0
     # All steps in one report have no pace.
     live.begin("round 2/2", steps=2, clients=2)
-    live.seen(2, 2)
+    live.add_progress(2, 2)
     assert live.seconds_of_steps is None
 
 
 def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "EVERY", 0.001)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.001)
     out = io.StringIO()
     console = Console(out, clock)
     console.open_log(tmp_path / "log.txt", "mark")
-    with Live(console) as live:
+    with ProgressDisplay(console) as live:
         live.begin("round 1/2", steps=10, clients=1)
         for _ in range(3):
             seen = out.getvalue().count("\n")
-            clock.now += module.PIPED + 1
+            clock.now += module.PIPED_SECONDS + 1
             while out.getvalue().count("\n") == seen:
                 pass
     assert out.getvalue() == "round 1/2  1:01 min\nround 1/2  2:02 min\nround 1/2  3:03 min\n"
@@ -108,6 +108,6 @@ def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, 
 
 
 def test_a_thread_that_shows_ends_with_its_block(clock):
-    with pytest.raises(ZeroDivisionError), Live(Console(io.StringIO(), clock)) as live:
+    with pytest.raises(ZeroDivisionError), ProgressDisplay(Console(io.StringIO(), clock)) as live:
         raise ZeroDivisionError
     assert not live._thread.is_alive()

@@ -21,27 +21,27 @@ def test_the_table_is_what_runs_write(train, tmp_path):
     # Rounds that real devices play have one more, see tests/devices/test_deployed.py.
     assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.METRICS)
     for row, kind in ((images, "images"), (text, "masked_text")):
-        assert {name for name in row if metrics.find(name).inputs} == {
-            name for name in row if kind in metrics.find(name).inputs
+        assert {name for name in row if metrics.find_metric(name).inputs} == {
+            name for name in row if kind in metrics.find_metric(name).inputs
         }
-        assert set(metrics.selecting(kind)) <= set(row)
+        assert set(metrics.selection_metrics(kind)) <= set(row)
 
 
 def test_every_level_has_an_entry_and_a_misspelt_name_has_none():
-    assert metrics.find("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
-    assert metrics.find("local_accuracy") is metrics.METRICS["local_accuracy"]
-    assert metrics.find("global_acuracy") is None
+    assert metrics.find_metric("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
+    assert metrics.find_metric("local_accuracy") is metrics.METRICS["local_accuracy"]
+    assert metrics.find_metric("global_acuracy") is None
 
 
 def test_a_metric_that_selects_has_a_direction():
-    assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selecting())
+    assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selection_metrics())
     names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
-    assert metrics.selecting("masked_text") == names
+    assert metrics.selection_metrics("masked_text") == names
 
 
 def test_rows_of_earlier_versions_have_the_present_names():
     before = {"round": 1, "flops": 2, "lost": 0, "local_accuracy": 3.0, "local_accuracy_b": 4.0, "bytes_up": 5}
-    assert metrics.renamed(before) == {
+    assert metrics.migrate_names(before) == {
         "round": 1,
         "train_flops": 2,
         "non_finite": 0,
@@ -52,10 +52,12 @@ def test_rows_of_earlier_versions_have_the_present_names():
 
 
 def test_held_out_examples_choose_the_best_round_where_there_are_any():
-    assert metrics.default_metric("images", True) == "validation_accuracy"
-    assert metrics.default_metric("text", False) == "global_perplexity"
+    assert metrics.default_selection_metric("images", True) == "validation_accuracy"
+    assert metrics.default_selection_metric("text", False) == "global_perplexity"
     assert all(
-        metrics.default_metric(kind, there) in metrics.selecting() for kind in ("images", "text") for there in (0, 1)
+        metrics.default_selection_metric(kind, there) in metrics.selection_metrics()
+        for kind in ("images", "text")
+        for there in (0, 1)
     )
 
 
@@ -78,7 +80,7 @@ def test_better_knows_the_direction_of_each_metric(name, value, best, better):
 
 
 def test_a_line_shows_what_a_person_compares():
-    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
+    shown = metrics.displayed_metrics(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
     own = [name for name in shown if name.startswith("local")]
     assert own == ["local_loss", "local_accuracy", "local_worst_decile"]
     others = [name for name in shown if not name.startswith(("local", "global"))]
@@ -110,4 +112,4 @@ def test_a_line_shows_what_a_person_compares():
     ],
 )  # fmt: skip
 def test_of_two_equally_good_rounds_the_one_with_the_lower_loss_is_the_best(name, row, best, better):
-    assert metrics.improves(name, row, best) == better
+    assert metrics.is_improvement(name, row, best) == better

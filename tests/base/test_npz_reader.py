@@ -39,7 +39,7 @@ def test_names_are_listed_without_reading_the_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", **{"b/kernel": np.ones(2), "a": np.zeros(1, object)})
     assert array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
     (tmp_path / "b.npz").write_bytes(b"no archive")
-    with pytest.raises(InputError, match="b.npz: cannot be read as an .npz file, it is damaged or something else"):
+    with pytest.raises(InputError, match="b.npz: cannot be read as an .npz file"):
         array_names(tmp_path / "b.npz")
 
 
@@ -50,7 +50,7 @@ def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
     path = zipped(tmp_path / "a.npz", header(shape) + b"12")
     with pytest.raises(
         InputError,
-        match=rf"array 'x.npy' must have the size that its header claims, {claim} bytes for "
+        match=rf"array 'x.npy' must have {claim} bytes, the size in its header for "
         rf"uint8 .*\. Received: 2 bytes",
     ):
         read_arrays(path, ["x"])
@@ -58,7 +58,7 @@ def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
 
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
-    with pytest.raises(InputError, match="array 'x.npy' holds Python objects, which could run code when read"):
+    with pytest.raises(InputError, match="array 'x.npy' contains Python objects, which could run code when read"):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 

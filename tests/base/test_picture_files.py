@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base import picture_decoding
-from hetero_tf.base.picture_files import fault_of_file
+from hetero_tf.base.picture_files import describe_file_fault
 
 Image = pytest.importorskip("PIL.Image")
 HEIGHT, WIDTH = 17, 21
@@ -74,15 +74,15 @@ def test_every_format_has_the_pixels_that_pillow_finds(decode):
         ("lossy WebP", lossy, np.asarray(Image.open(io.BytesIO(lossy)).convert("RGB"))),
     ):
         np.testing.assert_allclose(decode(data), expected, atol=0.01, err_msg=name)
-        assert fault_of_file(data) is None, name
+        assert describe_file_fault(data) is None, name
 
 
 def test_a_picture_that_cannot_be_used_has_its_reason(decode):
     png, jpeg, webp, gif = (
         encoded(image, kind) for image, kind in zip((COLOR, COLOR, GLASS, TABLE), ["PNG", "JPEG", "WEBP", "GIF"])
     )
-    glass = "is translucent somewhere, and its background is unknown; save it without transparency"
-    frame = "has no whole first frame without transparency; save that frame as PNG"
+    glass = "has translucent pixels, whose background is unknown; save it without transparency"
+    frame = "has no complete first frame without transparency; save that frame as PNG"
     end, header = "is cut off before its end; copy it again", "is cut off within its header; copy it again"
     for data, reason in (
         (b"", "is empty; copy it again"),
@@ -113,11 +113,11 @@ def test_a_picture_that_cannot_be_used_has_its_reason(decode):
         (webp[:-80], end),
         (encoded(COLOR, "WEBP", **FRAMES), "is an animated WebP picture; save one of its frames"),
     ):
-        fault = fault_of_file(data)
+        fault = describe_file_fault(data)
         # A file whose fault is known beforehand is not decoded: libjpeg prints warnings of its own about some of them.
         with_pixels = fault is None and not _is_damaged(decode, data)
         assert not with_pixels, (reason, fault)
-        assert picture_decoding.fault_of(data).startswith(reason), picture_decoding.fault_of(data)
+        assert picture_decoding.describe_fault(data).startswith(reason), picture_decoding.describe_fault(data)
 
 
 def _is_damaged(decode, data):

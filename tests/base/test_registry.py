@@ -236,7 +236,7 @@ def test_a_module_of_ones_own_uses_the_same_forms(plugged):
 @pytest.mark.parametrize(
     ("annotation", "told"),
     [
-        ("dict", "typed.py: 'dict' is no type of an option; it must be int, float, str"),
+        ("dict", "typed.py: 'dict' is not a type of an option; it must be int, float, str"),
         ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
         ("Literal['a', 1]", r"typed.py: the type of an option must be .* Received: Literal\['a', 1\]"),
         ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),

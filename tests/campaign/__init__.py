@@ -1,1 +1,1 @@
-"""Attacks on the program, drawn at random: what it promises must hold after each of them. See README.md."""
+"""Random attacks on the program; its guarantees must hold after each of them. See README.md."""

@@ -1,4 +1,4 @@
-"""Small runs that differ in what they keep: every kind of state, of data and of measuring that a method may have."""
+"""Small runs with every kind of state, data and evaluation that a method may have."""
 
 import programs
 

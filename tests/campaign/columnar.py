@@ -17,7 +17,7 @@ from hetero_tf.base.errors import UserError
 from hetero_tf.data import parquet
 
 ROWS = 40
-# Most bytes that reading a small file may add to the process; a large one may take what hardware.check_memory allows.
+# Maximum number of bytes for reading a small file; a large file may use the limit of hardware.check_memory.
 MEMORY = 2**30
 CODECS = ("none", "snappy", "gzip", "zstd", "lz4", "brotli")
 LABELS = (
@@ -39,7 +39,7 @@ FEATURES = (
 
 
 def columns(rng):
-    """Named columns of one to four drawn types, of the same length; `pyarrow` arrays."""
+    """Named `pyarrow` columns of equal length with one to four random types."""
     import pyarrow as pa
 
     numbers = np.arange(ROWS)
@@ -90,7 +90,7 @@ def table_of(rng):
 
 
 def write(table, path, rng):
-    """Writes a table as Parquet, or as an Arrow file or stream, with a drawn codec; False where that type has no such form."""
+    """Write a table as Parquet, or as an Arrow file or stream, with a random codec; False if the format lacks its type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -109,7 +109,7 @@ def write(table, path, rng):
 
 
 def loaded(path, rng, seconds, memory):
-    """Whether a file is data or refused, within the time of the processor and the memory."""
+    """Load a file within limits of processor time and memory; return "loaded" or "refused"."""
     options = {"path": path.name, "label": "label"}
     if rng.random() < 0.2:
         options |= {"image": rng.choice(("b", "height", "label", "none")), "size": 8}
@@ -134,18 +134,18 @@ def loaded(path, rng, seconds, memory):
 
 
 def reset_peak():
-    """The bytes that this process has in memory; its peak counts from here."""
+    """Reset the peak of this process and return its bytes in memory."""
     Path("/proc/self/clear_refs").write_text("5")
     return 1024 * int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 def peak():
-    """The most bytes that this process has had in memory since `reset_peak`."""
+    """Peak bytes of this process in memory since `reset_peak`."""
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 def columnar_file(world, rng):
-    """A small file with odd columns, whole, with flipped bytes or cut: data or one sentence."""
+    """A small file with odd columns, complete, with changed bytes or truncated: data or one message."""
     path = world.folder / f"data.{rng.choice(('parquet', 'arrow'))}"
     if not write(table_of(rng), path, rng):
         return "not written"
@@ -160,7 +160,7 @@ def columnar_file(world, rng):
 
 
 def columnar_bomb(world, rng):
-    """A file of some kilobytes with up to a gigabyte of values: data or one sentence, within bounds."""
+    """A file of some kilobytes with up to a gigabyte of values: data or one message, within limits."""
     import pyarrow as pa
 
     path = world.folder / f"bomb.{rng.choice(('parquet', 'arrow'))}"
@@ -184,7 +184,7 @@ def columnar_bomb(world, rng):
         return "not written"
     del odd
     try:
-        return f"{kind}: {loaded(path, rng, 15 * SECONDS, hardware.memory() // 2)}"
+        return f"{kind}: {loaded(path, rng, 15 * SECONDS, hardware.memory_limit() // 2)}"
     finally:
         os.unlink(path)
 

@@ -1,4 +1,4 @@
-"""Trials with data files that nobody should have: they are loaded, or refused in one sentence, soon."""
+"""Trials with damaged data files: they are loaded, or rejected with one message, within seconds."""
 
 import json
 import os
@@ -13,22 +13,22 @@ from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
 from hetero_tf.base.errors import UserError
 from hetero_tf.data import csv, femnist, npy, npz, parquet, text, tfds, tiny_imagenet
-from hetero_tf.data import folder as own_folder
+from hetero_tf.data import folder as image_folder
 
 
 def write_prepared(folder):
-    """A small set of TensorFlow Datasets."""
+    """Write a small data set of TensorFlow Datasets."""
     with tfds._quiet():
         folders.write_tfds(folder / "tfds", "tiny")
 
 
 def tables(folder):
-    """The small tables of `folders`."""
+    """Write the small tables of `folders`."""
     folder.mkdir(parents=True)
     folders.write_tables(folder)
 
 
-# What writes a whole folder, its loader and the options.
+# Function that writes a folder, its loader and the options.
 FOLDERS = {
     "prepared": (write_prepared, tfds, {"dataset": "tiny"}),
     "writers": (lambda folder: folders.write_femnist(folder / "femnist"), femnist, {}),
@@ -37,7 +37,7 @@ FOLDERS = {
         tiny_imagenet,
         {"path": "pictures", "size": 8},
     ),
-    "classes": (lambda folder: folders.write_pictures(folder / "own"), own_folder, {"path": "own", "size": 8}),
+    "classes": (lambda folder: folders.write_pictures(folder / "own"), image_folder, {"path": "own", "size": 8}),
     "arrays": (lambda folder: folders.write_arrays(folder / "arrays"), npy, {"path": "arrays"}),
     "table": (tables, csv, {"path": "own.csv", "label": "kind", "owner": "farm"}),
     "columns": (tables, parquet, {"path": "own.parquet", "label": "kind", "owner": "farm"}),
@@ -45,20 +45,20 @@ FOLDERS = {
 
 
 def outcome(loader, data_dir, options):
-    """Whether the data are loaded or refused, which takes little time of the processor."""
-    began, found = time.process_time(), "loaded"
+    """Load the data within a limit of processor time; return the loader and "loaded" or "refused"."""
+    began, result = time.process_time(), "loaded"
     try:
         loader.load(data_dir, **options)
     except UserError as problem:
         sentence(problem)
-        found = "refused"
+        result = "refused"
     if time.process_time() - began > SECONDS:
         raise Failed(f"took {time.process_time() - began:.1f} s")
-    return f"{loader.__name__.rpartition('.')[2]}: {found}"
+    return f"{loader.__name__.rpartition('.')[2]}: {result}"
 
 
 def data_file(world, rng):
-    """An .npz or text file with odd arrays or words, whole or damaged."""
+    """An .npz or text file with odd arrays or words, complete or damaged."""
     path, loader = world.folder / "data.npz", rng.choice((npz, text))
     options = {"path": str(path)} if loader is npz else {"train": str(path), "test": str(path)}
     if loader is npz:
@@ -77,21 +77,21 @@ def data_file(world, rng):
 
 
 def arrays(rng):
-    """Named arrays of images and labels, of which some may have another shape or type, or be missing."""
+    """Named arrays of images and labels; some may be missing or have another shape or type."""
     generator = np.random.default_rng(rng.getrandbits(32))
-    found = {"x_train": (6, 5, 5), "y_train": (6,), "x_test": (3, 5, 5), "y_test": (3,), "train_owners": (6,)}
-    found = {name: generator.integers(0, 3, shape).astype(np.uint8) for name, shape in found.items()}
+    arrays_by_name = {"x_train": (6, 5, 5), "y_train": (6,), "x_test": (3, 5, 5), "y_test": (3,), "train_owners": (6,)}
+    arrays_by_name = {name: generator.integers(0, 3, shape).astype(np.uint8) for name, shape in arrays_by_name.items()}
     if rng.random() < 0.5:
-        del found["train_owners"]
-    for name in rng.sample(sorted(found), rng.choice((0, 0, 1, 2))):
+        del arrays_by_name["train_owners"]
+    for name in rng.sample(sorted(arrays_by_name), rng.choice((0, 0, 1, 2))):
         kind = rng.choice((np.uint8, np.float32, np.int64, np.float16, bool, "U3", "S2", complex, None))
         shape = tuple(rng.choice((0, 1, 2, 5, 8)) for _ in range(rng.randint(0, 5)))
-        values = generator.integers(0, 9, rng.choice((shape, found[name].shape)))
+        values = generator.integers(0, 9, rng.choice((shape, arrays_by_name[name].shape)))
         if kind is None:
-            del found[name]
+            del arrays_by_name[name]
         else:
-            found[name] = values.astype(kind)
-    return found
+            arrays_by_name[name] = values.astype(kind)
+    return arrays_by_name
 
 
 def data_folder(world, rng):
@@ -111,7 +111,7 @@ def data_folder(world, rng):
 
 
 def flipped(content, rng, times):
-    """A copy with other values at so many places."""
+    """Return a copy with `times` changed bytes."""
     copy = bytearray(content)
     for _ in range(times if copy else 0):
         copy[rng.randrange(len(copy))] = rng.randrange(256)
@@ -119,12 +119,12 @@ def flipped(content, rng, times):
 
 
 def damage(folder, rng):
-    """Does something to one file of a folder; what describes the others is chosen more often."""
+    """Damage one file of a folder; files that describe others are more likely."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
     if not files:
         return
-    told = [path for path in files if path.suffix in (".json", ".txt")]
-    path, other = rng.choice(told if told and rng.random() < 0.6 else files), rng.choice(files)
+    descriptions = [path for path in files if path.suffix in (".json", ".txt")]
+    path, other = rng.choice(descriptions if descriptions and rng.random() < 0.6 else files), rng.choice(files)
     content, action = path.read_bytes(), rng.choice(("values", "values", "bytes", "cut", "exchange", "gone", "odd"))
     if action == "values" and path.suffix == ".json" and content:
         try:

@@ -1,4 +1,4 @@
-"""Operations on files that fail or kill the process, as a campaign asks for them; installed in the program itself."""
+"""File operations that fail or kill the process; a campaign installs them in the program itself."""
 
 import builtins
 import errno
@@ -13,13 +13,14 @@ BY_DESCRIPTOR = ("fsync", "fdatasync", "ftruncate", "write")
 
 
 class Faults:
-    """Counts the operations on files inside a folder; one of them does something else.
+    """Counter of file operations in a folder that replaces one of them by a fault.
 
     Args:
         root: The folder.
-        at: The how-manieth operation, from 1; 0: none.
-        how: "before" and "after" kill the process then, the name of an error, such as "ENOSPC", is raised.
-        log: File that holds a byte for every operation so far.
+        at: Number of the faulty operation, from 1; 0: no fault.
+        how: "before" or "after": kill the process before or after the operation; an error name such as "ENOSPC": raise
+            that error.
+        log: File with one byte for every operation.
     """
 
     def __init__(self, root, at, how, log):
@@ -32,7 +33,7 @@ class Faults:
         self.seen, self.write = 0, os.write
 
     def install(self):
-        """Wraps the functions of `os`, and `open`, for the rest of the process."""
+        """Wrap the functions of `os`, and `open`, until the process ends."""
         for name in (*BY_PATH, *BY_DESCRIPTOR):
             setattr(os, name, self._wrapped(getattr(os, name), name in BY_DESCRIPTOR))
         builtins.open = io.open = self._wrapped(builtins.open, False)
@@ -68,5 +69,5 @@ class Faults:
 
 
 def operations(log):
-    """How many operations a log has counted."""
+    """Number of operations in a log."""
     return Path(log).stat().st_size

@@ -1,4 +1,4 @@
-"""Trials with a fleet of devices in this process, some of which lie, overflow, fall silent or leave."""
+"""Trials with a fleet of devices in this process; some send wrong or huge values, do not respond or disconnect."""
 
 import contextlib
 import dataclasses
@@ -20,13 +20,13 @@ from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import UserError
 from hetero_tf.devices.deployed import deployed
-from hetero_tf.devices.messages import Message, Refused, packed
+from hetero_tf.devices.messages import Message, Refused, to_npy
 from hetero_tf.run import experiment
 
 CLIENTS = 6
 OVERFLOWED = "the merge of the clients' finite weights overflowed"
 DEPLOYABLE = ("levels.assignment=fixed", "evaluate.statistics=clients", "engine=sequential")
-# Settings of a run that read answers and members in different ways.
+# Settings of runs that use responses and members in different ways.
 SETTINGS = (
     (),
     ("round.weighting=samples",),
@@ -41,7 +41,7 @@ SETTINGS = (
 
 
 class Canary:
-    """An object whose pickle creates a file when it is read."""
+    """An object whose pickle creates a file when it is loaded."""
 
     def __init__(self, path):
         self.path = path
@@ -51,31 +51,31 @@ class Canary:
 
 
 def with_first(change):
-    """An answer whose first value is another array, or other bytes: `change(bytes, array) -> bytes or array`."""
+    """A response with another first value: `change(bytes, array) -> bytes or array`."""
 
-    def answer(message, rng, canary):
+    def respond(message, rng, canary):
         path, data = next(iter(message.arrays.items()))
         array = np.load(io.BytesIO(data))
         changed = change(data, array)
         return dataclasses.replace(
-            message, arrays={**message.arrays, path: packed(changed) if isinstance(changed, np.ndarray) else changed}
+            message, arrays={**message.arrays, path: to_npy(changed) if isinstance(changed, np.ndarray) else changed}
         )
 
-    return answer
+    return respond
 
 
 def with_reported(**numbers):
-    """An answer that reports other numbers; a name with None is left out."""
+    """A response with other reported numbers; names with None are omitted."""
 
-    def answer(message, rng, canary):
-        reported = {name: value for name, value in {**message.told, **numbers}.items() if value is not None}
-        return dataclasses.replace(message, told=reported)
+    def respond(message, rng, canary):
+        reported = {name: value for name, value in {**message.metadata, **numbers}.items() if value is not None}
+        return dataclasses.replace(message, metadata=reported)
 
-    return answer
+    return respond
 
 
 def with_random_bytes(message, rng, canary):
-    """An answer with a few other bytes anywhere, also in headers."""
+    """A response with a few changed bytes anywhere, also in headers."""
     arrays = dict(message.arrays)
     path = rng.choice(sorted(arrays))
     data = bytearray(arrays[path])
@@ -85,7 +85,7 @@ def with_random_bytes(message, rng, canary):
 
 
 def with_pickle(message, rng, canary):
-    """An answer that runs code where it is read as pickled objects."""
+    """A response that runs code if it is loaded as pickled objects."""
     file = io.BytesIO()
     np.save(file, np.array([Canary(canary)], object), allow_pickle=True)
     bodies = (file.getvalue(), pickle.dumps(Canary(canary)))
@@ -93,11 +93,11 @@ def with_pickle(message, rng, canary):
 
 
 def npy_header(text):
-    """A .npy file of version 1 with any header."""
+    """Return a .npy file of version 1 with any header."""
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 
-# Answers that must be refused.
+# Responses that must be rejected.
 WRONG = {
     "NaN": with_first(lambda data, array: np.full_like(array, np.nan)),
     "infinity": with_first(lambda data, array: np.full_like(array, -np.inf)),
@@ -133,7 +133,7 @@ WRONG = {
     "true as loss": with_reported(loss=True),
     "an infinite gradient norm": with_reported(gradient_norm=-math.inf),
 }
-# Answers that may be merged; the run must survive them.
+# Responses that may be merged; the run must survive them.
 EXTREME = {
     "3e38": with_first(lambda data, array: np.full_like(array, 3e38)),
     "-3e38": with_first(lambda data, array: np.full_like(array, -3e38)),
@@ -155,74 +155,78 @@ CLAIMS = {
 
 
 class HostileFleet(LocalFleet):
-    """A fleet whose hostile devices draw a behaviour at each question.
+    """A fleet whose hostile devices choose a random behaviour at each request.
 
     Args:
-        process: Of the server.
-        devices: By client.
-        hostile: Clients that draw.
-        rng: What they draw from.
-        canary: A file that none of their answers may create.
+        process: Learning process of the server.
+        devices: Devices by client.
+        hostile: Clients of the hostile devices.
+        rng: Random generator of their behaviour.
+        canary: File that no response may create.
     """
 
     def __init__(self, process, devices, hostile, rng, canary):
         super().__init__(process, devices)
         self.hostile, self.rng, self.canary = hostile, rng, canary
-        # All that lie in the same way can do what one cannot, such as let a sum overflow.
+        # Several devices with the same wrong value can do more than one, such as let a sum overflow.
         self.agreed = rng.choice((None, None, "3e38"))
         self.connected, self.claims = {}, {}
 
     def members(self, least):
-        """The devices that are connected; those that left come back where there are fewer than `least`."""
+        """Return the connected devices; with fewer than `least`, disconnected ones connect again."""
         if len(self.connected) < least or not self.connected:
             for client in self.devices.keys() - self.connected.keys():
                 self.connect(client)
         return dict(self.connected)
 
     def connect(self, client):
-        """Introduces a device, which a hostile one may do with claims that cannot be."""
+        """Connect a device; a hostile one may send impossible claims."""
         device = self.devices[client]
-        answer = device.answer("introduction", Message())
+        response = device.respond("introduction", Message())
         if client in self.hostile and self.rng.random() < 0.4:
             name = self.rng.choice(list(CLAIMS))
-            answer = dataclasses.replace(answer, told={**answer.told, name: self.rng.choice(CLAIMS[name])})
+            response = dataclasses.replace(
+                response, metadata={**response.metadata, name: self.rng.choice(CLAIMS[name])}
+            )
         try:
-            self.connected[client] = self.member(answer.told, client)
+            self.connected[client] = self.member(response.metadata, client)
         except Refused as problem:
             sentence(problem)
             self.say(f"note: client {client} does not take part: {problem}")
 
-    def ask(self, action, questions):
+    def request(self, action, requests):
         """The answers; any device may leave before or after its own."""
-        answers = super().ask(action, {client: each for client, each in questions.items() if client in self.connected})
-        for client in self.hostile & answers.keys():
+        responses = super().request(
+            action, {client: each for client, each in requests.items() if client in self.connected}
+        )
+        for client in self.hostile & responses.keys():
             behaviours = ("honest", "silent", "leaves", "answers and leaves", "wrong", "extreme")
             behaviour = self.rng.choice(behaviours if self.agreed is None else ("honest", "extreme"))
             if behaviour in ("leaves", "answers and leaves"):
                 del self.connected[client]
             if behaviour in ("silent", "leaves"):
-                del answers[client]
+                del responses[client]
             elif behaviour in ("wrong", "extreme"):
                 kinds = WRONG if behaviour == "wrong" else EXTREME
                 kind = self.agreed if behaviour == "extreme" and self.agreed else self.rng.choice(list(kinds))
-                answers[client] = kinds[kind](answers[client], self.rng, self.canary)
-        return answers
+                responses[client] = kinds[kind](responses[client], self.rng, self.canary)
+        return responses
 
     def say(self, text):
-        """Accepts sentences alone."""
+        """Check that the text is one message, and print it."""
         sentence(text)
         super().say(text)
 
 
 @functools.cache
 def process_of(settings):
-    """The process of a small recipe with some settings."""
+    """Learning process of a small recipe with some settings."""
     overrides = (*DEPLOYABLE, f"partition.clients={CLIENTS}", *settings)
     return hetero_tf.learning_process(recipe.loads(IMAGES, "fleet.yaml", overrides))
 
 
 def train(world, folder, settings, rounds, hostile, rng):
-    """Trains a run with a fleet; the sentence of a refusal, or None."""
+    """Train a run with a fleet; return the error message, or None."""
     console = Console(io.StringIO())
 
     @contextlib.contextmanager
@@ -245,7 +249,7 @@ def train(world, folder, settings, rounds, hostile, rng):
 
 
 def check_finite(folder):
-    """Every array of every checkpoint is finite."""
+    """Check that every array of every checkpoint is finite."""
     for path in sorted(folder.glob("*/round-*/arrays.npz")):
         with np.load(path) as arrays:
             for name in arrays.files:
@@ -254,14 +258,14 @@ def check_finite(folder):
 
 
 def hostile_fleet(world, rng):
-    """A run with one to four hostile devices of six; the next start, with honest ones, resumes it or tells why not."""
+    """A run with one to four hostile devices of six; the next start, with honest ones, resumes it or reports why not."""
     folder, settings = world.fresh(), rng.choice(SETTINGS)
     hostile = set(rng.sample(range(CLIENTS), rng.randint(1, 4)))
     problem = train(world, folder, settings, 4, hostile, rng)
     check_finite(folder)
     refusal = train(world, folder, settings, 6, set(), rng)
     if refusal is not None and OVERFLOWED in refusal:
-        # A lie near the largest number that was merged alone is finite; honest values beside it overflow in a sum.
+        # A wrong value near the largest float is finite if it is merged without others; in a sum it overflows.
         world.drop(folder)
         return "stopped with a finite state: an earlier round merged values near the largest number"
     if refusal is not None:
@@ -275,13 +279,13 @@ def hostile_fleet(world, rng):
 
 
 def refused_devices(world, rng):
-    """A round in which answers are refused is, bit by bit, the round in which those devices are silent."""
+    """A round with rejected responses is bit-equal to a round without a response of those devices."""
     process = process_of((*rng.choice(SETTINGS), f"round.clients={CLIENTS}"))
     devices = {client: HonestDevice(process, client) for client in range(CLIENTS)}
     liars, reason = rng.sample(range(CLIENTS), rng.randint(1, 3)), rng.choice(list(WRONG))
     wrong = {client: lambda message: WRONG[reason](message, rng, world.canary) for client in liars}
     silent = dict.fromkeys(liars, lambda message: None)
-    fleets = [LocalFleet(process, devices, answers) for answers in (wrong, silent)]
+    fleets = [LocalFleet(process, devices, responses) for responses in (wrong, silent)]
     state = process.initialize()
     results = []
     for fleet in fleets:
@@ -290,7 +294,7 @@ def refused_devices(world, rng):
     (merged, (row,)), (expected, (without,)) = results
     if row["refused"] + row["non_finite"] != len(liars) or without["dropped"] != len(liars):
         raise Failed(f"{reason}: {row['refused']} refused, {row['non_finite']} not finite, of {len(liars)}")
-    for line in fleets[0].said:
+    for line in fleets[0].messages:
         sentence(line)
     for path, value in expected.weights.items():
         if not np.array_equal(merged.weights[path], value):

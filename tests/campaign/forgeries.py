@@ -1,4 +1,4 @@
-"""Trials with run folders that somebody changed: swapped, replayed, damaged, linked; a refusal or the very same results."""
+"""Trials with changed run folders: swapped, old, damaged or linked files give an error or the same results."""
 
 import json
 import os
@@ -13,7 +13,7 @@ KINDS = ("flip", "truncate", "zero", "delete", "append", "empty", "swap", "link"
 
 
 def stopped(world, rng, case):
-    """A copy of a run of the case, finished or with its last rounds cut off by asking for fewer."""
+    """Return a copy of a run of the case, finished or with fewer rounds."""
     folder = world.fresh()
     if rng.random() < 0.5:
         shutil.copytree(world.unbroken(case)[2], folder)
@@ -23,26 +23,27 @@ def stopped(world, rng, case):
 
 
 def outcome(world, case, folder):
-    """("same" or "refused", what the program printed); anything else is a failure."""
+    """Train and return ("same" or "refused", printed output); other results are a failure."""
     run = world.train(case, folder)
     if run.code:
         return "refused", run.out
-    found, expected = (newest(contents) for contents in (programs.contents(folder), world.unbroken(case)[0]))
-    # Rows and a best state that are lost stay lost, and the program says so.
-    said = {"metrics": "metrics.jsonl is gone", "best": "note: the best state so far"}
-    for part, note in said.items():
+    actual, expected = (newest(contents) for contents in (programs.contents(folder), world.unbroken(case)[0]))
+    # Lost rows and a lost best state stay lost, and the program reports them.
+    notes = {"metrics": "metrics.jsonl is gone", "best": "note: the best state so far"}
+    for part, note in notes.items():
         if note in run.out:
-            found, expected = (
-                {name: value for name, value in each.items() if not name.startswith(part)} for each in (found, expected)
+            actual, expected = (
+                {name: value for name, value in each.items() if not name.startswith(part)}
+                for each in (actual, expected)
             )
-    if found != expected:
-        wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
-        raise Failed(f"other results without a word: {', '.join(wrong)}; {run.out[-600:]}")
+    if actual != expected:
+        wrong = sorted(name for name in {*actual, *expected} if actual.get(name) != expected.get(name))
+        raise Failed(f"other results without a message: {', '.join(wrong)}; {run.out[-600:]}")
     return "same", run.out
 
 
 def damaged(world, rng):
-    """A file is damaged, lost, replaced by another one, a link, a pipe or a folder."""
+    """Damage or delete a file, or replace it by another file, a link, a pipe or a folder."""
     case, kind = rng.choice(world.cases), rng.choice(KINDS)
     folder = stopped(world, rng, case)
     unread = ("log.txt", "timings.jsonl", "costs.json", "data.json", "README.txt", "run.lock")
@@ -51,13 +52,13 @@ def damaged(world, rng):
     outside = world.folder / "outside"
     outside.write_bytes(b"mine")
     data = bytearray(path.read_bytes())
-    place = rng.randrange(len(data) + 1)
+    position = rng.randrange(len(data) + 1)
     if kind == "flip" and data:
-        data[place % len(data)] ^= 1 << rng.randrange(8)
+        data[position % len(data)] ^= 1 << rng.randrange(8)
     elif kind == "truncate":
-        del data[place:]
+        del data[position:]
     elif kind == "zero":
-        data[place : place + 512] = bytes(len(data[place : place + 512]))
+        data[position : position + 512] = bytes(len(data[position : position + 512]))
     elif kind == "append":
         data += rng.randbytes(rng.randint(1, 600))
     elif kind == "empty":
@@ -73,15 +74,15 @@ def damaged(world, rng):
         path.mkdir()
     elif kind != "delete":
         path.write_bytes(data)
-    found, _ = outcome(world, case, folder)
+    result, _ = outcome(world, case, folder)
     if outside.read_bytes() != b"mine":
         raise Failed(f"{kind} {path.name}: wrote outside of the run folder")
     world.drop(folder)
-    return f"{kind}: {found}"
+    return f"{kind}: {result}"
 
 
 def of_another_run(world, rng):
-    """best/, checkpoints/ or a file of a run with another seed, other data or an earlier round; never taken as this one's."""
+    """Copy best/, checkpoints/ or a file from a run with another seed or other data; it must never be accepted."""
     case = rng.choice(world.cases)
     change = rng.choice(("seed=4", "data.seed=1", "partition.clients=7", "optimizer.learning_rate=0.04"))
     other, folder = world.fresh(), stopped(world, rng, case)
@@ -96,11 +97,11 @@ def of_another_run(world, rng):
     expected = rows(world.unbroken(case)[2])
     command = rng.choice(("evaluate", "export", "train"))
     if command == "train":
-        found, _ = outcome(world, case, folder)
+        result, _ = outcome(world, case, folder)
     else:
         more = ("--out", world.fresh()) if command == "export" else ("--json",)
         run = world.command(command, "--run_dir", folder, *more)
-        found = "refused" if run.code else "same"
+        result = "refused" if run.code else "same"
         if command == "evaluate" and not run.code:
             measured = json.loads(run.out)
             row = next(row for row in expected if row["round"] == measured["round"])
@@ -112,16 +113,16 @@ def of_another_run(world, rng):
                 and not np.isclose(row[name], measured[name], rtol=1e-4)
             ]
             if wrong:
-                raise Failed(f"{part} of a run with {change}: evaluated as if it were this one's: {wrong}")
+                raise Failed(f"{part} of a run with {change} was accepted by evaluate: {wrong}")
         if command == "export" and not run.code and part == "best":
-            raise Failed(f"best/ of a run with {change} was exported as if it were this one's")
+            raise Failed(f"best/ of a run with {change} was accepted by export")
     world.drop(folder)
     world.drop(other)
-    return f"{part}, {command}: {found}"
+    return f"{part}, {command}: {result}"
 
 
 def lost(world, rng):
-    """A whole part of the run folder is gone: nothing begins anew without a word."""
+    """Delete a part of the run folder: no run restarts without a message."""
     case = rng.choice(world.cases)
     folder = stopped(world, rng, case)
     part = rng.choice(("best", "checkpoints", "metrics.jsonl", "partition.npz", "environment.json", "recipe.yaml"))
@@ -130,15 +131,15 @@ def lost(world, rng):
         shutil.rmtree(folder / part)
     else:
         (folder / part).unlink()
-    found, said = outcome(world, case, folder)
-    if part == "checkpoints" and found != "refused":
-        raise Failed("began anew without its checkpoints")
-    if found == "refused" and rows(folder) != ([] if part == "metrics.jsonl" else before):
-        raise Failed("refused, but changed the metrics")
-    if found == "same" and part in ("best", "metrics.jsonl") and "note:" not in said:
-        raise Failed(f"{part} was lost and nothing said so")
+    result, output = outcome(world, case, folder)
+    if part == "checkpoints" and result != "refused":
+        raise Failed("restarted without its checkpoints")
+    if result == "refused" and rows(folder) != ([] if part == "metrics.jsonl" else before):
+        raise Failed("rejected, but the metrics changed")
+    if result == "same" and part in ("best", "metrics.jsonl") and "note:" not in output:
+        raise Failed(f"{part} was lost without a message")
     world.drop(folder)
-    return f"{part}: {found}"
+    return f"{part}: {result}"
 
 
 TRIALS = (damaged, of_another_run, lost)

@@ -1,4 +1,4 @@
-"""Trials of who may join, read or lead: TF_CONFIG, the modes of secrets, and the sockets of `launch --local`."""
+"""Trials of identity and access: TF_CONFIG, modes of secret files, and the sockets of `launch --local`."""
 
 import importlib.util
 import json
@@ -35,7 +35,7 @@ JOBS = ("worker", "chief", "ps", "evaluator", "master", "Worker")
 
 
 def cluster_config(rng):
-    """A TF_CONFIG as a tree, proper or with odd jobs, hosts, types and indices."""
+    """Return a TF_CONFIG as a tree, valid or with odd jobs, hosts, types and indices."""
     hosts = rng.sample(HOSTS, rng.randint(2, 5))
     if rng.random() < 0.2:
         hosts[rng.randrange(len(hosts))] = rng.choice((*ODD_HOSTS, hosts[0], None, 5))
@@ -54,7 +54,7 @@ def cluster_config(rng):
 
 
 def cluster_is_read(world, rng):
-    """Tasks of one TF_CONFIG: each is a worker of its own, or is refused; one alone leads, and it is the first address."""
+    """Tasks of one TF_CONFIG: each is a separate worker or is rejected; only the first address leads."""
     config = cluster_config(rng)
     tasks = [config["task"]] if isinstance(config.get("task"), dict) else [{}]
     tasks += [{"type": kind, "index": index} for kind in TYPES for index in INDICES[:3]]
@@ -86,7 +86,7 @@ def cluster_is_read(world, rng):
 
 
 def secrets_are_private(world, rng):
-    """With any umask, no key is readable by others at any moment while `flower keys` writes it."""
+    """With any umask, other users can never read a key while `flower keys` writes it."""
     if importlib.util.find_spec("cryptography") is None:
         return "cryptography is not installed"
     from hetero_tf.devices import certificates
@@ -119,7 +119,7 @@ def secrets_are_private(world, rng):
 
 
 def local_workers_expose_no_port(world, rng):
-    """While `launch --local` trains, none of its processes listens at an address that others reach, or at any port."""
+    """While `launch --local` trains, none of its processes listens on any port."""
     folder = world.fresh()
     count = rng.randint(2, 3)
     arguments = ("launch", "--local", count, "--recipe", world.recipes["heterofl"], "--run_dir", folder)
@@ -140,7 +140,7 @@ def local_workers_expose_no_port(world, rng):
 
 
 def family(pid):
-    """The ids of a process and of all below it."""
+    """Ids of a process and of all its descendants."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -154,7 +154,7 @@ def family(pid):
 
 
 def listening(pids):
-    """The `address:port`, in the kernel's hexadecimal form, of TCP sockets at which processes listen."""
+    """`address:port` of TCP sockets on which processes listen, in the kernel's hexadecimal form."""
     inodes = set()
     for pid in pids:
         try:

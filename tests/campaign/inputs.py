@@ -1,4 +1,4 @@
-"""Trials with recipes, overrides and flags that nobody should write: one sentence, soon, or a proper run."""
+"""Trials with invalid recipes, overrides and flags: one message within seconds, or a valid run."""
 
 import copy
 import re
@@ -10,7 +10,7 @@ import yaml
 from campaign.cases import CASES, IMAGES
 from campaign.world import Failed, is_sentence
 from hetero_tf import recipe
-from hetero_tf.base.console import printable
+from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import UserError
 
 NASTY = (
@@ -19,7 +19,7 @@ NASTY = (
     "yaml.py", "__import__('os')", [], {}, [[]], [None], {"name": None}, {"name": "x"}, {"x": {"x": {}}}, ["a"] * 50,
 )  # fmt: skip
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
-# Seconds of the processor that reading a recipe or a file may take.
+# Limit of processor seconds for reading a recipe or a file.
 SECONDS = 2
 
 
@@ -27,17 +27,17 @@ SECONDS = 2
 TAGS = r"!(w \S+?|setting [\w.]+|classes)(?=[\s,}\]])"
 
 
-def places(tree, path=()):
-    """The paths of all values of a tree."""
+def value_paths(tree, path=()):
+    """Generate the paths of all values of a tree."""
     yield path
     children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, child in children:
-        yield from places(child, (*path, key))
+        yield from value_paths(child, (*path, key))
 
 
 def change(tree, rng, deepest=100):
-    """Replaces, removes, moves or repeats a value, key or item of a tree that lies at most so deep."""
-    paths = [path for path in places(tree) if path and len(path) <= deepest]
+    """Replace, remove, move or repeat a value, key or item of a tree with a path of at most `deepest` keys."""
+    paths = [path for path in value_paths(tree) if path and len(path) <= deepest]
     if not paths:
         return
     path, parent = rng.choice(paths), tree
@@ -60,7 +60,7 @@ def change(tree, rng, deepest=100):
 
 
 def mutated(text, rng):
-    """A recipe with one to three changes."""
+    """Return a recipe with one to three changes."""
     tree = yaml.safe_load(re.sub(TAGS, r"'!\1'", text))
     for _ in range(rng.randint(1, 3)):
         change(tree, rng)
@@ -68,18 +68,18 @@ def mutated(text, rng):
 
 
 def sentence(problem):
-    """Refuses a refusal that is no printable sentence, with the line of the recipe and a mark below it or without."""
-    if not is_sentence(printable(str(problem))):
+    """Check that an error is one printable message, optionally with the line of the recipe and a mark below it."""
+    if not is_sentence(escape_unprintable(str(problem))):
         raise Failed(f"not one printable sentence: {str(problem)!r}")
 
 
 def recipe_is_read(world, rng):
-    """A mutated recipe is read or refused, at once."""
-    given = mutated(rng.choice(RECIPES).read_text() if rng.random() < 0.5 else IMAGES, rng)
-    began, found = time.process_time(), "read"
+    """A mutated recipe is read or rejected within seconds."""
+    text = mutated(rng.choice(RECIPES).read_text() if rng.random() < 0.5 else IMAGES, rng)
+    began, result = time.process_time(), "read"
     try:
         recipe.loads(
-            given,
+            text,
             "fuzz.yaml",
             [f"{rng.choice(('seed', 'rounds', 'levels.mix', 'x.y'))}={rng.choice(NASTY)}"]
             if rng.random() < 0.3
@@ -87,35 +87,35 @@ def recipe_is_read(world, rng):
         )
     except UserError as problem:
         sentence(problem)
-        found = "refused"
+        result = "refused"
     if time.process_time() - began > SECONDS:
-        raise Failed(f"took {time.process_time() - began:.1f} s:\n{given}")
-    return found
+        raise Failed(f"took {time.process_time() - began:.1f} s:\n{text}")
+    return result
 
 
 def recipe_is_described(world, rng):
-    """A mutated recipe that can be read is described, and trained for a round, or refused, by the program."""
+    """The program describes a readable mutated recipe, trains it for a round, or rejects it."""
     for _ in range(300):
-        text_, overrides = CASES[rng.choice(list(CASES))]
-        given = mutated(text_, rng)
+        original, overrides = CASES[rng.choice(list(CASES))]
+        text = mutated(original, rng)
         try:
-            recipe.loads(given, "fuzz.yaml", overrides)
+            recipe.loads(text, "fuzz.yaml", overrides)
         except UserError:
             continue
         break
     path = world.folder / "fuzz.yaml"
-    path.write_text(given)
+    path.write_text(text)
     settings = [f"--set={override}" for override in overrides]
     folder = world.fresh()
     command = rng.choice((("describe",), ("--set=rounds=1", "--run_dir", folder)))
     run = world.programs.start(*command, "--recipe", path, *settings, cwd=world.here)
-    world.soon(run, f"{command}\n{given}")
+    world.soon(run, f"{command}\n{text}")
     world.drop(folder)
     return f"{'described' if command[0] == 'describe' else 'trained'}, exit {run.code}"
 
 
 def flags(world, rng):
-    """Flags and arguments at random."""
+    """Random flags and arguments."""
     words = ["describe", "evaluate", "export", "--recipe", "--run_dir", "--threads", "--engine", "--level", "--set",
              "--data_dir", "--plugin", "--state", "--out", "--json", "--overwrite", "--draw", "--", "-h", "--x"]  # fmt: skip
     arguments = rng.choice(([], ["--recipe", world.recipes["heterofl"]]))
@@ -130,7 +130,7 @@ def flags(world, rng):
 
 
 def extreme_runs(world, rng):
-    """One client, one example, one class, levels that nobody has, batches larger than the data: runs or is refused."""
+    """One client, one example, one class, levels without clients, batches larger than the data: runs or is rejected."""
     settings = [
         *rng.sample(
             ["partition.clients=1", "round.clients=1", "client.batch_size=1", "client.batch_size=1000",

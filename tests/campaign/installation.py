@@ -1,4 +1,4 @@
-"""Trials with a fresh clone, in which the first start installs what the program needs."""
+"""Trials with a new clone, whose first start installs the program's requirements."""
 
 import io
 import os
@@ -16,7 +16,7 @@ PARTS = ("bin", "hetero_tf", "recipes", "setup.py", "README.md")
 
 
 def installed_at_once(world, rng):
-    """Two to ten starts on a fresh clone, of which one or two are killed: one installs, and all that live train."""
+    """Two to ten starts on a new clone, some of them killed: one installs, and all survivors train."""
     contents, clone = world.unbroken("heterofl")[0], world.folder / "a clone"
     shutil.rmtree(clone, ignore_errors=True)
     clone.mkdir()
@@ -27,25 +27,25 @@ def installed_at_once(world, rng):
     killed = rng.sample(starts, rng.randint(0, min(2, len(starts) - 1)))
     for start in killed:
         time.sleep(rng.choice((1, 10, 30)) * rng.random())
-        # The whole session, as a closed terminal would, or the shell alone, whose children go on.
+        # Kill the whole session, like a closed terminal, or only the shell, whose children continue.
         send = rng.choice((os.killpg, os.kill))
         send(start.process.pid, rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
     for start in starts:
         start.process.wait(1800)
     alive = [start for start in starts if start not in killed]
-    if any("No matching distribution" in start.said() for start in alive):
+    if any("No matching distribution" in start.output() for start in alive):
         return "no packages to install"
     for start in [*alive, Start(world, clone)]:
         if start.process.wait(600) or unpacked(programs.contents(start.folder)) != unpacked(contents):
-            raise Failed(f"exit code {start.process.returncode}, or other results: {start.said()[-400:]}")
-    if "install" in start.said():
-        raise Failed(f"installs again: {start.said()}")
+            raise Failed(f"exit code {start.process.returncode}, or other results: {start.output()[-400:]}")
+    if "install" in start.output():
+        raise Failed(f"installs again: {start.output()}")
     shutil.rmtree(clone)
     return f"{len(starts)} starts, {len(killed)} killed"
 
 
 def unpacked(contents):
-    """The contents of a run folder with the members of its `.npz` files: headers of zip depend on the Python version."""
+    """Contents of a run folder with the members of its `.npz` files; zip headers depend on the Python version."""
     members = dict(contents)
     for name, data in contents.items():
         if zipfile.is_zipfile(io.BytesIO(data)):
@@ -72,8 +72,8 @@ class Start:
             self.process = subprocess.Popen(command, cwd=world.here, env=environment, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, start_new_session=True)  # fmt: skip
 
-    def said(self):
-        """All that it printed."""
+    def output(self):
+        """Printed output."""
         return self.log.read_text()
 
 

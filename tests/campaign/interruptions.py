@@ -1,4 +1,4 @@
-"""Trials that interrupt a run, or make its operations on files fail; afterwards the same command ends with the same bits."""
+"""Trials that interrupt a run or let its file operations fail; the same command then ends with the same bits."""
 
 import os
 import shutil
@@ -15,12 +15,12 @@ from campaign.world import Failed
 
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EACCES", "EDQUOT", "EMFILE")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-# The number of a user whom nothing belongs to.
+# Id of a user without files.
 STRANGER = 54321
 
 
 def killed_at_an_operation(world, rng):
-    """One to three starts are killed before or after an operation on a file."""
+    """Kill one to three starts before or after a file operation."""
     case, folder = rng.choice(world.cases), world.fresh()
     _, operations, _ = world.unbroken(case)
     for _ in range(rng.randint(1, 3)):
@@ -31,7 +31,7 @@ def killed_at_an_operation(world, rng):
 
 
 def operation_fails(world, rng):
-    """An operation on a file fails; the run ends with a sentence, or does without."""
+    """A file operation fails; the run ends with a message or continues without it."""
     case, folder = rng.choice(world.cases), world.fresh()
     _, operations, _ = world.unbroken(case)
     world.proper(world.faulty(case, folder, rng.randint(1, operations), rng.choice(ERRORS)), (0, 2, 3))
@@ -41,7 +41,7 @@ def operation_fails(world, rng):
 
 
 def signalled(world, rng):
-    """Signals at any time, some after the process was stopped for a while."""
+    """Signals at random times, some after a pause of the process."""
     case, folder = rng.choice(world.cases), world.fresh()
     world.unbroken(case)
     for _ in range(rng.randint(1, 3)):
@@ -65,7 +65,7 @@ def signalled(world, rng):
 
 
 def several_starts(world, rng):
-    """Two to six starts on one folder at once, one of them killed: each works, waits for nobody, or says who works."""
+    """Two to six simultaneous starts on one folder, one of them killed: each trains, or names the process that trains."""
     case, folder = rng.choice(world.cases), world.fresh()
     world.unbroken(case)
     runs = [world.start(case, folder) for _ in range(rng.randint(2, 6))]
@@ -80,7 +80,7 @@ def several_starts(world, rng):
 
 
 def small_disk(world, rng):
-    """A file system with room for a part of the run, or one that becomes read-only; the run goes on elsewhere."""
+    """A file system that is too small or becomes read-only; the run continues in another one."""
     case, disk = rng.choice(world.cases), world.fresh()
     _, _, whole = world.unbroken(case)
     size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
@@ -106,7 +106,7 @@ def small_disk(world, rng):
 
 
 def lines(folder):
-    """The lines of metrics.jsonl so far."""
+    """Current lines of metrics.jsonl."""
     try:
         return (folder / "metrics.jsonl").read_bytes().splitlines()
     except OSError:
@@ -114,7 +114,7 @@ def lines(folder):
 
 
 def odd_names(world, rng):
-    """Run folders with blanks, line breaks, quotes, bytes that are no UTF-8, very long names, links."""
+    """Run folder names with blanks, line breaks, quotes, bytes outside UTF-8, or very long names."""
     case = rng.choice(("heterofl", "text"))
     contents, _, _ = world.unbroken(case)
     base = world.fresh()
@@ -146,7 +146,7 @@ def odd_names(world, rng):
 
 
 def export_killed(world, rng):
-    """An export is killed at an operation; what was exported before is there, and the next one succeeds."""
+    """Kill an export at a file operation; earlier versions remain, and the next export succeeds."""
     case = rng.choice(("heterofl", "text"))
     _, _, whole = world.unbroken(case)
     folder, log = world.fresh(), world.folder / "log"
@@ -169,7 +169,7 @@ def export_killed(world, rng):
         raise Failed("an export is lost")
     half = [path for path in (folder / "export").glob("*/[0-9]*") if not (path / "export.json").is_file()]
     if half:
-        raise Failed(f"half an export has a name: {half}")
+        raise Failed(f"an incomplete export has a version name: {half}")
     if world.command(*arguments).code or not (folder / "export" / levels[0] / "2" / "saved_model.pb").is_file():
         raise Failed("cannot export any more")
     left = list((folder / "export").glob("*/.*"))
@@ -180,17 +180,17 @@ def export_killed(world, rng):
 
 
 def other_users(world, rng):
-    """A run folder of somebody else: what may not be written stays as it is, and what was handed over goes on."""
+    """A run folder of another user: read-only files do not change, and a run with changed owner continues."""
     if os.getuid() or not may_run(STRANGER):
         return "not allowed to be another user"
     case, situation = rng.choice(world.cases), rng.choice(("to read", "closed", "no room", "handed over", "one file"))
     _, operations, _ = world.unbroken(case)
-    # Not in the campaign's own folder, which may be closed to others.
+    # Not in the campaign's folder, which other users may be unable to read.
     with tempfile.TemporaryDirectory() as name:
-        place, recipe = Path(name), Path(name) / "recipe.yaml"
-        place.chmod(0o755)
+        parent, recipe = Path(name), Path(name) / "recipe.yaml"
+        parent.chmod(0o755)
         shutil.copy(world.recipes[case], recipe)
-        folder = place / "theirs" / "run"
+        folder = parent / "theirs" / "run"
         folder.parent.mkdir()
 
         if situation != "no room":
@@ -204,23 +204,23 @@ def other_users(world, rng):
             path.chmod(rng.choice((0o600, 0o644)))
         if situation == "closed":
             folder.chmod(0o700)
-        before = state(place)
-        run = world.start(case, folder, recipe=recipe, cwd=place, user=STRANGER)
+        before = state(parent)
+        run = world.start(case, folder, recipe=recipe, cwd=parent, user=STRANGER)
         code = world.proper(run, (0, 2, 3)).code
         if situation != "one file" and (situation == "handed over") == bool(code):
             raise Failed(f"{situation}: exit code {code}")
         if situation == "to read":
-            out = rng.choice((folder / "export", place / "elsewhere"))
-            exporting = world.programs.start("export", "--run_dir", folder, "--out", out, cwd=place, user=STRANGER)
+            out = rng.choice((folder / "export", parent / "elsewhere"))
+            exporting = world.programs.start("export", "--run_dir", folder, "--out", out, cwd=parent, user=STRANGER)
             world.proper(exporting, (2, 3))
-        if situation in ("to read", "closed", "no room") and state(place) != before:
-            raise Failed(f"{situation}: changed what belongs to somebody else")
+        if situation in ("to read", "closed", "no room") and state(parent) != before:
+            raise Failed(f"{situation}: changed files of another user")
         world.expect_same_end(case, folder)
     return f"{situation}, exit {code}"
 
 
 def may_run(user):
-    """Whether a user can start this Python and read the tests."""
+    """True if a user can start this Python and read the tests."""
     try:
         command = [sys.executable, "-c", "import numpy"]
         return subprocess.run(command, user=user, cwd="/", capture_output=True, check=False).returncode == 0
@@ -229,7 +229,7 @@ def may_run(user):
 
 
 def state(folder):
-    """Names, owners, permissions, sizes and times of all in a folder."""
+    """Names, owners, permissions, sizes and times of all files in a folder."""
     about = {path: path.lstat() for path in sorted(folder.rglob("*"))}
     return [(path, one.st_uid, one.st_mode, one.st_size, one.st_mtime_ns) for path, one in about.items()]
 

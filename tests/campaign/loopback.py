@@ -1,4 +1,4 @@
-"""Trials with the real `serve` over loopback: hostile requests, and versions that change while it serves."""
+"""Trials with `serve` over loopback: hostile requests, and versions that change while it serves."""
 
 import base64
 import contextlib
@@ -16,9 +16,9 @@ import numpy as np
 
 from campaign.world import Failed
 
-# Seconds in which any request must be answered, on a busy machine.
+# Limit in seconds for any response, on a busy machine.
 PATIENCE = 60
-# Most memory of a server that has answered any number of requests: TensorFlow itself, and a budget of bytes in flight.
+# Memory limit of a server after any number of requests: TensorFlow itself, and a budget of bytes in flight.
 MEMORY = 3 * 2**30
 REQUESTS = 25
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
@@ -57,7 +57,7 @@ class Server:
             self.check(alive)
 
     def check(self, alive):
-        """The server lived, and printed no traceback."""
+        """Check that the server survived and printed no traceback."""
         log = self.run.out + self.run.err
         if not alive:
             raise Failed(f"the server ended with {self.run.code}: {log[-400:]}")
@@ -65,7 +65,7 @@ class Server:
             raise Failed(f"the log has a traceback: {log[-800:]}")
 
     def send(self, data, seconds=PATIENCE):
-        """Sends bytes and returns all that comes back until the server closes, or the first whole response."""
+        """Send bytes and return (status, body) of the first response, or (None, b"") if the server closes."""
         with socket.create_connection(("127.0.0.1", self.port), seconds) as connection:
             with contextlib.suppress(ConnectionError):
                 connection.sendall(data)
@@ -77,7 +77,7 @@ class Server:
                 return None, b""
 
     def request(self, method, path, body=None, headers=()):
-        """A proper request: (status, JSON of the response)."""
+        """Send a valid request: (status, JSON of the response)."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, dict(headers))
@@ -87,13 +87,13 @@ class Server:
             connection.close()
 
     def memory(self):
-        """The most memory that the server has had, in bytes."""
+        """Peak memory of the server in bytes."""
         status = (Path("/proc") / str(self.run.pid) / "status").read_text()
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
 
 
 def post(body, path="/v1/models/a:predict", host="127.0.0.1", **headers):
-    """The bytes of a POST request."""
+    """Bytes of a POST request."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {"Host": host, "Content-Length": len(body), "Connection": "close", **headers}
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
@@ -101,13 +101,13 @@ def post(body, path="/v1/models/a:predict", host="127.0.0.1", **headers):
 
 
 def get(path, host="127.0.0.1", **headers):
-    """The bytes of a GET request."""
+    """Bytes of a GET request."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n".encode("latin-1", "replace")
 
 
 def nested(rng):
-    """JSON that is very deep, wide or large."""
+    """Very deep, wide or large JSON."""
     depth, width = rng.choice((100, 5_000, 200_000)), rng.choice((10, 100_000, 2_000_000))
     return rng.choice(
         (
@@ -154,8 +154,8 @@ NONSENSE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: x\r\n\r\n",
 )  # fmt: skip
-# Names under which a page of another site reaches the server (DNS rebinding).
-FOREIGN = (
+# Host names of a page of another site that reaches the server (DNS rebinding).
+FOREIGN_HOSTS = (
     "evil.example",
     "evil.example:80",
     "127.0.0.1.evil.example",
@@ -180,14 +180,14 @@ def paths(server, rng, pending):
 
 
 def nonsense(server, rng, pending):
-    """Bytes that are no request; a server may wait for more of them, so nothing is waited for."""
+    """Bytes that form no request; the server may wait for more, so do not wait for a response."""
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection, contextlib.suppress(OSError):
         connection.sendall(rng.choice(NONSENSE))
 
 
 def foreign_names(server, rng, pending):
-    """A request of a page of another site is refused."""
-    name = rng.choice(FOREIGN)
+    """A request from a page of another site, which must be rejected."""
+    name = rng.choice(FOREIGN_HOSTS)
     if rng.random() < 0.5:
         data = post({"instances": []}, host=name) if rng.random() < 0.5 else get("/v1/models", host=name)
     else:
@@ -200,7 +200,7 @@ def foreign_names(server, rng, pending):
 
 
 def idle(server, rng, pending):
-    """Connections that stay open and send nothing, or half a request."""
+    """Open connections without a request, or with half of one."""
     data = rng.choice(
         (b"", b"GET / HT", b"POST /v1/models/a:predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n{")
     )
@@ -211,7 +211,7 @@ def idle(server, rng, pending):
 
 
 def disconnects(server, rng, pending):
-    """A client that leaves after its request, or within it, with a reset or without."""
+    """A client that disconnects after or during its request, with or without a reset."""
     data = post({"instances": np.zeros((rng.choice((1, 200)), 6, 6, 1)).tolist()})
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection, contextlib.suppress(OSError):
         connection.sendall(data[: rng.choice((len(data), rng.randrange(len(data))))])
@@ -220,7 +220,7 @@ def disconnects(server, rng, pending):
 
 
 def too_large(server, rng, pending):
-    """A body past the limit, or one whose announced length is."""
+    """A body that exceeds the limit, or whose announced length does."""
     size = rng.choice((33 * 2**20, 2**33, 10**30))
     return server.send(
         post(b" " * min(size, 33 * 2**20), Content_Length=size) if size < 2**30 else post(b"{}", Content_Length=size), 5
@@ -228,7 +228,7 @@ def too_large(server, rng, pending):
 
 
 def several_large(server, rng, pending):
-    """Several large bodies at once."""
+    """Several simultaneous large bodies."""
     body = b'{"instances": [' + b"[0.5]," * rng.choice((200_000, 2_000_000)) + b"[0]]}"
     statuses = []
     threads = [threading.Thread(target=lambda: statuses.append(server.send(post(body))[0])) for _ in range(6)]
@@ -243,11 +243,11 @@ ACTIONS = {bodies: 8, paths: 6, nonsense: 4, foreign_names: 4, idle: 1, disconne
 
 
 def hostile_requests_arrive(world, rng):
-    """Requests at random; after each, /healthz answers, and in the end memory is bounded and the log is clean."""
+    """Random requests; /healthz responds after each, and at the end memory is bounded and the log is clean."""
     statuses, pending = [], []
     with Server(world, exports(world)) as server:
         for action in rng.choices(list(ACTIONS), list(ACTIONS.values()), k=REQUESTS):
-            # A server may close a connection instead of an answer.
+            # A server may close a connection without a response.
             with contextlib.suppress(TimeoutError, ConnectionError):
                 status = action(server, rng, pending)
                 statuses.append(status)
@@ -269,22 +269,22 @@ def hostile_requests_arrive(world, rng):
 
 
 def health(server, action):
-    """/healthz answers 200."""
+    """Check that /healthz responds with 200."""
     try:
         status, _ = server.request("GET", "/healthz")
     except OSError as problem:
-        raise Failed(f"{action}: /healthz does not answer: {problem}") from problem
+        raise Failed(f"{action}: /healthz does not respond: {problem}") from problem
     if status != 200:
-        raise Failed(f"{action}: /healthz answers {status}")
+        raise Failed(f"{action}: /healthz responds with {status}")
 
 
 def picture():
-    """One picture of the small recipe, as JSON."""
+    """One image of the small recipe as JSON."""
     return (np.arange(36).reshape(1, 6, 6, 1) / 36).tolist()
 
 
 def exports(world):
-    """A folder of exports of the case "heterofl", made once: levels a and b, each with version 1."""
+    """Exports of the case "heterofl", created once: levels a and b, each with version 1."""
     folder = world.folder / "served exports"
     if not folder.exists():
         whole = world.unbroken("heterofl")[2]
@@ -295,7 +295,7 @@ def exports(world):
 
 
 def other_versions(world):
-    """Another model of the same shape for level a, of another seed, made once."""
+    """Another model of the same shape for level a, from another seed, created once."""
     folder = world.folder / "other exports"
     if not folder.exists():
         other = world.fresh()
@@ -310,7 +310,7 @@ def other_versions(world):
 
 
 def versions_change(world, rng):
-    """Versions appear, go, are replaced or arrive file by file; the newest whole one answers, soon."""
+    """Versions are added, deleted, replaced or copied file by file; the newest complete one must soon respond."""
     models = {"first": exports(world) / "a" / "1", "second": other_versions(world)}
     folder = world.fresh()
     shutil.copytree(exports(world), folder)
@@ -358,14 +358,14 @@ def versions_change(world, rng):
 
 
 def arrive(source, path):
-    """Moves a whole copy to its name in one step."""
+    """Move a complete copy to its name in one step."""
     copy = path.parent / f".copy-{path.name}"
     shutil.copytree(source, copy)
     copy.rename(path)
 
 
 def in_pieces(source, path, rng):
-    """Copies a version file by file, in any order, slowly."""
+    """Copy a version slowly, file by file, in random order."""
     files = [file for file in sorted(source.rglob("*")) if file.is_file()]
     rng.shuffle(files)
     for file in files:
@@ -378,12 +378,12 @@ def in_pieces(source, path, rng):
 
 
 def answer_of(server, path="/v1/models/a"):
-    """What the newest version answers to one picture."""
+    """Predictions of the newest version for one image."""
     return server.request("POST", f"{path}:predict", json.dumps({"instances": picture()}))[1].get("predictions")
 
 
 def settle(server, present, expected, events):
-    """Waits until the newest version is the one reported, which answers as its model does; versions that are gone, 404."""
+    """Wait until the newest version is reported and predicts like its model; deleted versions respond with 404."""
     newest, end = max(present), time.monotonic() + PATIENCE
     while True:
         status, body = server.request("GET", "/v1/models/a")
@@ -401,7 +401,7 @@ def settle(server, present, expected, events):
         time.sleep(0.3)
     expected.setdefault(present[newest], answer)
     if len(expected) == 2 and expected["first"] == expected["second"]:
-        raise Failed(f"{'; '.join(events)}: both models answer alike")
+        raise Failed(f"{'; '.join(events)}: both models have equal predictions")
     gone = next(number for number in range(2, 11) if number not in present)
     path = f"/v1/models/a/versions/{gone}"
     status, body = server.request("GET", path)

@@ -1,4 +1,4 @@
-"""Trials with requests to exported models, past the shapes of their signatures; and with starts in a hostile folder."""
+"""Trials with requests outside the shapes of an export's signatures, and with starts in a hostile folder."""
 
 import json
 import os
@@ -25,44 +25,46 @@ TEXTS = (
     b"GIF89a",
 )
 REQUESTS = 30
-# Runs a command where nothing can be written to /dev/shm.
+# Prefix that runs a command with a read-only /dev/shm.
 WITHOUT_SHARED_MEMORY = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"', "sh")
 
 
 def request(rng, name, shape):
-    """An array for an input: often of the right rank, with sizes and values that need not be."""
+    """Return an array for an input: often with the right rank, with random sizes and values."""
     sizes = [rng.choice((0, 1, 2, 3, 8)) if size is None or rng.random() < 0.2 else size for size in shape]
     if rng.random() < 0.4:
         sizes = [rng.choice((0, 1, 2, 8)) for _ in range(rng.randint(0, 6))]
     if TYPES[name] is object:
         values = [rng.choice(TEXTS) + rng.randbytes(rng.choice((0, 0, 5, 200))) for _ in range(int(np.prod(sizes)))]
-        found = np.empty(sizes, object)
-        found.ravel()[:] = values
-        return found
+        array = np.empty(sizes, object)
+        array.ravel()[:] = values
+        return array
     wild = rng.choice((0, 0.5, 1, -1, 7, 1e9, -1e9, *((np.nan, np.inf) if TYPES[name] is np.float32 else ())))
     return np.full(sizes, wild, TYPES[name])
 
 
 def served(world, rng):
-    """Requests at random to one process: an answer of the right rank or an error each, and the process lives."""
+    """Random requests to one process: each gets a result of the right rank or an error, and the process survives."""
     case = rng.choice(("heterofl", "text"))
     model = exported(world, case)
     kinds = hostile_requests.inputs(model)
-    asked = [(name, rng.choice(kinds[name])) for name in rng.choices(list(kinds), k=REQUESTS)]
+    requests = [(name, rng.choice(kinds[name])) for name in rng.choices(list(kinds), k=REQUESTS)]
     path = world.folder / "requests.npz"
-    np.savez(path, **{f"{n} {name}": request(rng, *given) for n, (name, given) in enumerate(asked)})
+    np.savez(
+        path, **{f"{n} {name}": request(rng, *input_of_request) for n, (name, input_of_request) in enumerate(requests)}
+    )
     command = [sys.executable, str(programs.ROOT / "tests" / "support" / "hostile_requests.py"), str(model), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode or len(done.stdout.splitlines()) != REQUESTS:
         raise Failed(
             f"the server ended with {done.returncode} at request {len(done.stdout.splitlines())}: {done.stderr[-300:]}"
         )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    return f"{sum(isinstance(answer, dict) for answer in answers)} of {REQUESTS} answered"
+    responses = [json.loads(line) for line in done.stdout.splitlines()]
+    return f"{sum(isinstance(answer, dict) for answer in responses)} of {REQUESTS} answered"
 
 
 def exported(world, case):
-    """The export of an unbroken run whose placeholders take any shape, made once."""
+    """Export of an undisturbed run, created once, whose placeholders accept any shape."""
     folder = world.folder / f"export {case}"
     if not folder.exists():
         run = world.command("export", "--run_dir", world.unbroken(case)[2], "--out", folder)
@@ -73,7 +75,7 @@ def exported(world, case):
 
 
 def started_among_strangers(world, rng):
-    """The real program is started with closed streams, without a home or shared memory, among modules of known names."""
+    """Start the program with closed streams, without a home or shared memory, beside modules with well-known names."""
     shell = rng.choice((">&-", "2>&-", "<&-", ">&- 2>&-", ">&- 2>&- <&-", "| head -c 20", ">/dev/full", ""))
     variables = rng.choice(
         (
@@ -102,7 +104,7 @@ def started_among_strangers(world, rng):
                           stdin=subprocess.DEVNULL, check=False)  # fmt: skip
     if "Traceback" in done.stderr or "defect" in done.stderr or "Exception ignored" in done.stderr:
         raise Failed(f"{line}, {variables}: {done.stderr[-400:]}")
-    # A full standard output is a problem of the disk; whoever trains has all results all the same.
+    # A full standard output counts as a disk error; the results of a training are complete.
     if done.returncode not in ((0, 3) if "full" in shell else (0,)):
         raise Failed(f"{line}, {variables}: exit code {done.returncode}: {done.stderr[-400:]}")
     if command == "train" and programs.contents(folder) != whole:

@@ -1,4 +1,4 @@
-"""Where trials take place: folders of their own, what unbroken runs leave, and what must hold after every start."""
+"""Environment of the trials: separate folders, undisturbed runs, and the checks after every start."""
 
 import functools
 import json
@@ -11,43 +11,43 @@ import programs
 from campaign import faults
 from campaign.cases import CASES
 
-# Modules that a program which looks into its working folder would import.
+# Modules that a program with its working folder on the import path would import.
 CANARIES = ("yaml", "absl", "numpy", "random", "json", "typing", "tensorflow", "keras", "hetero_tf", "sitecustomize")
 # Exit codes of the program: done, bad input, disk, memory, locked, non-finite.
 CODES = (0, 2, 3, 4, 5, 6)
-# So long may a start of the program take, on a busy machine.
+# Limit in seconds for a start of the program, on a busy machine.
 SECONDS = 120
 
 
 class Failed(Exception):
-    """What a trial found: the program did what it must never do."""
+    """A failed trial: the program broke a guarantee."""
 
 
-def is_sentence(said):
-    """Whether a refusal is one printable line, or one and then the line of a recipe with a mark below it."""
-    lines = said.split("\n")
+def is_sentence(text):
+    """True if an error is one printable line, optionally with the line of a recipe and a mark below it."""
+    lines = text.split("\n")
     marked = len(lines) == 3 and lines[2].strip() == "^"
-    return bool(said.strip()) and (len(lines) == 1 or marked) and all(line.isprintable() for line in lines)
+    return bool(text.strip()) and (len(lines) == 1 or marked) and all(line.isprintable() for line in lines)
 
 
 def newest(contents):
-    """The contents of a run folder without its older checkpoints, which nobody reads while the newest one is whole.
+    """Contents of a run folder without its older checkpoints, which are unused if the newest one is complete.
 
-    One more than usual stays where a kill came between the last seal and the removal of what it made needless.
+    A kill between the last save and the deletion of the oldest checkpoint leaves one more than usual.
     """
     older = sorted(name for name in contents if name.startswith("checkpoints"))[:-1]
     return {name: value for name, value in contents.items() if name not in older}
 
 
 class World:
-    """One campaign's folders and its helper process.
+    """Folders and helper process of a campaign.
 
     Args:
-        folder: A folder that belongs to the campaign.
+        folder: Folder of the campaign.
         cases: Names in `CASES` to draw from.
 
     Attributes:
-        here: The working folder of every start; it holds a module under each name of `CANARIES`.
+        here: Working folder of every start; it has a module with each name of `CANARIES`.
     """
 
     def __init__(self, folder, cases=tuple(CASES)):
@@ -64,50 +64,50 @@ class World:
         self._outside = self._listing()
 
     def fresh(self):
-        """The path of a run folder that is not there yet."""
+        """Path of a new run folder, which does not exist yet."""
         self.count += 1
         return self.folder / "runs" / str(self.count)
 
     def start(self, case, folder, *more, recipe=None, **options):
-        """Starts the training of a case in a folder; more: further arguments; recipe: another copy of its file."""
+        """Start the training of a case in a folder; more: further arguments; recipe: another copy of its file."""
         options = {"cwd": self.here, **options}
         settings = [f"--set={override}" for override in CASES[case][1]]
         recipe = self.recipes[case] if recipe is None else recipe
         return self.programs.start("--recipe", recipe, *settings, "--run_dir", folder, *more, **options)
 
     def train(self, case, folder, *more, **options):
-        """The same to its end, which must be a proper one."""
+        """Train a case to its end and check the exit."""
         return self.proper(self.start(case, folder, *more, **options))
 
     def command(self, *arguments, **options):
-        """Runs any command to its end, which must be a proper one."""
+        """Run any command to its end and check the exit."""
         return self.proper(self.programs.start(*arguments, cwd=self.here, **options))
 
     def proper(self, run, codes: Iterable[int] = CODES):
-        """The run, once it has ended as it may: an exit code of the program, and one sentence if it is not 0."""
+        """Wait for a run, check its exit code and that an error is one message, and return the run."""
         code = run.wait()
-        said = run.err.strip()
+        message = run.err.strip()
         if code not in codes:
-            raise Failed(f"exit code {code}: {said[-400:]}")
+            raise Failed(f"exit code {code}: {message[-400:]}")
         if "Traceback" in run.err + run.out or "defect" in run.err:
-            raise Failed(f"a defect: {said[-400:]}")
-        if code and not (said.startswith("hetero_tf: ") and is_sentence(said)):
-            raise Failed(f"exit code {code} without one sentence: {said[-400:]!r}")
+            raise Failed(f"a defect: {message[-400:]}")
+        if code and not (message.startswith("hetero_tf: ") and is_sentence(message)):
+            raise Failed(f"exit code {code} without one sentence: {message[-400:]!r}")
         return run
 
-    def soon(self, run, given):
-        """The run, once it has ended properly; a failure tells what was given, also where it takes too long."""
+    def soon(self, run, details):
+        """Wait for a run within a time limit and check its exit; a failure includes the details."""
         try:
             run.until(lambda: not run.alive(), SECONDS)
             return self.proper(run)
         except (AssertionError, Failed) as problem:
             if run.code is None:
                 run.kill().wait()
-            raise Failed(f"{problem}\n{given}") from problem
+            raise Failed(f"{problem}\n{details}") from problem
 
     @functools.cache  # noqa: B019
     def unbroken(self, case):
-        """(contents, operations on files, folder) of a run of the case that nothing disturbed."""
+        """(contents, number of file operations, folder) of an undisturbed run of the case."""
         folder, log = self.fresh(), self.folder / f"operations {case}"
         run = self.train(case, folder, faults={"root": str(folder), "at": 0, "how": "", "log": str(log)})
         if run.code:
@@ -115,32 +115,32 @@ class World:
         return programs.contents(folder), faults.operations(log), folder
 
     def faulty(self, case, folder, at, how):
-        """A start one of whose operations on files fails or kills it; see `faults.Faults`."""
+        """Start a training with a file operation that fails or kills it; see `faults.Faults`."""
         log = self.folder / "log"
         log.unlink(missing_ok=True)
         return self.start(case, folder, faults={"root": str(folder), "at": at, "how": how, "log": str(log)})
 
     def expect_same_end(self, case, folder, *more):
-        """The same command again ends with the bits of an unbroken run, and says nothing of damage."""
+        """Check that the same command ends with the bits of an undisturbed run and reports no damage."""
         run = self.train(case, folder, *more)
         if run.code:
-            raise Failed(f"does not go on: {run.err}")
+            raise Failed(f"does not resume: {run.err}")
         if newest(programs.contents(folder)) != newest(self.unbroken(case)[0]):
             raise Failed("other results than without an interruption")
         if "skipped" in run.out:
-            raise Failed(f"a round was torn: {run.out}")
-        # A draft of a killed export goes with the next export.
+            raise Failed(f"a round was damaged: {run.out}")
+        # The next export deletes the draft of a killed export.
         exports = folder / "export"
         left = [path.name for path in folder.rglob(".*") if exports not in path.parents]
         if left:
             raise Failed(f"left behind: {left}")
 
     def drop(self, folder):
-        """Removes a run folder of a trial."""
+        """Delete a run folder of a trial."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def check(self):
-        """Nothing was executed, and nothing was written outside of the run folders."""
+        """Check that no planted module ran and that no file was written outside the run folders."""
         if self.canary.exists():
             raise Failed("a module of the working folder was executed")
         if self._listing() != self._outside:
@@ -150,12 +150,12 @@ class World:
         return sorted(str(path) for path in self.here.rglob("*"))
 
     def close(self):
-        """Ends the helper process."""
+        """End the helper process."""
         self.programs.close()
 
 
 def rows(folder):
-    """The rows of metrics.jsonl."""
+    """Rows of metrics.jsonl."""
     try:
         return [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
     except FileNotFoundError:

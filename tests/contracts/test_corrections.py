@@ -24,38 +24,38 @@ def draw(name, dtype="float64", seed=0):
 
 def terms_of(name, weights, start, memory, slots, steps=STEPS):
     """What the correction adds, and what it remembers where it does."""
-    module, given = registry.find("corrections", name), OPTIONS.get(name, {})
-    found = [module.correct(weights, start, memory, slots, **given)]
+    module, options = registry.find("corrections", name), OPTIONS.get(name, {})
+    terms = [module.correct(weights, start, memory, slots, **options)]
     if module.REMEMBERS:
         rate = tf.constant(RATE, weights.dtype)
-        found.append(module.remember(memory, weights, start, slots, tf.constant(steps), rate, **given))
-    return found
+        terms.append(module.remember(memory, weights, start, slots, tf.constant(steps), rate, **options))
+    return terms
 
 
-def test_a_correction_remembers_where_it_says_so_and_reads_what_servers_keep(name):
+def test_remember_exists_only_if_declared_and_reads_are_slots_of_servers(name):
     module = registry.find("corrections", name)
     assert hasattr(module, "remember") == module.REMEMBERS
-    kept = {slot for server in registry.names("servers") for slot in registry.find("servers", server).SLOTS}
-    assert isinstance(module.READS, tuple) and set(module.READS) <= kept
+    server_slots = {slot for server in registry.names("servers") for slot in registry.find("servers", server).SLOTS}
+    assert isinstance(module.READS, tuple) and set(module.READS) <= server_slots
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_shapes_and_types_are_kept_and_a_client_gets_what_it_gets_alone(name, dtype):
-    given = draw(name, dtype)
-    found = terms_of(name, *given)
+def test_terms_of_batched_clients_equal_terms_of_single_clients(name, dtype):
+    values = draw(name, dtype)
+    batched = terms_of(name, *values)
     for client in range(len(STEPS)):
-        own = slice(client, client + 1)
+        row = slice(client, client + 1)
         alone = terms_of(
-            name, *tf.nest.map_structure(lambda value: None if value is None else value[own], given), STEPS[own]
+            name, *tf.nest.map_structure(lambda value: None if value is None else value[row], values), STEPS[row]
         )
-        for whole, one in zip(found, alone, strict=True):
+        for whole, one in zip(batched, alone, strict=True):
             assert whole.shape == SHAPE and whole.dtype == dtype
-            np.testing.assert_array_equal(whole[own], one)
+            np.testing.assert_array_equal(whole[row], one)
 
 
 def test_nothing_pulls_at_the_start_before_anything_is_remembered(name):
-    _, start, *kept = draw(name)
-    zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), kept)
+    _, start, *others = draw(name)
+    zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
     for value in terms_of(name, start, start, *zeros):
         assert not value.numpy().any()
 
@@ -81,8 +81,8 @@ def test_a_correction_is_the_gradient_of_its_terms(name, options):
     with tf.GradientTape() as tape:
         tape.watch(weights)
         value = terms(name, weights, start, memory)
-    found = registry.find("corrections", name).correct(weights, start, memory, (), **options)
-    np.testing.assert_allclose(found, tape.gradient(value, weights), rtol=1e-12, atol=1e-14)
+    actual = registry.find("corrections", name).correct(weights, start, memory, (), **options)
+    np.testing.assert_allclose(actual, tape.gradient(value, weights), rtol=1e-12, atol=1e-14)
 
 
 def test_dynamic_remembers_the_slope_of_the_loss_where_the_terms_balance_it():
@@ -120,15 +120,15 @@ def test_scaffold_remembers_the_mean_gradient_of_its_steps():
     weights = start
     for gradient in gradients:
         weights -= RATE * (gradient + module.correct(weights, start, memory, (control,)))
-    found = module.remember(memory, weights, start, (control,), tf.constant([5, 5, 5]), RATE)
-    np.testing.assert_allclose(found, gradients.mean(0), rtol=1e-12)
+    control_update = module.remember(memory, weights, start, (control,), tf.constant([5, 5, 5]), RATE)
+    np.testing.assert_allclose(control_update, gradients.mean(0), rtol=1e-12)
 
 
 def test_scaffold_finds_the_common_minimum_where_plain_averages_drift():
     # Losses curvature * (w - c)^2 / 2, each followed for ten steps; the minimum of their sum is 34 / 13.
     curvature, centre = tf.constant([[1.0], [2.0], [10.0]], tf.float64), tf.constant([[4.0], [5.0], [2.0]], tf.float64)
     client, server = registry.find("corrections", "scaffold"), registry.find("servers", "scaffold")
-    found = {}
+    minima = {}
     for corrected in (True, False):
         memory, weights, control = tf.zeros([3, 1], tf.float64), tf.zeros([1], tf.float64), tf.zeros([1], tf.float64)
         for _ in range(400):
@@ -141,7 +141,7 @@ def test_scaffold_finds_the_common_minimum_where_plain_averages_drift():
             change, memory = tf.reduce_sum(after - memory, 0), after
             mean, count = tf.reduce_mean(trained, 0), tf.constant([3.0], tf.float64)
             weights, (control,) = server.apply(weights, mean, count, (control,), registered=3, memory_change=change)
-        found[corrected] = float(weights[0])
+        minima[corrected] = float(weights[0])
         np.testing.assert_allclose(control, tf.reduce_mean(memory, 0), atol=1e-12)
-    np.testing.assert_allclose(found[True], 34 / 13, rtol=1e-9)
-    assert abs(found[False] - 34 / 13) > 0.3
+    np.testing.assert_allclose(minima[True], 34 / 13, rtol=1e-9)
+    assert abs(minima[False] - 34 / 13) > 0.3

@@ -30,15 +30,15 @@ def couple(name, logits, targets, round=4, **options):
     """The coupled loss of every example, with cross-entropy as the objective."""
     module = registry.find("couplings", name)
     losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
-    given = {**OPTIONS.get(name, {}), **options}
-    return module.couple(losses, logits if module.READS_LOGITS else None, targets, tf.constant(round), **given)
+    arguments = {**OPTIONS.get(name, {}), **options}
+    return module.couple(losses, logits if module.READS_LOGITS else None, targets, tf.constant(round), **arguments)
 
 
 def slopes(name, logits, targets, round=4, **options):
     with tf.GradientTape() as tape:
         tape.watch(logits)
         total = tf.reduce_sum(couple(name, logits, targets, round, **options))
-    return [found.numpy() for found in tape.gradient(total, logits, unconnected_gradients="zero")]
+    return [gradient.numpy() for gradient in tape.gradient(total, logits, unconnected_gradients="zero")]
 
 
 def softmax(z):
@@ -56,17 +56,17 @@ def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(name, shap
     for outputs in (1, 2, 4):
         for scale in (2.0, 1e4):
             logits, targets = draw(outputs, shape, scale=scale, dtype=dtype)
-            found = couple(name, logits, targets, **WHOLE.get(name, {}))
-            assert found.shape == shape and found.dtype == dtype
-            assert np.isfinite(found).all()
+            loss = couple(name, logits, targets, **WHOLE.get(name, {}))
+            assert loss.shape == shape and loss.dtype == dtype
+            assert np.isfinite(loss).all()
             assert all(np.isfinite(slope).all() for slope in slopes(name, logits, targets, **WHOLE.get(name, {})))
 
 
-def test_a_single_output_has_its_own_loss_in_every_round(name):
+def test_the_loss_of_a_single_output_is_cross_entropy_in_every_round(name):
     logits, targets = draw(1)
     for round in (0, 500):
-        found = couple(name, logits, targets, round, **WHOLE.get(name, {}))
-        assert found.numpy().tobytes() == cross_entropy.loss(logits[0], targets, None, 0).numpy().tobytes()
+        loss = couple(name, logits, targets, round, **WHOLE.get(name, {}))
+        assert loss.numpy().tobytes() == cross_entropy.loss(logits[0], targets, None, 0).numpy().tobytes()
 
 
 def test_a_stack_of_clients_gets_what_each_gets_alone(name):
@@ -85,9 +85,9 @@ def test_a_client_whose_outputs_are_not_numbers_is_recognised_and_others_are_not
     expected = couple(name, logits, targets, **WHOLE.get(name, {}))
     bad = [logits[0], logits[1].numpy()]
     bad[1][0, 1, 2] = value
-    found = couple(name, [bad[0], tf.constant(bad[1])], targets, **WHOLE.get(name, {}))
-    assert np.isnan(found[0, 1])
-    np.testing.assert_array_equal(found[1], expected[1])
+    actual = couple(name, [bad[0], tf.constant(bad[1])], targets, **WHOLE.get(name, {}))
+    assert np.isnan(actual[0, 1])
+    np.testing.assert_array_equal(actual[1], expected[1])
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
@@ -102,11 +102,11 @@ def test_a_graph_with_unknown_batches_has_no_stateful_operation_and_gives_the_sa
         with tf.GradientTape() as tape:
             tape.watch(logits)
             losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
-            found = module.couple(losses, logits, targets, round, **WHOLE.get(name, {}))
-        return found, tape.gradient(found, logits, unconnected_gradients="zero")
+            loss = module.couple(losses, logits, targets, round, **WHOLE.get(name, {}))
+        return loss, tape.gradient(loss, logits, unconnected_gradients="zero")
 
-    found, gradients = graph(logits, targets, tf.constant(4))
-    np.testing.assert_allclose(found, couple(name, logits, targets, **WHOLE.get(name, {})), rtol=1e-12)
+    loss_by_example, gradients = graph(logits, targets, tf.constant(4))
+    np.testing.assert_allclose(loss_by_example, couple(name, logits, targets, **WHOLE.get(name, {})), rtol=1e-12)
     for one, other in zip(gradients, slopes(name, logits, targets, **WHOLE.get(name, {})), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-14)
     operations = graph.get_concrete_function().graph.get_operations()
@@ -116,12 +116,12 @@ def test_a_graph_with_unknown_batches_has_no_stateful_operation_and_gives_the_sa
 # The published formulas for one example: (losses, logits [outputs, classes], round) -> loss.
 def plain_mutual(losses, z, round, weight=1.0, ramp=300, floor=0.0):
     w = weight if ramp is None else weight * math.exp(-5 * (1 - min(round, ramp) / ramp) ** 2)
-    found = sum(losses)
-    for own in range(len(z)):
+    total = sum(losses)
+    for student in range(len(z)):
         for other in range(len(z)):
-            if own != other:
-                found += w / (len(z) - 1) * divergence(softmax(z[other]) + floor, softmax(z[own]))
-    return found
+            if student != other:
+                total += w / (len(z) - 1) * divergence(softmax(z[other]) + floor, softmax(z[student]))
+    return total
 
 
 def plain_self_distillation(losses, z, round):
@@ -130,13 +130,15 @@ def plain_self_distillation(losses, z, round):
 
 
 def plain_weighted(losses, z, round, gamma=0.0, temperature=3.0, from_round=0):
-    exits, found = len(z), 0.0
-    for place in range(exits):
-        own = losses[place]
-        if place < exits - 1 and round >= from_round:
-            own += gamma * temperature**2 * divergence(softmax(z[-1] / temperature), softmax(z[place] / temperature))
-        found += (place + 1) * own / (exits * (exits + 1) / 2)
-    return found
+    exits, total = len(z), 0.0
+    for index in range(exits):
+        exit_loss = losses[index]
+        if index < exits - 1 and round >= from_round:
+            exit_loss += (
+                gamma * temperature**2 * divergence(softmax(z[-1] / temperature), softmax(z[index] / temperature))
+            )
+        total += (index + 1) * exit_loss / (exits * (exits + 1) / 2)
+    return total
 
 
 PLAIN = [
@@ -159,11 +161,11 @@ PLAIN = [
 def test_the_loss_is_the_plain_formula(name, plain, options, outputs):
     logits, targets = draw(outputs, seed=outputs)
     for round in (0, 3, 4, 299, 1000):
-        found = couple(name, logits, targets, round, **options).numpy()
-        for place in np.ndindex(found.shape):
-            z = np.stack([one.numpy()[place] for one in logits])
-            losses = [-math.log(softmax(one)[targets.numpy()[place]]) for one in z]
-            assert found[place] == pytest.approx(plain(losses, z, round, **options), rel=1e-12)
+        actual = couple(name, logits, targets, round, **options).numpy()
+        for index in np.ndindex(actual.shape):
+            z = np.stack([one.numpy()[index] for one in logits])
+            losses = [-math.log(softmax(one)[targets.numpy()[index]]) for one in z]
+            assert actual[index] == pytest.approx(plain(losses, z, round, **options), rel=1e-12)
 
 
 def test_the_weight_of_mutual_distillation_starts_at_e_to_the_minus_5_and_ends_at_1():
@@ -187,12 +189,12 @@ def test_equal_outputs_have_nothing_to_learn_from_each_other():
     assert (np.abs(extra) < 2.1e-7 * CLASSES).all() and (extra.numpy() > 0).all()
 
 
-def test_exits_follow_the_last_one_from_the_given_round_on_and_not_before():
+def test_exits_learn_from_the_last_exit_only_after_from_round():
     logits, targets = draw(2)
     options = {"gamma": 0.5, "from_round": 126}
     without, before, after = (
-        slopes("weighted", logits, targets, **given)
-        for given in ({}, {**options, "round": 125}, {**options, "round": 126})
+        slopes("weighted", logits, targets, **options_of_round)
+        for options_of_round in ({}, {**options, "round": 125}, {**options, "round": 126})
     )
     for one, other in zip(before, without, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -237,14 +239,14 @@ def test_self_distillation_moves_the_main_output_by_its_labels_and_the_others_to
         *(np.apply_along_axis(softmax, -1, one.numpy()) - full for one in logits[:-1]),
         full - np.eye(CLASSES)[targets.numpy()],
     ]
-    for found, slope in zip(slopes("self_distillation", logits, targets), expected, strict=True):
-        np.testing.assert_allclose(found, slope, atol=1e-14)
+    for actual, slope in zip(slopes("self_distillation", logits, targets), expected, strict=True):
+        np.testing.assert_allclose(actual, slope, atol=1e-14)
 
 
-def test_without_a_loss_of_their_own_outputs_get_no_gradient():
+def test_outputs_without_a_loss_get_no_gradient():
     logits, targets = draw(3)
-    found = slopes("last", logits, targets)
-    assert not found[0].any() and not found[1].any() and found[2].any()
+    gradients = slopes("last", logits, targets)
+    assert not gradients[0].any() and not gradients[1].any() and gradients[2].any()
 
 
 def test_float32_keeps_its_digits():

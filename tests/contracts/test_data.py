@@ -13,7 +13,7 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.recipe.schema import Plugin
 
 # Options of loaders that need a file or name; `folder` below has the files.
-GIVEN = {
+OPTIONS = {
     "labelled_text": {"path": "own_texts.csv"},
     "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
     "npz": {"path": "own.npz"},
@@ -53,24 +53,24 @@ def name(request):
 
 
 def test_loads_a_checked_dataset_twice_the_same(name, folder):
-    plugin, fallback = Plugin(name, GIVEN.get(name, {})), STANDS_IN.get(name)
-    found = data.load(plugin, fallback, folder)
-    assert isinstance(found, Dataset)
-    assert found.classes > 1
-    assert found.source
-    assert (found.stand_in_for is not None) == (fallback is not None)
-    assert data.load(plugin, fallback, folder).sha256 == found.sha256
+    plugin, fallback = Plugin(name, OPTIONS.get(name, {})), STANDS_IN.get(name)
+    dataset = data.load(plugin, fallback, folder)
+    assert isinstance(dataset, Dataset)
+    assert dataset.classes > 1
+    assert dataset.source
+    assert (dataset.stand_in_for is not None) == (fallback is not None)
+    assert data.load(plugin, fallback, folder).sha256 == dataset.sha256
     # Data that are all alike teach nothing.
-    assert len(np.unique(found.train.x[:])) > 3
+    assert len(np.unique(dataset.train.x[:])) > 3
 
 
 def test_a_missing_folder_is_a_sentence_or_not_needed(name):
-    plugin = Plugin(name, GIVEN.get(name, {}))
+    plugin = Plugin(name, OPTIONS.get(name, {}))
     try:
-        found = data.load(plugin, None, Path("/nowhere/at/all"))
+        dataset = data.load(plugin, None, Path("/nowhere/at/all"))
     except InputError as error:
         assert "/nowhere/at/all" in str(error)
         assert "\n" not in str(error)
     else:
-        assert found.stand_in_for is None
-        assert name not in GIVEN
+        assert dataset.stand_in_for is None
+        assert name not in OPTIONS

@@ -52,8 +52,8 @@ def of(exported, name):
 def requests(process):
     """Requests of other sizes than the converter has seen."""
     if process.dataset.kind == "images":
-        given = images.pixels(process.dataset.test.x)
-        return [{"image": given[:count]} for count in (1, 3, 7)]
+        pixels = images.pixels(process.dataset.test.x)
+        return [{"image": pixels[:count]} for count in (1, 3, 7)]
     if process.dataset.kind == "table":
         return [{"features": process.dataset.test.x[:count]} for count in (1, 3, 7)]
     words = process.dataset.test.x
@@ -61,35 +61,36 @@ def requests(process):
 
 
 @pytest.mark.parametrize("name", formats.names())
-def test_a_format_answers_as_the_saved_model_does(exported, name):
+def test_a_format_predicts_what_the_saved_model_predicts(exported, name):
     process, folder, about = exported
-    kind, told = formats.find(name), of(exported, name)
-    asked, signature = kind.answering(folder / kind.FILE), saved_model.answering(folder, told["signature"])
+    kind, file_info = formats.find(name), of(exported, name)
+    predict, signature = kind.load_runtime(folder / kind.FILE), saved_model.load_runtime(folder, file_info["signature"])
     for request in requests(process):
-        found, wanted = asked(**request)["logits"], signature(**request)["logits"]
-        assert found.shape == wanted.shape and np.isfinite(found).all() and np.ptp(wanted) > 0
+        actual, expected = predict(**request)["logits"], signature(**request)["logits"]
+        assert actual.shape == expected.shape and np.isfinite(actual).all() and np.ptp(expected) > 0
         if kind.EXACT:
-            np.testing.assert_allclose(found, wanted, atol=1e-4 * max(1, np.abs(wanted).max()))
-    assert {"logits"} <= set(asked(**request)) <= set(signature(**request))
-    assert told["bytes"] == os.path.getsize(folder / told["file"]) and told["file"] in about["files"]
+            np.testing.assert_allclose(actual, expected, atol=1e-4 * max(1, np.abs(expected).max()))
+    assert {"logits"} <= set(predict(**request)) <= set(signature(**request))
+    assert file_info["bytes"] == os.path.getsize(folder / file_info["file"]) and file_info["file"] in about["files"]
     loss = about["measured"]["loss"]
-    assert told["measured"]["loss"] == pytest.approx(loss, rel=1e-4 if kind.EXACT else 0.05)
-    assert f"| `{told['file']}` | {name}, signature {told['signature']}, {told['bytes']:,} bytes; loss" in (
-        folder / "MODEL_CARD.md"
-    ).read_text("utf-8")
+    assert file_info["measured"]["loss"] == pytest.approx(loss, rel=1e-4 if kind.EXACT else 0.05)
+    assert (
+        f"| `{file_info['file']}` | {name}, signature {file_info['signature']}, {file_info['bytes']:,} bytes; loss"
+        in (folder / "MODEL_CARD.md").read_text("utf-8")
+    )
 
 
 @pytest.mark.parametrize("name", ["savedmodel", *(name for name in formats.names() if name != "keras")])
-def test_nothing_is_answered_by_nothing(exported, name):
+def test_an_empty_batch_gives_empty_logits(exported, name):
     """Kernels give wrong shapes for an empty batch; Keras itself, which knows a model only, leaves that to its user."""
     process, folder, about = exported
     if name == "savedmodel":
-        asked = saved_model.answering(folder)
+        predict = saved_model.load_runtime(folder)
     else:
-        asked = formats.find(name).answering(folder / of(exported, name)["file"])
+        predict = formats.find(name).load_runtime(folder / of(exported, name)["file"])
     empty = {key: value[:0] for key, value in requests(process)[1].items()}
     shape = (0, 5, about["classes"]) if "token_ids" in empty else (0, about["classes"])
-    assert asked(**empty)["logits"].shape == shape
+    assert predict(**empty)["logits"].shape == shape
 
 
 def test_an_onnx_file_names_its_axes_and_origin(exported):
@@ -127,7 +128,7 @@ def test_the_card_begins_with_the_warnings_of_the_formats(exported):
     assert every.count("**") == 2 * len(worse) and all(f"**{name} is larger**\n\n" in every for name in worse)
 
 
-EXPORT_ANEW = """
+EXPORT_AGAIN = """
 import json, sys
 import hetero_tf
 from hetero_tf import export
@@ -150,7 +151,7 @@ def test_files_of_two_processes_are_equal_byte_for_byte(tmp_path):
     digests = []
     for seed in "12":
         done = subprocess.run(
-            [sys.executable, "-c", EXPORT_ANEW, files, str(tmp_path / seed)],
+            [sys.executable, "-c", EXPORT_AGAIN, files, str(tmp_path / seed)],
             **{"check": True, "cwd": ROOT, "capture_output": True, "text": True},
             env=os.environ | {"PYTHONHASHSEED": seed},
         )
@@ -158,27 +159,27 @@ def test_files_of_two_processes_are_equal_byte_for_byte(tmp_path):
     assert digests[0] == digests[1] and len(digests[0]) == 3
 
 
-def test_eight_bits_change_the_answers(exported):
+def test_eight_bit_weights_change_the_logits(exported):
     process, folder, about = exported
     kind = formats.find("litert_int8")
     of(exported, "litert_int8")
     request = requests(process)[1]
-    found, wanted = kind.answering(folder / kind.FILE)(**request), saved_model.answering(folder)(**request)
-    assert np.abs(found["logits"] - wanted["logits"]).max() > 0
+    actual, expected = kind.load_runtime(folder / kind.FILE)(**request), saved_model.load_runtime(folder)(**request)
+    assert np.abs(actual["logits"] - expected["logits"]).max() > 0
 
 
-def test_what_is_not_installed_is_said_before_anything_is_written(exported, tmp_path, monkeypatch):
+def test_a_missing_converter_is_reported_before_anything_is_written(exported, tmp_path, monkeypatch):
     process, _, _ = exported
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find(name))
     state = process.initialize()
-    told = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
-    assert told == "--format onnx: needs tf2onnx, which is not installed; pip install 'hetero_tf[onnx]'"
+    message = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    assert message == "--format onnx: needs tf2onnx, which is not installed; pip install 'hetero_tf[onnx]'"
     assert os.listdir(tmp_path) == []
     assert refusal(formats.find, "onx").startswith("--format onx: no such format; did you mean 'onnx'?")
 
 
-def test_what_cannot_be_converted_is_one_sentence_and_nothing_stays(exported, tmp_path, monkeypatch):
+def test_a_failed_conversion_is_reported_and_leaves_no_files(exported, tmp_path, monkeypatch):
     process, _, _ = exported
     state = process.initialize()
 
@@ -186,25 +187,28 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_stays(exported, tm
         raise RuntimeError("operation Foo\nis unknown")
 
     monkeypatch.setattr(formats.find("onnx"), "convert", fails)
-    told = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
-    assert told.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in told
+    message = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    assert message.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in message
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
     "ended, expected",
-    [((-6, ""), "it aborts; export another level or format"), ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'")],
+    [
+        ((-6, ""), "the process aborted; export another level or format"),
+        ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'"),
+    ],
 )
 def test_a_file_that_ends_its_interpreter_is_refused(tmp_path, monkeypatch, ended, expected):
     """The process that exports goes on, as only the one that tries the file ends."""
     litert = formats.find("litert")
-    code, said = ended
+    code, stderr = ended
     monkeypatch.setattr(
-        litert.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", said)
+        litert.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", stderr)
     )
     requests = {"serving_default": {"image": np.zeros(1)}}
-    told = refusal(litert.write, b"file", tmp_path / "model.tflite", requests)
-    assert told.startswith("model.tflite: LiteRT cannot compute the converted model: ") and expected in told
+    message = refusal(litert.write, b"file", tmp_path / "model.tflite", requests)
+    assert message.startswith("model.tflite: LiteRT cannot run the converted model: ") and expected in message
 
 
 def test_export_json_is_plain(exported):
@@ -212,18 +216,18 @@ def test_export_json_is_plain(exported):
     assert json.loads((folder / "export.json").read_text())["formats"] == about["formats"]
 
 
-def test_openvino_reads_the_folder_as_it_lies(exported):
+def test_openvino_reads_the_folder_without_changes(exported):
     openvino = pytest.importorskip("openvino")
     process, folder, _ = exported
     # Without the hint it computes in bfloat16 where the processor can.
     core, exact = openvino.Core(), {"INFERENCE_PRECISION_HINT": "f32"}
-    compiled, ask = core.compile_model(core.read_model(folder), "CPU", exact), saved_model.answering(folder)
+    compiled, ask = core.compile_model(core.read_model(folder), "CPU", exact), saved_model.load_runtime(folder)
     for request in requests(process):
         np.testing.assert_allclose(compiled(request)["logits"], ask(**request)["logits"], atol=1e-4)
 
 
 @pytest.mark.long
-def test_every_file_answers_alike_in_a_process_of_its_own(exported):
+def test_every_file_gives_the_same_logits_in_a_separate_process(exported):
     _, folder, about = exported
     command = [sys.executable, "benchmarks/exports.py", str(folder.parents[1]), "--json"]
     printed = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
@@ -237,7 +241,7 @@ def test_every_file_answers_alike_in_a_process_of_its_own(exported):
         assert row["failed"].keys() <= ({"batch 0"} if name == "keras" else set()), row
 
 
-def test_a_keras_file_is_loaded_by_a_process_that_has_used_nothing_yet(exported, tmp_path):
+def test_a_fresh_process_loads_a_keras_file(exported, tmp_path):
     process, folder, _ = exported
     request = requests(process)[1]
     np.savez(tmp_path / "request.npz", **request)
@@ -249,5 +253,5 @@ np.save(sys.argv[3], model(given))
 """
     paths = [folder / "model.keras", tmp_path / "request.npz", tmp_path / "found.npy"]
     subprocess.run([sys.executable, "-c", code, *map(str, paths)], check=True, cwd=ROOT)
-    wanted = saved_model.answering(folder)(**request)["logits"]
+    wanted = saved_model.load_runtime(folder)(**request)["logits"]
     np.testing.assert_allclose(np.load(paths[-1]), wanted, atol=1e-4)

@@ -63,7 +63,7 @@ def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_stack_of_batches_is_each_clients_own_batch(case):
+def test_a_batch_of_several_clients_equals_the_batches_of_each_client(case):
     build, stored, classes = case
     rows, keys = np.asarray([[0, 3, 3], [5, 1, 2]]), np.asarray([[1, 2, 3], [1, 2, 4]], np.int32)
     for options in ({}, {"augment": "crop_flip"}) if stored is IMAGES else ({},):
@@ -76,7 +76,7 @@ def test_a_stack_of_batches_is_each_clients_own_batch(case):
                     assert one[client].numpy().tobytes() == other.numpy().tobytes()
 
 
-def test_targets_are_in_the_clients_own_labels(case):
+def test_targets_index_the_labels_of_the_client(case):
     build, stored, classes = case
     table = tf.constant(RNG.permutation(classes), tf.int32)
     labels = Labels(local=lambda targets: tf.gather(table, targets), count=classes)
@@ -89,11 +89,11 @@ def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
     build = registry.find("inputs", "images").build
     mean, std = np.asarray([0.4, 0.5]), np.asarray([0.3, 0.2])
     source = build("float64", mean=(0.4, 0.5), std=(0.3, 0.2))
-    found, labels = batch(source, IMAGES, all_labels(4), [5, 0])
-    np.testing.assert_allclose(found, (IMAGES[0][[5, 0]] / 255 - mean) / std, atol=1e-14)
+    inputs, labels = batch(source, IMAGES, all_labels(4), [5, 0])
+    np.testing.assert_allclose(inputs, (IMAGES[0][[5, 0]] / 255 - mean) / std, atol=1e-14)
     assert labels.numpy().tolist() == IMAGES[1][[5, 0]].tolist()
-    found, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
-    np.testing.assert_allclose(found, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
+    inputs, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
+    np.testing.assert_allclose(inputs, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
 def test_one_number_of_the_normalisation_stands_for_all_channels(mean, std, expected):
     white = np.full((1, 2, 2, 3), 255, np.uint8)
     source = registry.find("inputs", "images").build("float64", mean=mean, std=std)
-    found, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
-    np.testing.assert_allclose(found[0, 0, 0], expected, atol=1e-14)
+    inputs, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
+    np.testing.assert_allclose(inputs[0, 0, 0], expected, atol=1e-14)
 
 
 def test_other_lengths_of_mean_and_std_are_refused():
@@ -127,8 +127,8 @@ def test_every_augmented_image_is_a_crop_or_its_mirror_and_all_offsets_occur():
     image = np.arange(1, 51).reshape(5, 5, 2).astype(np.uint8)
     known = {way.tobytes(): number for number, way in enumerate(ways(image))}
     assert len(known) == 162
-    found = crop_flip(tf.constant(np.stack([image] * 1500)), tf.constant([3, 1, 4])).numpy()
-    seen = np.asarray([known[one.tobytes()] for one in found])  # KeyError: not a crop
+    augmented = crop_flip(tf.constant(np.stack([image] * 1500)), tf.constant([3, 1, 4])).numpy()
+    seen = np.asarray([known[one.tobytes()] for one in augmented])  # KeyError: not a crop
     assert len(set(seen.tolist())) > 155
     assert abs((seen >= 81).mean() - 0.5) < 0.07
     for offset in (seen % 81 // 9, seen % 9):

@@ -20,7 +20,7 @@ from hetero_tf.models.build_model import layer_class
 RNG = np.random.default_rng(0)
 PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
 # Arguments without a default, and inputs that differ from images; a new layer with such needs a line here.
-GIVEN = {
+ARGUMENTS = {
     "Dropout": ({"rate": 0.3}, VECTORS),
     "Embedding": ({"words": 9, "width": 8, "padding": 0}, WORDS),
     "GRU": ({"units": 6}, VECTORS),
@@ -44,16 +44,16 @@ GIVEN = {
 @pytest.fixture(params=registry.names("layers"))
 def made(request):
     """`(dtype=...) -> a fresh layer`, and its inputs."""
-    arguments, inputs = GIVEN.get(request.param, ({}, PIXELS))
+    arguments, inputs = ARGUMENTS.get(request.param, ({}, PIXELS))
     return lambda **more: layer_class(request.param)(**{**arguments, **more}), inputs
 
 
 def called(layer, inputs, training=False):
     layer(inputs)
-    return layer(inputs, training=training).numpy() if _takes_training(layer) else layer(inputs).numpy()
+    return layer(inputs, training=training).numpy() if _has_training(layer) else layer(inputs).numpy()
 
 
-def _takes_training(layer):
+def _has_training(layer):
     return "training" in inspect.signature(layer.call).parameters
 
 
@@ -125,7 +125,7 @@ def test_gradients_reach_every_trainable_value_and_are_finite(made):
     layer = make(dtype="float64")
     layer(inputs)
     with tf.GradientTape() as tape:
-        outputs = layer(inputs, training=True) if _takes_training(layer) else layer(inputs)
+        outputs = layer(inputs, training=True) if _has_training(layer) else layer(inputs)
         loss = tf.reduce_sum(outputs**2 * RNG.random(outputs.shape))
     for gradient in tape.gradient(loss, [v.value for v in layer.trainable_variables]):
         assert gradient is not None
@@ -150,9 +150,9 @@ def test_the_written_out_gradient_equals_automatic_differentiation(rank):
         variance = tf.reduce_mean((x - mean) ** 2, range(rank - 1))
         return (x - mean) / tf.sqrt(variance + 1e-5) * gamma + beta
 
-    found, expected = gradients(lambda: normalize(x, gamma, beta, 1e-5)[0]), gradients(plain)
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-13)
-    for mine, theirs in zip(found[1], expected[1]):
+    actual, expected = gradients(lambda: normalize(x, gamma, beta, 1e-5)[0]), gradients(plain)
+    np.testing.assert_allclose(actual[0], expected[0], atol=1e-13)
+    for mine, theirs in zip(actual[1], expected[1]):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
 
 
@@ -196,22 +196,22 @@ def test_the_scaler_divides_while_training_and_is_off_otherwise():
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_convolutions_pad_equally_on_both_sides(size, stride):
     layer = PaddedConv2D(2, size, stride, dtype="float64")
-    found = layer(PIXELS).numpy()
+    outputs = layer(PIXELS).numpy()
     side = size // 2
     padded = np.pad(PIXELS, ((0, 0), (side, side), (side, side), (0, 0)))
-    for row in range(found.shape[1]):
-        for column in range(found.shape[2]):
+    for row in range(outputs.shape[1]):
+        for column in range(outputs.shape[2]):
             window = padded[:, row * stride : row * stride + size, column * stride : column * stride + size]
             expected = np.tensordot(window, layer.kernel.numpy(), 3) + layer.bias.numpy()
-            np.testing.assert_allclose(found[:, row, column], expected, atol=1e-12)
+            np.testing.assert_allclose(outputs[:, row, column], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("kind", "axes"), [("in", (1, 2)), ("ln", (1, 2, 3)), ("gn", (1, 2, 4))])
 def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
-    found = Norm(kind, dtype="float64")(PIXELS).numpy()
-    found = found.reshape(4, 6, 6, 4, 2) if kind == "gn" else found
-    np.testing.assert_allclose(found.mean(axes), 0, atol=1e-12)
-    np.testing.assert_allclose(found.var(axes), 1, atol=1e-4)
+    outputs = Norm(kind, dtype="float64")(PIXELS).numpy()
+    outputs = outputs.reshape(4, 6, 6, 4, 2) if kind == "gn" else outputs
+    np.testing.assert_allclose(outputs.mean(axes), 0, atol=1e-12)
+    np.testing.assert_allclose(outputs.var(axes), 1, atol=1e-4)
 
 
 def test_norm_none_is_the_identity():
@@ -220,7 +220,7 @@ def test_norm_none_is_the_identity():
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "expected"),
     [
         ("StaticBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
         ("TrackedBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
@@ -241,9 +241,9 @@ def test_norm_none_is_the_identity():
         ("Norm", {"kind": "x"}, "`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='x'"),
     ],
 )
-def test_impossible_arguments_are_refused(name, arguments, told):
-    given, _ = GIVEN.get(name, ({}, None))
-    assert refusal(lambda: layer_class(name)(**{**given, **arguments}), kind=ValueError) == told
+def test_impossible_arguments_are_refused(name, arguments, expected):
+    defaults, _ = ARGUMENTS.get(name, ({}, None))
+    assert refusal(lambda: layer_class(name)(**{**defaults, **arguments}), kind=ValueError) == expected
 
 
 def test_a_block_keeps_its_input_as_shortcut_unless_shape_changes():

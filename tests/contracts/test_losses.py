@@ -54,28 +54,30 @@ def test_gradients_point_up_the_loss(module):
         np.testing.assert_allclose(summed(logits + step) - value, (slope * step).sum(), atol=1e-10)
 
 
-def test_a_stack_of_clients_gets_what_each_gets_alone(module):
+def test_batched_clients_get_the_loss_and_gradient_of_single_clients(module):
     logits, targets = draw((3, 4), seed=2)
     present = np.stack([PRESENT, np.ones(CLASSES, bool), np.arange(CLASSES) < 4])
     whole, slope = gradient(lambda z: module.loss(z, targets, present[:, None], 0), logits)
     for client in range(3):
-        alone, own = gradient(lambda z, c=client: module.loss(z, targets[c], present[c], 0), logits[client])
-        np.testing.assert_allclose(whole[client], alone, rtol=1e-14)
-        np.testing.assert_allclose(slope[client], own, atol=1e-16)
+        single_loss, single_slope = gradient(
+            lambda z, c=client: module.loss(z, targets[c], present[c], 0), logits[client]
+        )
+        np.testing.assert_allclose(whole[client], single_loss, rtol=1e-14)
+        np.testing.assert_allclose(slope[client], single_slope, atol=1e-16)
 
 
-def test_a_loss_that_says_it_masks_gives_absent_labels_no_gradient_and_can_be_cut(module):
+def test_a_masking_loss_gives_absent_labels_no_gradient_and_can_be_cut(module):
     logits, targets = draw((7,))
     whole, slope = gradient(lambda z: module.loss(z, targets, PRESENT, 0), logits)
     assert (slope[:, ~PRESENT] == 0).all() == module.MASKS_LABELS
     if not module.MASKS_LABELS:
         return
-    own = np.flatnonzero(PRESENT)
-    places = tf.constant(np.searchsorted(own, targets), tf.int32)
+    labels = np.flatnonzero(PRESENT)
+    cut_targets = tf.constant(np.searchsorted(labels, targets), tf.int32)
     for padding in (0, 1, 3):  # a client with fewer labels than the axis has room
-        room = tf.pad(tf.gather(logits, own, axis=1), [[0, 0], [0, padding]], constant_values=9.0)
-        present = np.arange(len(own) + padding) < len(own)
-        cut, cut_slope = gradient(lambda z: module.loss(z, places, present, CLASSES - len(own) - padding), room)
+        room = tf.pad(tf.gather(logits, labels, axis=1), [[0, 0], [0, padding]], constant_values=9.0)
+        present = np.arange(len(labels) + padding) < len(labels)
+        cut, cut_slope = gradient(lambda z: module.loss(z, cut_targets, present, CLASSES - len(labels) - padding), room)
         np.testing.assert_allclose(cut, whole, rtol=1e-14)
-        np.testing.assert_allclose(cut_slope[:, : len(own)], slope[:, own], atol=1e-16)
-        assert (cut_slope[:, len(own) :] == 0).all()
+        np.testing.assert_allclose(cut_slope[:, : len(labels)], slope[:, labels], atol=1e-16)
+        assert (cut_slope[:, len(labels) :] == 0).all()

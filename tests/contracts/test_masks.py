@@ -28,23 +28,23 @@ def masked(name, start, share, weights=None, clients=slice(None), **options):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25, 1 / 16])
-def test_the_share_of_maskable_entries_is_kept_and_all_others(name, share):
-    found = masked(name, drawn(), share)[0].numpy()
-    assert set(np.unique(found)) <= {0.0, 1.0}
-    assert (found[:, ~MASKABLE] == 1).all()
-    assert found[:, MASKABLE].sum(1).tolist() == [int(share * MASKABLE.sum())] * 3
+def test_a_mask_selects_the_share_of_maskable_entries_and_all_others(name, share):
+    mask = masked(name, drawn(), share)[0].numpy()
+    assert set(np.unique(mask)) <= {0.0, 1.0}
+    assert (mask[:, ~MASKABLE] == 1).all()
+    assert mask[:, MASKABLE].sum(1).tolist() == [int(share * MASKABLE.sum())] * 3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_client_gets_what_it_gets_alone_and_types_stay(name, dtype):
+def test_batched_clients_get_the_masks_of_single_clients(name, dtype):
     start, weights = drawn(dtype), drawn(dtype, 1)
     whole, state = masked(name, start, 0.25, weights)
     assert whole.shape == SHAPE and whole.dtype == dtype
     counts = registry.find("masks", name).counts(weights, start, state)
     assert counts.shape == SHAPE and counts.dtype == tf.bool
     for client in range(3):
-        own = slice(client, client + 1)
-        np.testing.assert_array_equal(whole[own], masked(name, start[own], 0.25, weights[own], own)[0])
+        row = slice(client, client + 1)
+        np.testing.assert_array_equal(whole[row], masked(name, start[row], 0.25, weights[row], row)[0])
 
 
 def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_not_finite(name):

@@ -34,13 +34,13 @@ def start(name, dtype="float64", seed=0):
 
 def stepped(name, gradients, weights, slots, first=(0, 0, 0), **options):
     """The weights after each of some steps, and the last slots."""
-    module, found = registry.find("optimizers", name), []
+    module, weights_by_step = registry.find("optimizers", name), []
     rate = tf.constant(RATE, weights.dtype)
     for number, gradient in enumerate(gradients):
         count = tf.constant(first) + number
         weights, slots = module.step(weights, gradient, slots, rate, count, **options)
-        found.append(weights.numpy())
-    return found, slots
+        weights_by_step.append(weights.numpy())
+    return weights_by_step, slots
 
 
 def drawn(count, dtype="float64"):
@@ -53,22 +53,22 @@ def test_every_option_has_a_default_and_every_optimizer_a_form(name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_client_moves_as_it_does_alone_and_types_stay(name, dtype):
+def test_batched_clients_move_like_single_clients(name, dtype):
     weights, slots = start(name, dtype)
-    (found,), after = stepped(name, drawn(1, dtype), weights, slots, (4, 0, 9))
-    assert found.dtype == dtype and len(after) == len(slots)
+    (batched,), after = stepped(name, drawn(1, dtype), weights, slots, (4, 0, 9))
+    assert batched.dtype == dtype and len(after) == len(slots)
     for client, count in enumerate((4, 0, 9)):
-        own = slice(client, client + 1)
-        gradients = drawn(1, dtype)[:, own]
-        (alone,), kept = stepped(name, gradients, weights[own], tuple(slot[own] for slot in slots), (count,))
-        for one, other in zip((alone, *kept), (found, *after), strict=True):
-            np.testing.assert_array_equal(one, other[own])
+        row = slice(client, client + 1)
+        gradients = drawn(1, dtype)[:, row]
+        (single,), single_slots = stepped(name, gradients, weights[row], tuple(slot[row] for slot in slots), (count,))
+        for one, other in zip((single, *single_slots), (batched, *after), strict=True):
+            np.testing.assert_array_equal(one, other[row])
 
 
 def test_the_first_step_goes_against_the_gradient(name):
     zeros = tf.zeros(SHAPE, tf.float64)
-    (found,), _ = stepped(name, drawn(1), zeros, (zeros,) * len(start(name)[1]))
-    assert (found * drawn(1)[0].numpy() < 0).all()
+    (moved,), _ = stepped(name, drawn(1), zeros, (zeros,) * len(start(name)[1]))
+    assert (moved * drawn(1)[0].numpy() < 0).all()
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS)
@@ -76,11 +76,13 @@ def test_several_steps_equal_numpy(name, options):
     weights, slots = start(name)
     slots = tuple(map(tf.zeros_like, slots))
     defaults = {option.name: option.default for option in registry.options("optimizers", name).values()}
-    found, _ = stepped(name, drawn(6), weights, slots, **options)
-    value, kept = weights.numpy(), (np.zeros(SHAPE),) * 2
+    actual, _ = stepped(name, drawn(6), weights, slots, **options)
+    value, expected_slots = weights.numpy(), (np.zeros(SHAPE),) * 2
     for count, gradient in enumerate(drawn(6).numpy()):
-        value, kept = oracle_steps.moved(Plugin(name, defaults | options), value, gradient, kept, RATE, count)
-        np.testing.assert_allclose(found[count], value, rtol=1e-12, atol=1e-14)
+        value, expected_slots = oracle_steps.moved(
+            Plugin(name, defaults | options), value, gradient, expected_slots, RATE, count
+        )
+        np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)
 
 
 def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):

@@ -21,19 +21,19 @@ def multiplier(request):
 
 def test_multipliers_are_plain_floats_between_0_and_1_for_any_round(multiplier):
     for round in (*range(30), 10**6):
-        found = multiplier(round)
-        assert type(found) is float
-        assert 0 <= found <= 1
-        assert multiplier(round) == found
+        value = multiplier(round)
+        assert type(value) is float
+        assert 0 <= value <= 1
+        assert multiplier(round) == value
 
 
 def test_the_first_round_has_the_full_rate_and_later_ones_never_more(multiplier):
-    found = [multiplier(round) for round in range(30)]
-    assert found[0] == 1
-    assert found == sorted(found, reverse=True)
+    multipliers = [multiplier(round) for round in range(30)]
+    assert multipliers[0] == 1
+    assert multipliers == sorted(multipliers, reverse=True)
 
 
-def test_steps_fall_after_as_many_rounds_as_given():
+def test_steps_fall_after_the_listed_rounds():
     # MNIST of HeteroFL: rounds 1 to 100 at the full rate, the 101st at a tenth (round 100 when counted from 0).
     steps = registry.find("schedules", "steps").multiplier
     assert [steps(round, at=(100,)) for round in (0, 99, 100, 101)] == [1, 1, 0.1, 0.1]

@@ -27,9 +27,9 @@ def server(name, **options):
 
 def injected(module, mean):
     """The keywords that are no options: those that every server gets, and those that it asks for."""
-    given = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
-    asked = inspect.signature(module.apply).parameters
-    return {name: value for name, value in given.items() if name in asked}
+    arguments = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
+    parameters = inspect.signature(module.apply).parameters
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 @pytest.fixture(params=registry.names("servers"))
@@ -46,22 +46,22 @@ def rounds(count, dtype="float64", seed=0, shape=SHAPE):
 
 def played(name, changes, dtype="float64", seed=0, **options):
     """The weights and slots after every round."""
-    apply, many = server(name, **options)
+    apply, num_slots = server(name, **options)
     weights = np.random.default_rng(seed + 1).normal(size=SHAPE).astype(dtype)
-    slots, found = (np.zeros(SHAPE, dtype),) * many, []
+    slots, states = (np.zeros(SHAPE, dtype),) * num_slots, []
     for coverage, change in changes:
         mean = np.where(coverage > 0, weights + change, weights)
         weights, slots = apply(weights, mean, coverage, slots)
-        found.append((weights, slots))
-    return found
+        states.append((weights, slots))
+    return states
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_entries_that_nobody_covers_keep_every_bit_with_their_slots(name, dtype):
-    apply, many = server(name)
+def test_uncovered_entries_and_their_slots_stay_bit_equal(name, dtype):
+    apply, num_slots = server(name)
     rng = np.random.default_rng(0)
     # Slots of earlier rounds: squares must not be negative.
-    slots = tuple(rng.random(SHAPE).astype(dtype) for _ in range(many))
+    slots = tuple(rng.random(SHAPE).astype(dtype) for _ in range(num_slots))
     for coverage, change in rounds(10, dtype):
         old = rng.normal(size=SHAPE).astype(dtype)
         old[0, 0], coverage[0, 0] = -0.0, 0
@@ -75,34 +75,34 @@ def test_entries_that_nobody_covers_keep_every_bit_with_their_slots(name, dtype)
 
 def test_the_first_round_moves_towards_the_mean(name):
     ((coverage, change),) = rounds(1)
-    apply, many = server(name)
+    apply, num_slots = server(name)
     old = np.random.default_rng(1).normal(size=SHAPE)
-    new, _ = apply(old, np.where(coverage > 0, old + change, old), coverage, (np.zeros(SHAPE),) * many)
+    new, _ = apply(old, np.where(coverage > 0, old + change, old), coverage, (np.zeros(SHAPE),) * num_slots)
     assert (((new - old) * change)[coverage > 0] > 0).all()
 
 
 def test_coverage_may_broadcast(name):
-    apply, many = server(name)
+    apply, num_slots = server(name)
     rng = np.random.default_rng(1)
-    old, mean, *slots = rng.random((2 + many, *SHAPE))
+    old, mean, *slots = rng.random((2 + num_slots, *SHAPE))
     for shape in ((4, 1), (), (1, 5)):
         coverage = rng.integers(1, 4, shape).astype(float)
         whole = apply(old, mean, np.broadcast_to(coverage, SHAPE).copy(), slots)
-        found = apply(old, mean, coverage, slots)
-        for one, other in zip((found[0], *found[1]), (whole[0], *whole[1]), strict=True):
+        actual = apply(old, mean, coverage, slots)
+        for one, other in zip((actual[0], *actual[1]), (whole[0], *whole[1]), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
     module = registry.find("servers", name)
-    apply, many = server(name)
+    apply, num_slots = server(name)
     rng = np.random.default_rng(2)
-    old, mean, coverage, *slots = rng.random((3 + many, *SHAPE))
+    old, mean, coverage, *slots = rng.random((3 + num_slots, *SHAPE))
     graph = tf.function(lambda *values: module.apply(*values[:3], values[3:], **injected(module, mean)))
-    found = graph(*map(tf.constant, (old, mean, coverage, *slots)))
+    actual = graph(*map(tf.constant, (old, mean, coverage, *slots)))
     expected = apply(old, mean, coverage, slots)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
-    for one, other in zip(found[1], expected[1], strict=True):
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-14)
+    for one, other in zip(actual[1], expected[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     operations = graph.get_concrete_function(*map(tf.constant, (old, mean, coverage, *slots))).graph.get_operations()
     assert not any(operation.op_def.is_stateful for operation in operations)
@@ -149,21 +149,21 @@ PLAIN = {
 def test_several_rounds_equal_a_loop_over_single_entries(name):
     step, options = PLAIN[name]
     changes = list(rounds(8))
-    found = played(name, changes, **options)
-    for place in np.ndindex(SHAPE):
-        state = [np.random.default_rng(1).normal(size=SHAPE)[place], *[0.0] * (len(found[0][1]))]
-        for (coverage, change), (weights, slots) in zip(changes, found, strict=True):
-            if coverage[place] > 0:
-                state = step(state[0], state[0] + change[place], coverage[place], *state[1:])
-            reached = [weights[place], *(slot[place] for slot in slots)]
+    states = played(name, changes, **options)
+    for index in np.ndindex(SHAPE):
+        state = [np.random.default_rng(1).normal(size=SHAPE)[index], *[0.0] * (len(states[0][1]))]
+        for (coverage, change), (weights, slots) in zip(changes, states, strict=True):
+            if coverage[index] > 0:
+                state = step(state[0], state[0] + change[index], coverage[index], *state[1:])
+            reached = [weights[index], *(slot[index] for slot in slots)]
             np.testing.assert_allclose(reached, state, rtol=1e-12, atol=1e-14)
 
 
 def test_momentum_0_is_sgd_and_a_full_step_replaces():
     changes = list(rounds(5))
     replaced = played("replace", changes)
-    for found in (played("sgd", changes), played("momentum", changes, momentum=0.0)):
-        for (weights, _), (expected, _) in zip(found, replaced, strict=True):
+    for states in (played("sgd", changes), played("momentum", changes, momentum=0.0)):
+        for (weights, _), (expected, _) in zip(states, replaced, strict=True):
             np.testing.assert_allclose(weights, expected, atol=1e-15)
     half = played("sgd", changes, learning_rate=0.5)
     for (weights, _), (expected, _) in zip(played("momentum", changes, learning_rate=0.5, momentum=0.0), half):

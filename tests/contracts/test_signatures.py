@@ -11,7 +11,7 @@ FUNCTIONS = {
     "data": {"load": "data_dir"},
     "partitions": {"split": "train_labels test_labels classes rng"},
     "inputs": {"build": "dtype"},
-    "submodels": {"keep": "size kept round client seed"},
+    "submodels": {"keep": "size count round client seed"},
     "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
     "stages": {"divide": "outline level shares"},
     "losses": {"loss": "logits targets present outside"},
@@ -23,7 +23,7 @@ FUNCTIONS = {
     "schedules": {"multiplier": "round"},
 }
 # What only a function gets that asks for it, by a keyword without a type.
-ASKED = {
+OPTIONAL = {
     "inputs": ("uniform", "statistics"),
     "partitions": ("train_owners", "test_owners"),
     "servers": ("memory_change",),
@@ -37,26 +37,26 @@ PLUGINS = [(kind, name) for kind in registry.EXPORTS for name in registry.names(
 def functions(kind, name):
     """`{function: parameters}` of a plug-in; a correction that remembers nothing need not say how."""
     module = registry.find(kind, name)
-    wanted = [one for one in FUNCTIONS[kind] if one != "remember" or module.REMEMBERS]
-    return {one: inspect.signature(getattr(module, one)).parameters for one in wanted}
+    required = [one for one in FUNCTIONS[kind] if one != "remember" or module.REMEMBERS]
+    return {one: inspect.signature(getattr(module, one)).parameters for one in required}
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS)
-def test_functions_take_what_they_are_passed_and_their_options_by_keyword(kind, name):
+def test_functions_have_the_parameters_of_their_kind_and_keyword_options(kind, name):
     options = registry.options(kind, name)
     for function, parameters in functions(kind, name).items():
-        asked = [one for one in ASKED.get(kind, ()) if one in parameters]
+        optional = [one for one in OPTIONAL.get(kind, ()) if one in parameters]
         others = [one for one in parameters if one not in options]
-        assert others == [*FUNCTIONS[kind][function].split(), *asked], function
-        assert all(parameters[one].annotation is inspect.Parameter.empty for one in asked)
+        assert others == [*FUNCTIONS[kind][function].split(), *optional], function
+        assert all(parameters[one].annotation is inspect.Parameter.empty for one in optional)
         for option in options.values():
-            found = parameters[option.name]
-            assert found.kind is found.KEYWORD_ONLY
-            assert found.default == (inspect.Parameter.empty if option.required else option.default), function
+            parameter = parameters[option.name]
+            assert parameter.kind is parameter.KEYWORD_ONLY
+            assert parameter.default == (inspect.Parameter.empty if option.required else option.default), function
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS)
-def test_every_option_is_documented_and_has_a_name_of_its_own(kind, name):
+def test_every_option_is_documented_and_has_a_unique_name(kind, name):
     options = registry.options(kind, name)
     assert [option.name for option in options.values() if not option.doc] == []
     assert not WORDS.get(kind, {"name"}) & options.keys()

@@ -55,24 +55,30 @@ def units_of(route):
     return {*route.units, *(EXITS[number][1] for number in route.exits if number in EXITS)}
 
 
-def test_stages_cover_the_trunk_or_leave_out_what_comes_first_behind_the_stem(case):
+def test_stages_cover_the_trunk_except_leading_units(case):
     for level, stages in divided(case):
         assert stages
-        own, _ = whole(outline(), level)
+        level_route, _ = whole(outline(), level)
         trained = frozenset().union(*(stage.trained for stage in stages))
-        body = [unit for unit in own.units[1:] if unit != TRUNK[-1]]
+        body = [unit for unit in level_route.units[1:] if unit != TRUNK[-1]]
         missing = [unit for unit in body if unit not in trained]
         assert missing == body[: len(missing)] and len(missing) < max(len(body), 1)
-        assert {own.units[0], own.units[-1]} <= trained | set(missing)
+        assert {level_route.units[0], level_route.units[-1]} <= trained | set(missing)
 
 
 def test_routes_go_from_the_stem_in_order_to_an_exit_of_the_level(case):
     for level, stages in divided(case):
-        own, _ = whole(outline(), level)
+        level_route, _ = whole(outline(), level)
         for route in (route for stage in stages for route in stage.routes):
             assert route.units[0] == TRUNK[0]
-            assert list(route.units) == sorted(route.units, key=TRUNK.index) and set(route.units) <= set(own.units)
-            assert route.exits and list(route.exits) == sorted(set(route.exits)) and set(route.exits) <= set(own.exits)
+            assert list(route.units) == sorted(route.units, key=TRUNK.index) and set(route.units) <= set(
+                level_route.units
+            )
+            assert (
+                route.exits
+                and list(route.exits) == sorted(set(route.exits))
+                and set(route.exits) <= set(level_route.exits)
+            )
             last = route.exits[-1]
             ends = TRUNK[EXITS[last][0] - 1] if last in EXITS else TRUNK[-1]
             assert route.units[-1] == ends
@@ -106,12 +112,15 @@ def test_steps_run_all_units_of_a_route_or_all_behind_a_buffer(case):
             assert len(route.before.units) == route.frozen and route.before.exits == ()
 
 
-def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
+def test_peers_have_the_route_of_the_returned_network(case):
     for _, stages in divided(case):
         for stage in stages:
-            own = [route for route in stage.routes if route.network == 0]
-            assert own
-            assert all((route.units, route.exits) == (own[-1].units, own[-1].exits) for route in stage.routes)
+            returned_routes = [route for route in stage.routes if route.network == 0]
+            assert returned_routes
+            assert all(
+                (route.units, route.exits) == (returned_routes[-1].units, returned_routes[-1].exits)
+                for route in stage.routes
+            )
 
 
 def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
@@ -156,14 +165,14 @@ def test_blocks_are_packed_under_the_budget(budget, expected):
         assert [tuple(unit for unit in "135" if unit in stage.trained) for stage in stages] == expected
         assert ["0" in stage.trained for stage in stages] == [True] + [False] * (len(stages) - 1)
         assert [stage.routes[0].frozen for stage in stages] == [0] + [
-            1 + sum(map(len, expected[:place])) for place in range(1, len(expected))
+            1 + sum(map(len, expected[:index])) for index in range(1, len(expected))
         ]
         heads = [stage.trained - set("0135") for stage in stages]
         behind = [EXITS[TRUNK.index(units[-1])][1] if exit == "branch" else "7" for units in expected[:-1]]
         assert heads == [frozenset(unit) for unit in [*behind, "7"]]
 
 
-def test_the_stem_is_trained_in_every_stage_where_asked_for_and_nothing_before_it_stops_its_gradient():
+def test_stem_every_trains_the_stem_in_all_stages_and_freezes_no_unit():
     divide = registry.find("stages", "blockwise").divide
     for exit in ("link", "branch"):
         first, every = (

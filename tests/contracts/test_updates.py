@@ -23,24 +23,24 @@ def draw(dtype="float64"):
 
 
 def updated(name, weights, start, clients=slice(None), **options):
-    given = {**OPTIONS.get(name, {}), **options}
+    arguments = {**OPTIONS.get(name, {}), **options}
     keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
-    return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **given).numpy()
+    return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **arguments).numpy()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_shapes_and_types_stay_and_a_client_gets_what_it_gets_alone(name, dtype):
-    found = updated(name, *draw(dtype))
-    assert found.shape == SHAPE and found.dtype == dtype
+def test_batched_clients_get_the_updates_of_single_clients(name, dtype):
+    batched = updated(name, *draw(dtype))
+    assert batched.shape == SHAPE and batched.dtype == dtype
     for client in range(len(STEPS)):
-        own = slice(client, client + 1)
-        np.testing.assert_array_equal(found[own], updated(name, *draw(dtype), own))
+        row = slice(client, client + 1)
+        np.testing.assert_array_equal(batched[row], updated(name, *draw(dtype), row))
 
 
 def test_the_same_key_gives_the_same_also_in_a_graph_without_stateful_operations(name):
     weights, start = draw()
-    module, given = registry.find("updates", name), OPTIONS.get(name, {})
-    graph = tf.function(lambda *values: module.update(*values, tf.constant(STEPS), tf.constant(KEYS), **given))
+    module, options = registry.find("updates", name), OPTIONS.get(name, {})
+    graph = tf.function(lambda *values: module.update(*values, tf.constant(STEPS), tf.constant(KEYS), **options))
     np.testing.assert_allclose(graph(weights, start), updated(name, weights, start), rtol=1e-14)
     operations = graph.get_concrete_function(weights, start).graph.get_operations()
     assert not any(operation.op_def.is_stateful for operation in operations)
@@ -48,11 +48,11 @@ def test_the_same_key_gives_the_same_also_in_a_graph_without_stateful_operations
 
 def test_clip_limits_each_clients_distance_and_keeps_its_direction():
     weights, start = draw()
-    found = updated("clip", weights, start, norm=1.0)
-    moved, change = found - start, (weights - start).numpy()
+    clipped = updated("clip", weights, start, norm=1.0)
+    moved, change = clipped - start, (weights - start).numpy()
     lengths = np.linalg.norm(change, axis=1)
     assert lengths[0] < 1 < lengths[1] < lengths[2]
-    assert found[0].tobytes() == weights[0].numpy().tobytes(), "who moves less stays bit-equal"
+    assert clipped[0].tobytes() == weights[0].numpy().tobytes(), "who moves less stays bit-equal"
     np.testing.assert_allclose(np.linalg.norm(moved[1:], axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(moved[1:], change[1:] / lengths[1:, None], rtol=1e-12)
 
@@ -61,5 +61,5 @@ def test_clip_leaves_a_client_that_did_not_move_and_hides_no_broken_one():
     start = tf.zeros(SHAPE, tf.float64)
     assert not updated("clip", start, start).any()
     broken = tf.tensor_scatter_nd_update(start, [[1, 2]], tf.constant([np.nan], tf.float64))
-    found = updated("clip", broken, start)
-    assert np.isnan(found[1]).any() and np.isfinite(found[[0, 2]]).all()
+    clipped = updated("clip", broken, start)
+    assert np.isnan(clipped[1]).any() and np.isfinite(clipped[[0, 2]]).all()

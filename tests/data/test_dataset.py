@@ -26,15 +26,15 @@ def test_kind_follows_the_labels():
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "classes", "told"),
+    ("train", "test", "classes", "message"),
     [
         (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
         (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
         (text(), text(top=7), 5, r"every word number must be in 0..4. Received: 7 at position 0"),
-        (images(size=3), images(size=4), 2, r"must have one shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
+        (images(size=3), images(size=4), 2, r"must have the same shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
         (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
         (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
-        (images(count=0), images(), 2, r"none of them 0. Received: uint8 \(0, 3, 3, 1\)"),
+        (images(count=0), images(), 2, r"all dimensions above 0. Received: uint8 \(0, 3, 3, 1\)"),
         (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
         (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
         (Split(images().x * np.nan, images().y), images(), 2, "expected finite pixels. Received: NaN or infinity"),
@@ -49,30 +49,30 @@ def test_kind_follows_the_labels():
         (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(train, test, classes, told):
-    with pytest.raises(InputError, match=told):
+def test_invalid_arrays_are_rejected(train, test, classes, message):
+    with pytest.raises(InputError, match=message):
         Dataset(train, test, classes, "s")
 
 
 @pytest.mark.parametrize(
-    ("owners", "told"),
+    ("owners", "message"),
     [
         (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
         (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
-        (np.array([0, 1, -2, 0], np.int32), "every owner must be a number from 0. Received: -2 at position 2"),
+        (np.array([0, 1, -2, 0], np.int32), "owners must be integers from 0. Received: -2 at position 2"),
     ],
 )
-def test_owners_that_do_not_fit_are_refused(owners, told):
-    with pytest.raises(InputError, match=told):
+def test_owners_that_do_not_fit_are_rejected(owners, message):
+    with pytest.raises(InputError, match=message):
         Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
-    with pytest.raises(InputError, match=told.replace("train", "test")):
+    with pytest.raises(InputError, match=message.replace("train", "test")):
         Dataset(images(), Split(images().x, images().y, owners), 2, "s")
 
 
 def test_owners_belong_to_the_digest():
     def digest(train=None, test=None, top=1):
-        given = [None if owners is None else np.array(owners, np.int32) for owners in (train, test)]
-        splits = [dataclasses.replace(images(top=top), owners=owners) for owners in given]
+        arrays = [None if owners is None else np.array(owners, np.int32) for owners in (train, test)]
+        splits = [dataclasses.replace(images(top=top), owners=owners) for owners in arrays]
         return Dataset(*splits, 2, "s").sha256
 
     assert digest() == Dataset(images(), images(), 2, "s").sha256
@@ -81,7 +81,7 @@ def test_owners_belong_to_the_digest():
     assert len({digest(), digest(one), digest(other), digest(None, one), digest(one, one)}) == 5
 
 
-def test_labels_are_what_is_predicted():
+def test_labels_are_the_prediction_targets():
     assert images().labels.tolist() == [0, 1, 0, 1]
     assert text().labels.tolist() == [[4] * 5] * 2
 
@@ -92,7 +92,7 @@ def test_names_must_be_as_many_as_the_classes(name):
         Dataset(text(), text(), 5, "s", **{name: ("a", "b")})
 
 
-def test_the_digest_is_of_the_content_only():
+def test_digest_is_of_the_content_only():
     one = Dataset(images(), images(2), 2, "here")
     assert one.sha256 == Dataset(images(), images(2), 2, "there", stand_in_for="x").sha256
     changed = images()
@@ -136,27 +136,27 @@ def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, op
 
     plugin = Plugin("femnist") if dataset == "femnist" else Plugin("tfds", {"dataset": dataset, **options})
     monkeypatch.setattr(data.registry.find("data", plugin.name), "load", missing)
-    found = data.load(plugin, "digits", tmp_path)
-    assert found.train.x.shape[1:] == shape
-    assert found.stand_in_for == dataset
-    assert found.source == (
+    loaded = data.load(plugin, "digits", tmp_path)
+    assert loaded.train.x.shape[1:] == shape
+    assert loaded.stand_in_for == dataset
+    assert loaded.source == (
         f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), standing in for {dataset}: not there"
     )
-    assert found.name == f"UCI handwritten digits, standing in for {dataset}"
+    assert loaded.name == f"UCI handwritten digits, standing in for {dataset}"
 
 
 def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
-    found = data.load(Plugin("wikitext2", {"rows": 7, "test_rows": 3, "download": False}), "pydoc", tmp_path)
-    assert (len(found.train.x), len(found.test.x)) == (7, 3)
-    assert found.stand_in_for == "wikitext2"
-    assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in found.source
-    assert str(tmp_path) not in found.name
+    loaded = data.load(Plugin("wikitext2", {"rows": 7, "test_rows": 3, "download": False}), "pydoc", tmp_path)
+    assert (len(loaded.train.x), len(loaded.test.x)) == (7, 3)
+    assert loaded.stand_in_for == "wikitext2"
+    assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in loaded.source
+    assert str(tmp_path) not in loaded.name
 
 
 def test_damaged_data_are_never_replaced(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
-    with pytest.raises(InputError, match="not the published text"):
+    with pytest.raises(InputError, match="differs from the published text"):
         data.load(Plugin("wikitext2"), "pydoc", tmp_path)
 
 
@@ -169,7 +169,9 @@ def test_images_with_the_channels_first_are_rejected():
     labels = np.zeros(2, np.int32)
     for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
         split = Split(np.zeros(shape, np.uint8), labels)
-        with pytest.raises(InputError, match=r"the channels seem to be the second axis; convert them with np.moveaxis"):
+        with pytest.raises(
+            InputError, match=r"the second axis seems to be the channels; convert them with np.moveaxis"
+        ):
             Dataset(split, split, 1, "s")
     for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
         split = Split(np.zeros(shape, np.uint8), labels)

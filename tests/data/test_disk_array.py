@@ -17,14 +17,14 @@ from hetero_tf.base.files import Damaged
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.models.state import named
+from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.sharing import share_stacks
+from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.rounds.disk_rows import read_training_rows
 from hetero_tf.workers import lead
 
 
-def stored(folder, array, name="x"):
+def save(folder, array, name="x"):
     np.save(folder / f"{name}.npy", array)
     return DiskArray.open(folder / f"{name}.npy")
 
@@ -32,78 +32,84 @@ def stored(folder, array, name="x"):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, ">i4", "U3"])
 def test_rows_are_those_of_the_array(tmp_path, dtype):
     array = np.random.default_rng(0).integers(0, 256, (50, 3, 2)).astype(dtype)
-    kept = stored(tmp_path, array)
-    assert (kept.shape, kept.ndim, kept.size, kept.nbytes, len(kept)) == ((50, 3, 2), 3, 300, array.nbytes, 50)
-    some = kept.of(np.arange(50) % 3 == 1)
+    disk_array = save(tmp_path, array)
+    assert (disk_array.shape, disk_array.ndim, disk_array.size, disk_array.nbytes, len(disk_array)) == (
+        (50, 3, 2),
+        3,
+        300,
+        array.nbytes,
+        50,
+    )
+    selected = disk_array.of(np.arange(50) % 3 == 1)
     for rows in (slice(None), slice(7, 3), slice(-4, None), slice(0, 50, 7), np.array([[4, 4], [49, 0]]), np.arange(0)):
-        np.testing.assert_array_equal(kept[rows], array[rows])
+        np.testing.assert_array_equal(disk_array[rows], array[rows])
     for rows in (slice(2, 9), np.array([3, 0, 1])):
-        np.testing.assert_array_equal(some[rows], array[1::3][rows])
-        np.testing.assert_array_equal(some.of(np.array([9, 2, 5]))[np.array([1, 2])], array[1::3][[2, 5]])
+        np.testing.assert_array_equal(selected[rows], array[1::3][rows])
+        np.testing.assert_array_equal(selected.of(np.array([9, 2, 5]))[np.array([1, 2])], array[1::3][[2, 5]])
     for wrong in ([50], [-1]):
         with pytest.raises(IndexError, match=r"`rows` must be in 0..49. Received: (50 to 50|-1 to -1)"):
-            kept[np.array(wrong)]
+            disk_array[np.array(wrong)]
 
 
-def test_a_pass_over_all_rows_holds_some_at_a_time(tmp_path, monkeypatch):
+def test_blocks_limit_memory(tmp_path, monkeypatch):
     array = np.arange(60, dtype=np.uint8).reshape(20, 3)
     monkeypatch.setattr("hetero_tf.data.disk_array.BLOCK", 10)
-    blocks = list(stored(tmp_path, array).blocks())
+    blocks = list(save(tmp_path, array).blocks())
     assert {len(block) for block in blocks} == {3, 2} and np.array_equal(np.concatenate(blocks), array)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
-        (lambda data: data[:-1], r"x.npy: must have the size that its header claims, 60 bytes .* Received: 59 bytes"),
+        (lambda data: data[:-1], r"x.npy: must have the size in its header, 60 bytes .* Received: 59 bytes"),
         (lambda data: data + b"x", r"Received: 61 bytes"),
-        (lambda data: data[:20], r"x.npy: cannot be read as a .npy file, it is damaged or something else: EOF"),
+        (lambda data: data[:20], r"x.npy: cannot be read as a .npy file; it is damaged or has another format: EOF"),
         (lambda data: b"PK" + data, r"x.npy: cannot be read as a .npy file"),
         (lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True "), r"in C order; .* Fortran"),
-        (lambda data: data.replace(b"|u1", b"|O8"), r"must hold numbers with at least one axis .* Received: object"),
+        (lambda data: data.replace(b"|u1", b"|O8"), r"must contain numbers with at least one axis .* Received: object"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path, spoil, told):
-    stored(tmp_path, np.zeros((20, 3), np.uint8))
+def test_damaged_file_is_rejected(tmp_path, spoil, message):
+    save(tmp_path, np.zeros((20, 3), np.uint8))
     path = tmp_path / "x.npy"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(InputError, match=told) as refusal:
+    with pytest.raises(InputError, match=message) as refusal:
         DiskArray.open(path)
     assert "\n" not in str(refusal.value)
 
 
-def test_an_open_file_stays_what_it_was_and_a_cut_one_is_told(tmp_path):
+def test_replaced_file_stays_readable_and_truncated_file_is_reported(tmp_path):
     array = np.arange(60, dtype=np.uint8).reshape(20, 3)
-    kept = stored(tmp_path, array)
+    disk_array = save(tmp_path, array)
     (tmp_path / "x.npy").rename(tmp_path / "old.npy")
-    stored(tmp_path, array + 1)
-    np.testing.assert_array_equal(kept[:], array)
+    save(tmp_path, array + 1)
+    np.testing.assert_array_equal(disk_array[:], array)
     with open(tmp_path / "old.npy", "r+b") as file:
         file.truncate(140)
-    with pytest.raises(InputError, match=r"x.npy: became shorter since it was opened; restore it and start again"):
-        kept[:]
+    with pytest.raises(InputError, match=r"x.npy: was truncated after it was opened; restore it and start again"):
+        disk_array[:]
 
 
-def test_a_data_set_has_the_same_digest_on_disk(tmp_path):
+def test_dataset_on_disk_has_the_same_digest(tmp_path):
     dataset, _ = tiny.images()
-    kept = folders.on_disk(tmp_path, dataset)
-    assert kept.sha256 == dataset.sha256 and kept.kind == "images"
+    on_disk = folders.on_disk(tmp_path, dataset)
+    assert on_disk.sha256 == dataset.sha256 and on_disk.kind == "images"
     chosen = np.array([4, 0, 9])
-    np.testing.assert_array_equal(kept.train.of(chosen).x[:], dataset.train.of(chosen).x)
-    with pytest.raises(InputError, match=r"noise, train split: only images uint8 may stay on disk; .* Received: int32"):
-        Dataset(Split(stored(tmp_path, np.zeros((5, 3), np.int32))), Split(np.zeros((5, 3), np.int32)), 3, "noise")
+    np.testing.assert_array_equal(on_disk.train.of(chosen).x[:], dataset.train.of(chosen).x)
+    with pytest.raises(InputError, match=r"noise, train split: only uint8 images may stay on disk; .* Received: int32"):
+        Dataset(Split(save(tmp_path, np.zeros((5, 3), np.int32))), Split(np.zeros((5, 3), np.int32)), 3, "noise")
 
 
-def played(process, rounds=2):
+def train_and_evaluate(process, rounds=2):
     """Everything that a run of some rounds gives, as bytes: state, rows of metrics, an evaluation, its statistics."""
     state, rows = process.run(process.initialize(), tiny.plans(process, rounds))
     metrics, statistics = process.evaluate(state)
     arrays = {
-        **named(state),
+        **flatten_state(state),
         **{(level, path): value for level in statistics for path, value in statistics[level].items()},
     }
-    told = json.dumps([rows, metrics], default=float)
-    return {name: np.asarray(value).tobytes() for name, value in arrays.items()}, told
+    message = json.dumps([rows, metrics], default=float)
+    return {name: np.asarray(value).tobytes() for name, value in arrays.items()}, message
 
 
 @pytest.mark.parametrize(
@@ -115,84 +121,86 @@ def played(process, rounds=2):
     ],
     ids=["images", "augmented", "xla"],
 )
-def test_rounds_and_evaluations_are_those_of_images_in_memory(tmp_path, base, overrides, device):
+def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides, device):
     dataset, partition = tiny.images()
-    kept = tiny.process(base, *overrides, data=(folders.on_disk(tmp_path, dataset), partition), device=device)
-    assert played(kept) == played(tiny.process(base, *overrides, data=(dataset, partition), device=device))
-    assert kept._round.experimental_get_tracing_count() == 1
+    process = tiny.process(base, *overrides, data=(folders.on_disk(tmp_path, dataset), partition), device=device)
+    assert train_and_evaluate(process) == train_and_evaluate(
+        tiny.process(base, *overrides, data=(dataset, partition), device=device)
+    )
+    assert process._round.experimental_get_tracing_count() == 1
 
 
-def test_personal_models_and_held_out_examples_are_too(tmp_path):
+def test_personal_models_and_validation_equal_those_in_memory(tmp_path):
     one = methods.built("lg")
-    kept = learning_process(
+    process = learning_process(
         one.recipe, dataset=folders.on_disk(tmp_path, one.dataset), partition=one.partition, parallel=2, device="cpu"
     )
-    assert played(kept) == played(one)
+    assert train_and_evaluate(process) == train_and_evaluate(one)
 
 
-def test_a_worker_reads_its_own_clients_only(tmp_path):
+def test_worker_reads_only_rows_of_its_clients(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition))
-    plan = kept.plan(0, (0, 1, 2, 3))
-    packed = pack_rounds([plan], [stack.clients for stack in kept.parts.engine.stacks], kept.family.submodel_of)
-    shared = share_stacks(packed, kept.work(plan), 2)
+    process = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition))
+    plan = process.plan(0, (0, 1, 2, 3))
+    packed = pack_rounds([plan], [stack.clients for stack in process.setup.engine.blocks], process.family.submodel_of)
+    shared = share_blocks(packed, process.work(plan), 2)
     of_workers = []
     for worker in range(2):
-        given_rounds, given = read_training_rows(kept.parts.examples, shared, range(worker, worker + 1))
+        compact, inputs = read_training_rows(process.setup.examples, shared, range(worker, worker + 1))
         mine = shared.replicas == worker
-        rows, positions = shared.rows[mine], given_rounds.rows[mine]
+        rows, positions = shared.rows[mine], compact.rows[mine]
         np.testing.assert_array_equal(rows < 0, positions < 0)
-        np.testing.assert_array_equal(given["x"].numpy()[positions[rows >= 0]], dataset.train.x[rows[rows >= 0]])
-        np.testing.assert_array_equal(given["y"].numpy()[positions[rows >= 0]], dataset.train.y[rows[rows >= 0]])
+        np.testing.assert_array_equal(inputs["x"].numpy()[positions[rows >= 0]], dataset.train.x[rows[rows >= 0]])
+        np.testing.assert_array_equal(inputs["y"].numpy()[positions[rows >= 0]], dataset.train.y[rows[rows >= 0]])
         of_workers.append(set(rows[rows >= 0].tolist()))
-        assert len(given["x"]) == len(of_workers[-1])
+        assert len(inputs["x"]) == len(of_workers[-1])
     assert all(of_workers) and not of_workers[0] & of_workers[1]
     assert of_workers[0] | of_workers[1] == set(partition.train.ids.tolist())
 
 
-def test_xla_is_given_equally_many_rows_each_time(tmp_path):
+def test_xla_receives_a_constant_number_of_rows(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition), device="gpu")
-    sizes = [stack.clients for stack in kept.parts.engine.stacks]
+    process = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition), device="gpu")
+    sizes = [stack.clients for stack in process.setup.engine.blocks]
     for cohort in ((0, 1, 2), (1, 3), (3,)):
-        packed = pack_rounds([kept.plan(0, cohort)], sizes, kept.family.submodel_of)
-        _, given = read_training_rows(kept.parts.examples, packed, range(1))
+        packed = pack_rounds([process.plan(0, cohort)], sizes, process.family.submodel_of)
+        _, inputs = read_training_rows(process.setup.examples, packed, range(1))
         # The largest clients have 9, 7 and 5 examples; a cohort has three.
-        assert kept.recipe.round.clients == 3 and len(given["x"]) == len(given["y"]) == 21
+        assert process.recipe.round.clients == 3 and len(inputs["x"]) == len(inputs["y"]) == 21
 
 
-def test_which_replicas_a_process_computes():
+def test_replicas_of_each_process():
     def strategy(count, workers, index):
         resolver = SimpleNamespace(task_id=index, cluster_spec=lambda: SimpleNamespace(num_tasks=lambda job: workers))
         return SimpleNamespace(num_replicas_in_sync=count, cluster_resolver=resolver if workers else None)
 
-    assert Replicas(1).here == range(1) and Replicas(1, strategy(4, None, None)).here == range(4)
-    assert [list(Replicas(1, strategy(4, 2, index)).here) for index in range(2)] == [[0, 1], [2, 3]]
+    assert Replicas(1).local_range == range(1) and Replicas(1, strategy(4, None, None)).local_range == range(4)
+    assert [list(Replicas(1, strategy(4, 2, index)).local_range) for index in range(2)] == [[0, 1], [2, 3]]
 
 
-def test_a_file_that_is_cut_off_while_it_is_measured_is_one_sentence(tmp_path):
+def test_file_truncated_during_evaluation_is_reported(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
-    state = kept.initialize()
+    process = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
+    state = process.initialize()
     with open(tmp_path / "test.npy", "r+b") as file:
         file.truncate(200)
-    with pytest.raises(tf.errors.UnknownError) as met:
-        kept.evaluate(state)
-    refusal = error_from_graph(met.value)
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        process.evaluate(state)
+    refusal = error_from_graph(caught.value)
     assert isinstance(refusal, Damaged) and refusal.code == 2
-    assert str(refusal) == f"{tmp_path / 'test.npy'}: became shorter since it was opened; restore it and start again"
+    assert str(refusal) == f"{tmp_path / 'test.npy'}: was truncated after it was opened; restore it and start again"
     assert error_from_graph(tf.errors.UnknownError(None, None, "nothing of ours")) is None
     assert error_from_graph(ValueError("InputError: x")) is None
-    with pytest.raises(Damaged, match="became shorter"), lead.noticing():
-        kept.evaluate(state)
+    with pytest.raises(Damaged, match="was truncated"), lead.detecting_lost_workers():
+        process.evaluate(state)
 
 
-def test_a_round_in_which_nobody_takes_a_step_changes_nothing(tmp_path):
+def test_round_without_steps_changes_nothing(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
-    plan = kept.plan(0)
+    process = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
+    plan = process.plan(0)
     none = {name: getattr(plan, name)[:, :0] for name in ("rows", "starts", "stages")}
     idle = dataclasses.replace(plan, steps=0 * plan.steps, **none)
-    before = kept.initialize()
-    after, _ = kept.run(before, [idle])
+    before = process.initialize()
+    after, _ = process.run(before, [idle])
     assert tiny.same(tiny.arrays(before), tiny.arrays(after))

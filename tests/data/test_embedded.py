@@ -10,24 +10,24 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data import digits, pydoc, synthetic
 
 
-def nearest_mean(found):
+def nearest_mean(dataset):
     """Test accuracy of the simplest classifier there is."""
-    train, test = (split.x.reshape(len(split.x), -1).astype(float) for split in (found.train, found.test))
-    means = np.stack([train[found.train.y == label].mean(0) for label in range(found.classes)])
+    train, test = (split.x.reshape(len(split.x), -1).astype(float) for split in (dataset.train, dataset.test))
+    means = np.stack([train[dataset.train.y == label].mean(0) for label in range(dataset.classes)])
     nearest = ((test[:, None] - means) ** 2).sum(-1).argmin(1)
-    return (nearest == found.test.y).mean()
+    return (nearest == dataset.test.y).mean()
 
 
 def test_digits_are_those_of_uci():
-    found = digits.load(None)
-    assert found.train.x.shape == (1500, 8, 8, 1)
-    assert found.test.x.shape == (297, 8, 8, 1)
+    dataset = digits.load(None)
+    assert dataset.train.x.shape == (1500, 8, 8, 1)
+    assert dataset.test.x.shape == (297, 8, 8, 1)
     # load_digits().target of scikit-learn 1.9.1, counted before and after example 1500.
-    assert np.bincount(found.train.y).tolist() == [151, 151, 150, 153, 148, 152, 151, 149, 146, 149]
-    assert np.bincount(found.test.y).tolist() == [27, 31, 27, 30, 33, 30, 30, 30, 28, 31]
-    assert found.train.y[:10].tolist() == list(range(10))
-    assert found.train.x[0, 0, :, 0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]  # 0 0 5 13 9 1 0 0 of 16
-    assert nearest_mean(found) > 0.8
+    assert np.bincount(dataset.train.y).tolist() == [151, 151, 150, 153, 148, 152, 151, 149, 146, 149]
+    assert np.bincount(dataset.test.y).tolist() == [27, 31, 27, 30, 33, 30, 30, 30, 28, 31]
+    assert dataset.train.y[:10].tolist() == list(range(10))
+    assert dataset.train.x[0, 0, :, 0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]  # 0 0 5 13 9 1 0 0 of 16
+    assert nearest_mean(dataset) > 0.8
 
 
 def test_digits_grow_by_repeated_pixels_on_black():
@@ -43,15 +43,15 @@ def test_digits_grow_by_repeated_pixels_on_black():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
         ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
         ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
     ],
 )
-def test_impossible_digits_are_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_impossible_digits_are_rejected(options, message):
+    with pytest.raises(InputError, match=message):
         digits.load(None, **options)
 
 
@@ -59,49 +59,49 @@ def test_pydoc_is_the_pinned_text():
     # CPython 3.11.7 pydoc_data.topics, made as embedded/LICENCES.md says; another version would be another set.
     unpacked = gzip.decompress(pydoc.FILE.read_bytes())
     assert hashlib.sha256(unpacked).hexdigest() == "683b7fb52c66aba7ba5e1de294f79b5d98fc0855ea48e11834bd324cda09fd69"
-    found = pydoc.load(None)
-    assert (found.train.x.shape, found.test.x.shape) == ((100, 1068), (10, 1187))
-    assert found.classes == len(found.vocabulary) == 2000
-    assert found.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
-    assert (found.train.x == 0).mean() < 0.03
-    assert (found.test.x == 0).mean() < 0.03
+    dataset = pydoc.load(None)
+    assert (dataset.train.x.shape, dataset.test.x.shape) == ((100, 1068), (10, 1187))
+    assert dataset.classes == len(dataset.vocabulary) == 2000
+    assert dataset.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
+    assert (dataset.train.x == 0).mean() < 0.03
+    assert (dataset.test.x == 0).mean() < 0.03
 
 
-def test_licences_stand_next_to_the_data():
+def test_licences_are_next_to_the_data():
     licences = (pydoc.FILE.parent / "LICENCES.md").read_text(encoding="utf-8")
     assert "CC BY 4.0" in licences
     assert "PSF-2.0" in licences
 
 
 def test_synthetic_images_can_be_learnt_and_depend_on_the_seed_only():
-    found = synthetic.load(None)
-    assert np.bincount(found.train.y).tolist() == [20] * 10
-    assert nearest_mean(found) > 0.95
-    assert found.sha256 == synthetic.load(None).sha256 != synthetic.load(None, seed=1).sha256
+    dataset = synthetic.load(None)
+    assert np.bincount(dataset.train.y).tolist() == [20] * 10
+    assert nearest_mean(dataset) > 0.95
+    assert dataset.sha256 == synthetic.load(None).sha256 != synthetic.load(None, seed=1).sha256
     other = synthetic.load(None, examples=30, test_examples=7, size=5, channels=3, classes=4)
     assert other.test.x.shape == (7, 5, 5, 3)
 
 
-def test_synthetic_images_have_owners_in_turn_where_they_are_asked_for():
-    found, plain = synthetic.load(None, examples=30, test_examples=7, owners=4), synthetic.load(None, examples=30)
-    assert found.train.owners.tolist() == [number % 4 for number in range(30)]
-    assert found.test.owners.tolist() == [0, 1, 2, 3, 0, 1, 2]
-    assert plain.train.owners is None and (plain.train.x == found.train.x).all()
+def test_synthetic_images_have_cyclic_owners_on_request():
+    dataset, plain = synthetic.load(None, examples=30, test_examples=7, owners=4), synthetic.load(None, examples=30)
+    assert dataset.train.owners.tolist() == [number % 4 for number in range(30)]
+    assert dataset.test.owners.tolist() == [0, 1, 2, 3, 0, 1, 2]
+    assert plain.train.owners is None and (plain.train.x == dataset.train.x).all()
 
 
 def test_synthetic_text_can_be_learnt_from_the_word_before():
-    found = synthetic.load(None, kind="text", length=500)
-    assert found.train.x.shape == (10, 500)
-    assert found.vocabulary[:3] == ("<ukn>", "<eos>", "word2")
+    dataset = synthetic.load(None, kind="text", length=500)
+    assert dataset.train.x.shape == (10, 500)
+    assert dataset.vocabulary[:3] == ("<ukn>", "<eos>", "word2")
     pairs = np.zeros((50, 50))
-    np.add.at(pairs, (found.train.x[:, :-1], found.train.x[:, 1:]), 1)
-    guessed = pairs.argmax(1)[found.test.x[:, :-1]] == found.test.x[:, 1:]
+    np.add.at(pairs, (dataset.train.x[:, :-1], dataset.train.x[:, 1:]), 1)
+    guessed = pairs.argmax(1)[dataset.test.x[:, :-1]] == dataset.test.x[:, 1:]
     # Two successors share 80 %: the better guess is right in 0.4 to 0.8; chance is 1 / 49.
     assert 0.35 < guessed.mean() < 0.8
-    assert len(np.unique(found.train.x)) > 40
+    assert len(np.unique(dataset.train.x)) > 40
 
 
 @pytest.mark.parametrize("name", ["classes", "owners"])
-def test_more_classes_or_owners_than_examples_are_refused(name):
+def test_more_classes_or_owners_than_examples_are_rejected(name):
     with pytest.raises(InputError, match=f"`{name}` must be in 1..200. Received: {name}=201"):
         synthetic.load(None, **{name: 201})

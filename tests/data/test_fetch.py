@@ -26,14 +26,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         server = self.server
-        server.asked.append((self.path, self.headers.get("Range")))
+        server.requests.append((self.path, self.headers.get("Range")))
         content = server.files.get(self.path)
         if content is None:
             self.send_error(404)
             return
-        given, first = self.headers.get("Range"), 0
-        if given and server.ranges:
-            first = int(given.removeprefix("bytes=").rstrip("-"))
+        requested_range, first = self.headers.get("Range"), 0
+        if requested_range and server.ranges:
+            first = int(requested_range.removeprefix("bytes=").rstrip("-"))
             if first >= len(content):
                 self.send_error(416)
                 return
@@ -50,66 +50,66 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.files, found.breaks, found.ranges, found.asked = {"/file": CONTENT}, [], True, []
-    found.address = f"http://127.0.0.1:{found.server_port}"
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http_server.files, http_server.breaks, http_server.ranges, http_server.requests = {"/file": CONTENT}, [], True, []
+    http_server.address = f"http://127.0.0.1:{http_server.server_port}"
+    thread = threading.Thread(target=http_server.serve_forever, daemon=True)
     thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
+    yield http_server
+    http_server.shutdown()
+    http_server.server_close()
 
 
 def published(*addresses, content=CONTENT, most=None):
     return Published("own.zip", addresses, hashlib.sha256(content).hexdigest(), most or len(content))
 
 
-def test_what_breaks_off_goes_on_where_it_stopped(server, tmp_path):
+def test_interrupted_download_is_resumed(server, tmp_path):
     server.breaks = [70_000, 50_000]
     path = fetch.fetch(published(f"{server.address}/file"), tmp_path)
     assert path.read_bytes() == CONTENT and [entry.name for entry in tmp_path.iterdir()] == ["own.zip"]
-    assert [given for _, given in server.asked] == [None, "bytes=70000-", "bytes=120000-"]
+    assert [requested_range for _, requested_range in server.requests] == [None, "bytes=70000-", "bytes=120000-"]
     fetch.fetch(published(f"{server.address}/file"), tmp_path)
-    assert len(server.asked) == 3 and [entry.name for entry in tmp_path.iterdir()] == ["own.zip"]
+    assert len(server.requests) == 3 and [entry.name for entry in tmp_path.iterdir()] == ["own.zip"]
 
 
-def test_the_next_start_goes_on_too(server, tmp_path):
+def test_next_run_resumes_the_download(server, tmp_path):
     (tmp_path / "own.zip.part").write_bytes(CONTENT[:150_000])
     assert fetch.fetch(published(f"{server.address}/file"), tmp_path).read_bytes() == CONTENT
-    assert server.asked == [("/file", "bytes=150000-")]
+    assert server.requests == [("/file", "bytes=150000-")]
 
 
 @pytest.mark.parametrize("there", [CONTENT, CONTENT[:9] + b"x" * 100, CONTENT + b"more"])
-def test_a_part_that_is_whole_or_wrong_is_no_trap(server, tmp_path, there):
+def test_complete_or_wrong_partial_file_is_handled(server, tmp_path, there):
     (tmp_path / "own.zip.part").write_bytes(there)
     file = published(f"{server.address}/file", f"{server.address}/file")
     assert fetch.fetch(file, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_server_that_knows_no_ranges_begins_anew(server, tmp_path):
+def test_server_without_ranges_restarts_the_download(server, tmp_path):
     server.breaks, server.ranges = [70_000], False
     assert fetch.fetch(published(f"{server.address}/file"), tmp_path).read_bytes() == CONTENT
 
 
-def test_the_next_address_is_asked(server, tmp_path):
+def test_next_address_is_tried(server, tmp_path):
     server.files["/other"] = b"a page that says that the file has moved"
     addresses = [f"{server.address}/{name}" for name in ("nothing", "other", "file")]
     assert fetch.fetch(published(*addresses), tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
-    ("name", "breaks", "most", "told", "left"),
+    ("name", "breaks", "most", "message", "left"),
     [
         ("nothing", [], None, "127.0.0.1:\\d+: Not Found", None),
-        ("file", [0], None, "it broke off again and again", None),
-        ("file", [9] * 99, None, "it broke off again and again", 45),
-        ("file", [], 1000, "it sent more than the published file has", 0),
-        ("other", [], None, "it sent another file than the published one", None),
+        ("file", [0], None, "the connection broke repeatedly", None),
+        ("file", [9] * 99, None, "the connection broke repeatedly", 45),
+        ("file", [], 1000, "it sent more bytes than the published file has", 0),
+        ("other", [], None, "it sent a file that differs from the published one", None),
     ],
 )
-def test_what_cannot_be_had_says_why_and_leaves_no_file(server, tmp_path, name, breaks, most, told, left):
+def test_failed_download_gives_the_reason_and_leaves_no_file(server, tmp_path, name, breaks, most, message, left):
     server.files["/other"], server.breaks = b"something else", breaks
-    with pytest.raises(Unreachable, match=told):
+    with pytest.raises(Unreachable, match=message):
         fetch.fetch(published(f"{server.address}/{name}", most=most), tmp_path)
     parts = [entry.stat().st_size for entry in tmp_path.iterdir()]
     assert not (tmp_path / "own.zip").exists() and sum(parts) <= (left or 0)
@@ -138,8 +138,8 @@ def archive(**texts):
 def corpus(server, monkeypatch, content):
     """A corpus of a few words whose archive, and single files, lie on the server."""
     server.files = {"/own.zip": content, **{f"/{name}.txt": text for name, text in TEXTS.items()}}
-    told = {name: (len(text), hashlib.sha256(text).hexdigest()) for name, text in TEXTS.items()}
-    monkeypatch.setattr(wikitext2, "MEMBERS", told)
+    message = {name: (len(text), hashlib.sha256(text).hexdigest()) for name, text in TEXTS.items()}
+    monkeypatch.setattr(wikitext2, "MEMBERS", message)
     monkeypatch.setattr(wikitext2, "ARCHIVE", published(f"{server.address}/own.zip", content=content))
     monkeypatch.setattr(wikitext2, "SINGLE", f"{server.address}/{{}}.txt")
     yield
@@ -149,45 +149,49 @@ def load(folder, **options):
     return wikitext2.load(folder, rows=1, test_rows=1, verify=False, **options)
 
 
-def test_wikitext2_is_fetched_though_it_breaks_off(server, tmp_path, monkeypatch):
+def test_wikitext2_download_is_resumed(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
         server.breaks = [60]
-        found = load(tmp_path)
-        assert found.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b") and found.test.x.tolist() == [[4, 0, 1]]
+        dataset = load(tmp_path)
+        assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b") and dataset.test.x.tolist() == [[4, 0, 1]]
         assert sorted(entry.name for entry in (tmp_path / "wikitext-2").iterdir()) == [
             "wiki.test.tokens",
             "wiki.train.tokens",
         ]
-        asked = len(server.asked)
-        assert asked == 2 and load(tmp_path).sha256 == found.sha256 and len(server.asked) == asked
+        requests = len(server.requests)
+        assert requests == 2 and load(tmp_path).sha256 == dataset.sha256 and len(server.requests) == requests
 
 
-def test_wikitext2_comes_file_by_file_where_there_is_no_archive(server, tmp_path, monkeypatch):
+def test_wikitext2_falls_back_to_single_files(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
         del server.files["/own.zip"]
         assert load(tmp_path).train.x.tolist() == [[2, 3, 4, 1, 1]]
         assert sorted(entry.name for entry in (tmp_path / "wikitext-2").iterdir()) == ["test.txt", "train.txt"]
 
 
-def test_wikitext2_that_cannot_be_had_leaves_nothing_and_the_stand_in_says_why(server, tmp_path, monkeypatch):
+def test_failed_wikitext2_download_leaves_nothing_and_the_fallback_gives_the_reason(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
         server.files = {}
-        with pytest.raises(NotAvailable, match=r"could not be fetched: 127.0.0.1:\d+, 127.0.0.1:\d+: Not Found; put"):
+        with pytest.raises(
+            NotAvailable, match=r"could not be downloaded: 127.0.0.1:\d+, 127.0.0.1:\d+: Not Found; put"
+        ):
             load(tmp_path)
-        found = data.load(Plugin("wikitext2", {"rows": 2, "test_rows": 1}), "pydoc", tmp_path)
-        assert found.stand_in_for == "wikitext2" and "could not be fetched: 127.0.0.1" in found.source
+        dataset = data.load(Plugin("wikitext2", {"rows": 2, "test_rows": 1}), "pydoc", tmp_path)
+        assert dataset.stand_in_for == "wikitext2" and "could not be downloaded: 127.0.0.1" in dataset.source
         assert not list(tmp_path.iterdir())
-        with pytest.raises(NotAvailable, match=rf"there is no folder {tmp_path}/nowhere; put train.txt or wiki.train"):
+        with pytest.raises(
+            NotAvailable, match=rf"the folder {tmp_path}/nowhere does not exist; put train.txt or wiki.train"
+        ):
             load(tmp_path / "nowhere")
-        with pytest.raises(NotAvailable, match=r"fetching is switched off \(download: false\)"):
+        with pytest.raises(NotAvailable, match=r"downloads are disabled \(download: false\)"):
             load(tmp_path, download=False)
 
 
 @pytest.mark.parametrize("texts", [{**TEXTS, "test": b"x" * 10**7}, {**TEXTS, "train": b"another text\n"}])
-def test_an_archive_of_something_else_is_not_unpacked(server, tmp_path, monkeypatch, texts):
+def test_archive_with_other_content_is_not_unpacked(server, tmp_path, monkeypatch, texts):
     with (
         corpus(server, monkeypatch, archive(**texts)),
-        pytest.raises(NotAvailable, match="not hold the published wiki"),
+        pytest.raises(NotAvailable, match="not contain the published wiki"),
     ):
         load(tmp_path)
     assert not list((tmp_path / "wikitext-2").glob("*.tokens"))
@@ -195,20 +199,20 @@ def test_an_archive_of_something_else_is_not_unpacked(server, tmp_path, monkeypa
 
 @pytest.mark.parametrize("folder", ["wikitext-2", "wikitext-2/wikitext-2", "wikitext-2-v1/wikitext-2"])
 @pytest.mark.parametrize("name", ["wiki.{}.tokens", "{}.txt"])
-def test_what_lies_about_is_found(tmp_path, folder, name):
+def test_existing_files_are_found_in_known_folders(tmp_path, folder, name):
     (tmp_path / folder).mkdir(parents=True)
     for split, text in TEXTS.items():
         (tmp_path / folder / name.format(split)).write_bytes(text)
     assert load(tmp_path).source == f"WikiText-2 ({tmp_path / folder})"
 
 
-def test_the_addresses_are_those_of_the_published_corpus():
+def test_addresses_are_those_of_the_published_corpus():
     assert wikitext2.ARCHIVE.name == "wikitext-2-v1.zip" and len(wikitext2.ARCHIVE.addresses) == 3
     for address in (*wikitext2.ARCHIVE.addresses, wikitext2.SINGLE):
         assert address.startswith("https://")
 
 
-def test_a_server_that_trickles_is_given_up(tmp_path, monkeypatch):
+def test_very_slow_server_is_abandoned(tmp_path, monkeypatch):
     seconds = iter(range(10**6))
     monkeypatch.setattr(fetch.time, "monotonic", lambda: next(seconds))
 

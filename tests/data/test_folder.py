@@ -50,13 +50,13 @@ def check(split, names=tuple(SHADES)):
         assert abs(image.astype(int) - SHADES[names[label]]).max() <= 2
 
 
-def test_folders_are_classes_and_a_share_of_each_is_held_out(root):
-    found = load(root)
-    assert (found.kind, found.class_names, found.classes) == ("images", ("bat", "cat", "dog"), 3)
-    assert found.source == f"pictures ({root})"
-    assert found.train.x.shape == (12, 4, 4, 1) and found.test.x.shape == (3, 4, 4, 1)
-    assert np.bincount(found.test.y).tolist() == [1, 1, 1]
-    for split in (found.train, found.test):
+def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
+    dataset = load(root)
+    assert (dataset.kind, dataset.class_names, dataset.classes) == ("images", ("bat", "cat", "dog"), 3)
+    assert dataset.source == f"pictures ({root})"
+    assert dataset.train.x.shape == (12, 4, 4, 1) and dataset.test.x.shape == (3, 4, 4, 1)
+    assert np.bincount(dataset.test.y).tolist() == [1, 1, 1]
+    for split in (dataset.train, dataset.test):
         check(split)
     assert load(root, test_share=0.5).test.x.shape == (6, 4, 4, 1)
     assert load(root, channels=3, size=7).train.x.shape == (12, 7, 7, 3)
@@ -66,34 +66,34 @@ def test_folders_are_classes_and_a_share_of_each_is_held_out(root):
 def test_train_and_test_folders_are_the_splits(tmp_path, tests):
     write(tmp_path / "own" / "train", 3)
     write(tmp_path / "own" / tests, 2, {"dog": 200})
-    found = load(tmp_path / "own")
-    assert found.train.y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert found.test.y.tolist() == [2, 2]
-    check(found.test)
+    dataset = load(tmp_path / "own")
+    assert dataset.train.y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert dataset.test.y.tolist() == [2, 2]
+    check(dataset.test)
     (tmp_path / "own" / tests / "eel").mkdir()
-    with pytest.raises(InputError, match="eel: is no class of the training pictures: bat, cat, dog"):
+    with pytest.raises(InputError, match="eel: is not a class of the training pictures: bat, cat, dog"):
         load(tmp_path / "own")
 
 
-def test_train_alone_is_split(tmp_path):
+def test_train_folder_without_test_folder_is_split(tmp_path):
     write(tmp_path / "own" / "train", 4)
     assert len(load(tmp_path / "own", test_share=0.25).test.x) == 3
 
 
-def test_a_picture_that_a_camera_held_sideways_is_turned(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     half = np.concatenate([np.full((8, 16, 3), 250, np.uint8), np.full((8, 16, 3), 10, np.uint8)])
     data = tf.io.encode_jpeg(half, quality=100).numpy()
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    held = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+    rotated = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
     write(tmp_path / "own", 4)
     for number in range(4):
         for ending in ("png", "JPG"):
             (tmp_path / "own" / "bat" / f"{number}.{ending}").unlink(missing_ok=True)
-        (tmp_path / "own" / "bat" / f"{number}.jpg").write_bytes(held)
+        (tmp_path / "own" / "bat" / f"{number}.jpg").write_bytes(rotated)
     bat = load(tmp_path / "own").train.x[0, ..., 0].astype(int)
     # Turned clockwise, the upper half is the right one; it is what an export makes of the same file.
     assert (bat[:, :2] < 60).all() and (bat[:, 2:] > 190).all()
-    assert np.abs(bat - np.round(255 * decode(tf.constant(held), (4, 4, 1))[..., 0])).max() == 0
+    assert np.abs(bat - np.round(255 * decode(tf.constant(rotated), (4, 4, 1))[..., 0])).max() == 0
 
 
 def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
@@ -105,7 +105,8 @@ def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
         with pytest.raises(InputError, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
             held_out(labels, share, "s")
     with pytest.raises(
-        InputError, match="s: `test_share` leaves no test example; use a larger share .* test_share=0.01 of 13 examples"
+        InputError,
+        match="s: `test_share` is too small for any test example; use a larger share .* test_share=0.01 of 13 examples",
     ):
         held_out(labels, 0.01, "s")
 
@@ -114,8 +115,8 @@ def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
     monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(decoded, "SMALLEST", 1)
     first = load(root)
-    (kept,) = (tmp_path / "cache").iterdir()
-    assert kept.name.startswith("folder-")
+    (cache_file,) = (tmp_path / "cache").iterdir()
+    assert cache_file.name.startswith("folder-")
     monkeypatch.setattr(folder, "decode_pictures", None)
     assert load(root).sha256 == first.sha256
     (root / "bat" / "0.png").write_bytes(png(41))
@@ -123,25 +124,29 @@ def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
         load(root)
 
 
-def test_what_is_no_picture_is_named(root):
+def test_invalid_picture_is_reported(root):
     translucent = np.full((4, 4, 4), 100, np.uint8)
-    for name, content, told in (
-        ("1.tiff", b"x", r"bat/1.tiff: is not read, since it ends in .tiff; convert it to PNG, JPEG, BMP, GIF or WebP"),
-        ("z.png", b"GIF89a", r"bat/z.png: is a gif file by its content; rename it so that it ends in .gif"),
-        ("z.png", b"RIFF....WEBP", r"bat/z.png: is a webp file by its content; rename it so that it ends in .webp"),
-        ("z.png", tf.io.encode_png(translucent).numpy(), r"bat/z.png: is translucent somewhere, and its background"),
+    for name, content, message in (
+        ("1.tiff", b"x", r"bat/1.tiff: .tiff files are not supported; convert it to PNG, JPEG, BMP, GIF or WebP"),
+        ("z.png", b"GIF89a", r"bat/z.png: has the content of a gif file; rename it to end in .gif"),
+        ("z.png", b"RIFF....WEBP", r"bat/z.png: has the content of a webp file; rename it to end in .webp"),
+        (
+            "z.png",
+            tf.io.encode_png(translucent).numpy(),
+            r"bat/z.png: has translucent pixels, whose background is unknown",
+        ),
         ("z.png", png(7)[:45], r"bat/z.png: is cut off before its end; copy it again"),
         ("z.jpg", b"", r"bat/z.jpg: is empty; copy it again"),
     ):
         path = root / "bat" / name
         path.write_bytes(content)
-        with pytest.raises(InputError, match=told) as refusal:
+        with pytest.raises(InputError, match=message) as refusal:
             load(root)
         assert "\n" not in str(refusal.value)
         path.unlink()
 
 
-def test_leftovers_of_systems_are_no_pictures(root):
+def test_system_files_are_skipped(root):
     before = load(root).sha256
     for name in (".ipynb_checkpoints", ".Trash-1000/a", "@eaDir/0.png", "__MACOSX", "lost+found", "$RECYCLE.BIN"):
         for parent in (root, root / "cat", root / "cat" / "deeper"):
@@ -158,34 +163,32 @@ def test_names_that_are_not_utf8_are_rejected(root, name):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(png(9))
-    with pytest.raises(InputError, match=r"udce\d.*': has a name that is not UTF-8; rename it"):
+    with pytest.raises(InputError, match=r"udce\d.*': the name is not UTF-8; rename it"):
         load(root)
 
 
-def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
+def test_invalid_class_folders_are_rejected(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
     with pytest.raises(
-        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"
+        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy reads"
     ):
         load(root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):
+    with pytest.raises(InputError, match=r"per class, at least two classes, such as .*/one/cat/1.png. Received: bat"):
         load(tmp_path / "one")
     (root / "eel").mkdir()
-    with pytest.raises(
-        InputError, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp, .gif, .webp. Received: none"
-    ):
+    with pytest.raises(InputError, match=r"eel: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none"):
         load(root)
     (root / "train").mkdir()
     (root / "train" / "a").mkdir()
     (root / "train" / "b").mkdir()
-    with pytest.raises(InputError, match=r"train/a: expected pictures"):
+    with pytest.raises(InputError, match=r"train/a: expected .png"):
         load(root)
 
 
-def test_an_empty_test_folder_is_refused(tmp_path):
+def test_empty_test_folder_is_rejected(tmp_path):
     write(tmp_path / "own" / "train", 2)
     (tmp_path / "own" / "test").mkdir()
-    with pytest.raises(InputError, match=r"test: expected a folder of pictures for each class. Received: no folder"):
+    with pytest.raises(InputError, match=r"test: expected one folder of pictures per class. Received: no folder"):
         load(tmp_path / "own")

@@ -14,81 +14,81 @@ ROWS = RNG.normal(size=(6, 2))
 
 
 def test_images_and_rows_become_data_sets():
-    found = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2], class_names=["a", "b", "c"], train_owners=LABELS)
-    assert (found.kind, found.classes, found.class_names) == ("images", 3, ("a", "b", "c"))
-    assert found.train.owners.tolist() == LABELS.tolist() and found.source == "arrays"
-    found = from_arrays(ROWS, LABELS, ROWS[:2], LABELS[:2], feature_names=("x", "y"), source="mine")
-    assert (found.kind, found.columns, found.class_names) == ("table", (Column("x"), Column("y")), None)
-    np.testing.assert_array_equal(found.train.x, ROWS.astype(np.float32))
+    dataset = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2], class_names=["a", "b", "c"], train_owners=LABELS)
+    assert (dataset.kind, dataset.classes, dataset.class_names) == ("images", 3, ("a", "b", "c"))
+    assert dataset.train.owners.tolist() == LABELS.tolist() and dataset.source == "arrays"
+    dataset = from_arrays(ROWS, LABELS, ROWS[:2], LABELS[:2], feature_names=("x", "y"), source="mine")
+    assert (dataset.kind, dataset.columns, dataset.class_names) == ("table", (Column("x"), Column("y")), None)
+    np.testing.assert_array_equal(dataset.train.x, ROWS.astype(np.float32))
     assert from_arrays((ROWS > 0), LABELS, ROWS[:2], LABELS[:2]).train.x.max() == 1
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
-        ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must hold numbers \[n, features\], none of them 0"),
+        ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
         (
             {"x_train": np.full((6, 2), 1e39)},
-            r"x_train must hold finite numbers that float32 can hold. Received: 1e\+39",
+            r"x_train must be finite numbers in the range of float32. Received: 1e\+39",
         ),
-        ({"x_test": np.zeros((0, 2))}, r"x_test must hold numbers .* Received: float64 \(0, 2\)"),
-        ({"x_test": IMAGES[:2]}, r"mine, test split: expected rows of a table float32 \[n, features\]"),
+        ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
+        ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
-        ({"feature_names": ["a"]}, r"`columns` must be those of a table, .* Received: 1 features of 1 columns"),
+        ({"feature_names": ["a"]}, r"`columns` must describe a table .* Received: 1 features of 1 columns"),
         ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(changed, told):
-    given = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
-    with pytest.raises(InputError, match=told):
-        from_arrays(**{**given, **changed})
+def test_invalid_arrays_are_rejected(changed, message):
+    arrays = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
+    with pytest.raises(InputError, match=message):
+        from_arrays(**{**arrays, **changed})
 
 
 def pairs(x, y):
     return tf.data.Dataset.from_tensor_slices((x, y))
 
 
-def test_tf_data_gives_what_its_arrays_give():
-    wanted = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2])
-    found = from_tf_data(pairs(IMAGES, LABELS), pairs(IMAGES, LABELS).take(2), class_names=("a", "b", "c"))
-    assert found.sha256 == wanted.sha256 and found.class_names == ("a", "b", "c")
+def test_tf_data_equals_arrays():
+    expected = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2])
+    dataset = from_tf_data(pairs(IMAGES, LABELS), pairs(IMAGES, LABELS).take(2), class_names=("a", "b", "c"))
+    assert dataset.sha256 == expected.sha256 and dataset.class_names == ("a", "b", "c")
     shuffled = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y)).unbatch()
     assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize(
-    ("train", "told"),
+    ("train", "message"),
     [
-        (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must give single pairs \(x, y\); unbatch\(\) it"),
-        (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must give single pairs \(x, y\)"),
-        (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must end by itself; take\(n\) of it"),
-        (lambda: pairs(IMAGES, LABELS).take(0), r"train: must hold examples of one shape. Received: no example"),
+        (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
+        (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
+        (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
+        (lambda: pairs(IMAGES, LABELS).take(0), r"train: all examples must have the same shape. Received: no example"),
         (
             lambda: tf.data.Dataset.from_generator(
                 lambda: [(np.zeros((2, 2)), 0), (np.zeros((3, 2)), 1)],
                 output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((), tf.int32)),
             ),
-            r"must hold examples of one shape. Received: \[\(2, 2\), \(3, 2\)\]",
+            r"all examples must have the same shape. Received: \[\(2, 2\), \(3, 2\)\]",
         ),
     ],
 )
-def test_odd_tf_data_are_refused(train, told):
-    with pytest.raises(InputError, match=told):
+def test_invalid_tf_data_are_rejected(train, message):
+    with pytest.raises(InputError, match=message):
         from_tf_data(train(), pairs(IMAGES, LABELS))
 
 
-def test_names_stand_in_the_file(tmp_path):
-    given = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2]}
-    np.savez(tmp_path / "own.npz", **given, class_names=["a", "b", "c", "d"], feature_names=["x", "y"])
-    found = npz.load(tmp_path, path="own.npz")
-    assert (found.classes, found.class_names, found.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
-    assert found.columns == (Column("x"), Column("y"))
-    np.savez(tmp_path / "own.npz", **given, class_names=[1, 2, 3])
+def test_names_are_read_from_the_file(tmp_path):
+    arrays = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2]}
+    np.savez(tmp_path / "own.npz", **arrays, class_names=["a", "b", "c", "d"], feature_names=["x", "y"])
+    dataset = npz.load(tmp_path, path="own.npz")
+    assert (dataset.classes, dataset.class_names, dataset.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
+    assert dataset.columns == (Column("x"), Column("y"))
+    np.savez(tmp_path / "own.npz", **arrays, class_names=[1, 2, 3])
     with pytest.raises(InputError, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
         npz.load(tmp_path, path="own.npz")
     (tmp_path / "own.npz").write_text("a,b\n1,2\n")
     with pytest.raises(
-        InputError, match="cannot be read as an .npz file, it is damaged or something else; data: npz reads"
+        InputError, match="cannot be read as an .npz file; it is damaged or has another format; data: npz reads"
     ):
         npz.load(tmp_path, path="own.npz")
     with pytest.raises(InputError, match="expected a file. Received: a folder; data: npz reads .npz files"):

@@ -28,17 +28,20 @@ def table(x, y=None, **named):
     return Dataset(split, split, 2, "s", **named)
 
 
-def test_rows_of_numbers_are_a_table_and_odd_ones_are_refused():
+def test_rows_of_numbers_are_a_table_and_odd_ones_are_rejected():
     assert table([[1, 2], [3, 4]]).kind == "table"
-    for x, told in (
+    for x, message in (
         ([[1, np.nan], [0, 0]], "s, train split: expected finite numbers. Received: nan in row 0, feature 1"),
-        (np.zeros((0, 2)), "s, train split: expected rows of a table float32 [n, features], none of them 0. Received"),
+        (
+            np.zeros((0, 2)),
+            "s, train split: expected table rows float32 [n, features], all dimensions above 0. Received",
+        ),
     ):
-        assert refusal(table, x).startswith(told)
+        assert refusal(table, x).startswith(message)
     good = table([[1, 2], [3, 4]]).train
     narrow = Split(good.x[:, :1], good.y)
     assert refusal(Dataset, good, narrow, 2, "s") == (
-        "s: train and test rows must have one shape. Received: (2,) and (1,)"
+        "s: train and test rows must have the same shape. Received: (2,) and (1,)"
     )
     assert "one per row. Received: int32 (1,)" in refusal(Dataset, good, Split(good.x, good.y[:1]), 2, "s")
     assert "float32 [n, features]" in refusal(Dataset, Split(good.x.astype(np.float64), good.y), good, 2, "s")
@@ -48,10 +51,10 @@ def test_columns_and_class_names_fit_the_table():
     columns = (Column("a", ("x", "y")),)
     assert table([[1, 0], [0, 1]], columns=columns, class_names=("no", "yes")).columns == columns
     assert refusal(table, [[1, 2, 3], [4, 5, 6]], columns=columns) == (
-        "s: `columns` must be those of a table, with a feature for each of its (3,). Received: 2 features of 1 columns"
+        "s: `columns` must describe a table with (3,) features. Received: 2 features of 1 columns"
     )
     for names in (("a", "a"), ("a", "b\nc"), ("", "a")):
-        assert "every class name must be one line of text, and another for each class. Received: " in refusal(
+        assert "class names must be unique single lines of text. Received: " in refusal(
             table, [[1, 2], [3, 4]], class_names=names
         )
 
@@ -62,33 +65,36 @@ def test_statistics_are_those_of_the_training_rows():
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"),
+    ("layer", "message"),
     [
-        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs rows and columns, but a row of a table is one vector"),
-        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs rows and columns, but a row of a table is one vector"),
+        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but a table row is a vector"),
+        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but a table row is a vector"),
         (
             "SelfAttention: {heads: 2, head_width: 4}",
-            "SelfAttention needs a row of tokens, but a row of a table is one",
+            "SelfAttention needs a token sequence, but a table row is a vector",
         ),
-        ("MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}", "stands first in a model for text"),
+        (
+            "MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}",
+            "must be the first layer of a text model",
+        ),
     ],
 )
-def test_layers_of_other_data_are_refused_before_anything_is_read(layer, told):
+def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message):
     text = tables.RECIPE.replace("[Dense", f"[{layer}, Dense" if "{" not in layer else f"[{{{layer}}}, Dense")
-    assert told in refusal(recipe.loads, text)
+    assert message in refusal(recipe.loads, text)
 
 
-def test_data_of_another_kind_are_refused():
-    given = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
-    assert "table takes rows of a table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
-        hetero_tf.learning_process, given
+def test_data_of_another_kind_are_rejected():
+    with_images = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
+    assert "the input table needs rows of a table, but the data are images, synthetic images (seed 0)" in refusal(
+        hetero_tf.learning_process, with_images
     )
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_rounds_equal_the_plain_loop(engine):
     process = tables.process(f"engine={engine}", "precision=float64")
-    assert {stack.clients for stack in process.parts.engine.stacks} == ({1} if engine == "sequential" else {2})
+    assert {stack.clients for stack in process.setup.engine.blocks} == ({1} if engine == "sequential" else {2})
     planned, before = tiny.plans(process, 2), tiny.arrays(process.initialize())
     expected, metrics = oracle.play(process, before, planned)
     state, rows = process.run(process.initialize(), planned)
@@ -97,14 +103,14 @@ def test_rounds_equal_the_plain_loop(engine):
 
 
 def test_normalisation_makes_features_of_any_size_learnable():
-    found = {}
+    accuracy = {}
     for normalise in ("standard", "none"):
         process = tables.process(f"input.normalise={normalise}", "rounds=3")
         state = process.initialize()
         for _ in range(3):
             state, _ = process.next(state)
-        found[normalise] = process.evaluate(state)[0]["global_accuracy"]
-    assert found["standard"] > 95 and found["none"] < 80
+        accuracy[normalise] = process.evaluate(state)[0]["global_accuracy"]
+    assert accuracy["standard"] > 95 and accuracy["none"] < 80
 
 
 @pytest.fixture(scope="module")
@@ -117,16 +123,16 @@ def exported(tmp_path_factory):
     return process, process.network(state), folder, about
 
 
-def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
+def test_export_accepts_raw_table_rows(exported):
     process, model, folder, about = exported
-    ask, test = saved_model.answering(folder), process.dataset.test
-    found = ask(features=test.x)
+    serve, test = saved_model.load_runtime(folder), process.dataset.test
+    outputs = serve(features=test.x)
     mean, std = process.dataset.feature_statistics
-    wanted = model((test.x - mean) / std).numpy()
-    np.testing.assert_allclose(found["logits"], wanted, atol=1e-4)
-    names = [tables.NAMES[label].encode() for label in wanted.argmax(1)]
-    assert found["class_name"].tolist() == names
-    assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(wanted.argmax(1) == test.y))
+    expected = model((test.x - mean) / std).numpy()
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-4)
+    names = [tables.NAMES[label].encode() for label in expected.argmax(1)]
+    assert outputs["class_name"].tolist() == names
+    assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(expected.argmax(1) == test.y))
     assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 24}
     assert about["input"]["columns"][2:] == [
         {"name": "colour", "features": ["colour=blue", "colour=red"], "categories": ["blue", "red"]},
@@ -134,7 +140,7 @@ def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
     ]
 
 
-def test_a_server_answers_rows_by_class_names(exported):
+def test_server_returns_class_names(exported):
     process, _, folder, _ = exported
     signatures, row = tf.saved_model.load(str(folder)).signatures, process.dataset.test.x[0].tolist()
 
@@ -151,47 +157,49 @@ def test_a_server_answers_rows_by_class_names(exported):
     assert signatures["serve_numbers"].structured_outputs.keys() == {"logits", "probabilities", "class"}
 
 
-def test_odd_rows_are_answered_by_nothing_and_leave_the_others(exported):
+def test_invalid_rows_give_nan_and_do_not_affect_others(exported):
     process, _, folder, _ = exported
-    ask, rows = saved_model.answering(folder), process.dataset.test.x[:3].copy()
-    good = ask(features=rows[1:])
+    serve, rows = saved_model.load_runtime(folder), process.dataset.test.x[:3].copy()
+    good = serve(features=rows[1:])
     rows[0, 2] = np.inf
-    found = ask(features=rows)
-    assert np.isnan(found["logits"][0]).all() and found["class"][0] == -1 and found["class_name"][0] == b""
-    np.testing.assert_allclose(found["logits"][1:], good["logits"], rtol=1e-5)
-    assert ask(features=rows[:0])["logits"].shape == (0, 3)
-    for odd in (rows[:, :4], rows[0], rows[None]):
+    outputs = serve(features=rows)
+    assert np.isnan(outputs["logits"][0]).all() and outputs["class"][0] == -1 and outputs["class_name"][0] == b""
+    np.testing.assert_allclose(outputs["logits"][1:], good["logits"], rtol=1e-5)
+    assert serve(features=rows[:0])["logits"].shape == (0, 3)
+    for invalid in (rows[:, :4], rows[0], rows[None]):
         with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-            saved_model.answering(folder)(features=odd)
+            saved_model.load_runtime(folder)(features=invalid)
 
 
-def test_labels_and_features_are_written_for_people(exported):
+def test_model_card_lists_labels_and_features(exported):
     _, _, folder, about = exported
     card = (folder / "MODEL_CARD.md").read_text("utf-8")
-    assert "- In this order: `size (cm)`, `weight`, `colour=blue`, `colour=red`, `coat`." in card
+    assert "- Order of the features: `size (cm)`, `weight`, `colour=blue`, `colour=red`, `coat`." in card
     assert "- `coat` is a number for each category: 0 no, 1 yes." in card
-    assert "`column=category` is 1 where the column holds that category, else 0." in card
+    assert "`column=category` is 1 if the column has that category, else 0." in card
     assert (folder / "assets.extra" / "labels.txt").read_text("utf-8") == "cow\nox\npig\n"
     assert "assets.extra/labels.txt" in about["files"]
     assert json.loads((folder / "export.json").read_text("utf-8"))["input"]["kind"] == "table"
 
 
-def test_a_row_is_answered_by_its_columns(exported):
+def test_prediction_reads_rows_by_column(exported):
     process, model, _, _ = exported
     row = "10000,0,red,yes"
-    found, same = predict(process, model, [row, "coat=yes,colour=red,weight=0,size (cm)=10000"])
-    assert found["input"] == row and found["answers"] == same["answers"]
+    prediction, same = predict(process, model, [row, "coat=yes,colour=red,weight=0,size (cm)=10000"])
+    assert prediction["input"] == row and prediction["answers"] == same["answers"]
     mean, std = process.dataset.feature_statistics
     chances = tf.nn.softmax(model((np.array([[10000, 0, 0, 1, 1]]) - mean) / std))[0].numpy()
-    assert [name for name, _ in found["answers"]] == [tables.NAMES[label] for label in np.argsort(-chances)]
-    np.testing.assert_allclose([percent for _, percent in found["answers"]], 100 * np.sort(chances)[::-1], rtol=1e-3)
-    with pytest.raises(InputError, match="column 'colour' must hold one of blue, red. Received: 'green'"):
+    assert [name for name, _ in prediction["answers"]] == [tables.NAMES[label] for label in np.argsort(-chances)]
+    np.testing.assert_allclose(
+        [percent for _, percent in prediction["answers"]], 100 * np.sort(chances)[::-1], rtol=1e-3
+    )
+    with pytest.raises(InputError, match="column 'colour' must be one of blue, red. Received: 'green'"):
         predict(process, model, ["1,1,green,yes"])
     with pytest.raises(InputError, match="a row must have a value for each column, size .cm., weight, colour, coat"):
         predict(process, model, ["1,1"])
 
 
-def test_a_device_trains_on_rows(exported):
+def test_device_trains_on_rows(exported):
     process, _, folder, about = exported
     client, train = Client(folder), process.dataset.train
     before = client.pull()
@@ -203,8 +211,10 @@ def test_a_device_trains_on_rows(exported):
     assert about["formats"]["litert_train"]["largest_difference_of_logits"] < 1e-4
 
 
-def test_eight_bits_are_refused(exported, tmp_path):
+def test_eight_bits_are_rejected(exported, tmp_path):
     process, _, _, _ = exported
     state = process.initialize()
-    told = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
-    assert told.startswith("--format litert_int8: not for tables, since 256 steps over the range of the widest feature")
+    message = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
+    assert message.startswith(
+        "--format litert_int8: not available for tables, because one 8-bit scale for all features"
+    )

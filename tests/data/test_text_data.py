@@ -10,80 +10,80 @@ from refusals import refusal
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import text, wikitext2, words
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.words import LONGEST_LINE, encode, in_rows, read_words, vocabulary_of
+from hetero_tf.data.words import LONGEST_LINE, build_vocabulary, encode, read_words, reshape_to_rows
 
 
-def written(path, content):
+def write(path, content):
     path.write_bytes(content)
     return path
 
 
 def test_every_line_ends_in_eos_blank_ones_too(tmp_path):
-    path = written(tmp_path / "a.txt", b" = Title = \n\nthe  cat\tsat\n")
+    path = write(tmp_path / "a.txt", b" = Title = \n\nthe  cat\tsat\n")
     assert read_words(path) == ["=", "Title", "=", "<eos>", "<eos>", "the", "cat", "sat", "<eos>"]
 
 
 @pytest.mark.parametrize("content", [b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"])
 def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
     expected = ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
-    assert read_words(written(tmp_path / "a.txt", content)) == expected
-    assert read_words(written(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
+    assert read_words(write(tmp_path / "a.txt", content)) == expected
+    assert read_words(write(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
         (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
         (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
-        (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a zero byte"),
-        (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have up to {LONGEST_LINE} bytes; break it"),
+        (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a null byte"),
+        (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have at most {LONGEST_LINE} bytes; break it"),
     ],
 )
-def test_bad_texts_are_one_sentence(tmp_path, content, told):
-    with pytest.raises(InputError, match=told):
-        read_words(written(tmp_path / "a.txt", content))
+def test_bad_texts_are_one_sentence(tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
+        read_words(write(tmp_path / "a.txt", content))
 
 
-def test_damaged_gzip_is_found_at_every_cut(tmp_path):
+def test_truncated_gzip_is_detected(tmp_path):
     packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
     rng = np.random.default_rng(0)
     for cut in (1, 5, *rng.integers(10, len(packed), 20)):
         with pytest.raises(InputError, match="a.txt.gz: damaged gzip file after line"):
-            read_words(written(tmp_path / "a.txt.gz", packed[:cut]))
+            read_words(write(tmp_path / "a.txt.gz", packed[:cut]))
     with pytest.raises(InputError, match="damaged gzip file after line 0: Not a gzipped file"):
-        read_words(written(tmp_path / "a.txt.gz", b"plain text\n"))
+        read_words(write(tmp_path / "a.txt.gz", b"plain text\n"))
 
 
-def test_a_gzip_bomb_stops_at_the_first_long_line(tmp_path):
-    path = written(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
-    with pytest.raises(InputError, match="a.txt.gz:1: a line may have up to"):
+def test_gzip_bomb_stops_at_the_first_long_line(tmp_path):
+    path = write(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
+    with pytest.raises(InputError, match="a.txt.gz:1: a line may have at most"):
         read_words(path)
 
 
-def test_a_small_file_does_not_unpack_to_a_large_text(tmp_path, monkeypatch):
+def test_small_file_does_not_unpack_to_a_large_text(tmp_path, monkeypatch):
     monkeypatch.setattr(words, "ALWAYS_UNPACKED", 100)
     line = b"a " * 500 + b"\n"
     packed = gzip.compress(line * 1000)
     limit = 50 * len(packed)
-    assert refusal(read_words, written(tmp_path / "a.txt.gz", packed)) == (
-        f"{tmp_path}/a.txt.gz:{limit // len(line) + 1}: this file, by its packed size, may have up to {limit} bytes "
-        "unpacked; use a part of it, unpacked"
+    assert refusal(read_words, write(tmp_path / "a.txt.gz", packed)) == (
+        f"{tmp_path}/a.txt.gz:{limit // len(line) + 1}: a file of this compressed size may have at most {limit} bytes "
+        "unpacked; use a part of it, uncompressed"
     )
     # The same text is read where it is not packed, and small texts are read however much they repeat themselves.
-    assert len(read_words(written(tmp_path / "a.txt", line * 1000))) == 501 * 1000
+    assert len(read_words(write(tmp_path / "a.txt", line * 1000))) == 501 * 1000
     monkeypatch.setattr(words, "ALWAYS_UNPACKED", len(line) * 1000)
     assert len(read_words(tmp_path / "a.txt.gz")) == 501 * 1000
     monkeypatch.setattr(words, "LARGEST_TEXT", 2000)
-    assert "a.txt:2: a text may have up to 2000 bytes" in refusal(read_words, tmp_path / "a.txt")
+    assert "a.txt:2: a text may have at most 2000 bytes" in refusal(read_words, tmp_path / "a.txt")
 
 
 def test_equal_words_are_one_object(tmp_path):
-    first, _, second, _ = read_words(written(tmp_path / "a.txt", b"word\nword\n"))
+    first, _, second, _ = read_words(write(tmp_path / "a.txt", b"word\nword\n"))
     assert first is second
 
 
-def test_a_name_that_is_too_long_is_not_there(tmp_path):
+def test_too_long_name_is_not_available(tmp_path):
     with pytest.raises(NotAvailable, match="`train` must name an existing file"):
         text.load(tmp_path, train="a" * 300)
 
@@ -91,71 +91,71 @@ def test_a_name_that_is_too_long_is_not_there(tmp_path):
 def test_vocabulary_keeps_the_order_of_first_appearance():
     # heterofl-facts: `<ukn>` is an extra symbol, not the corpus's own `<unk>`.
     words = ["the", "<unk>", "<eos>", "cat", "the", "<eos>"]
-    assert vocabulary_of(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
-    assert encode(["cat", "dog", "<eos>"], vocabulary_of(words)).tolist() == [4, 0, 1]
-    assert encode([], vocabulary_of(words)).dtype == np.int32
+    assert build_vocabulary(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
+    assert encode(["cat", "dog", "<eos>"], build_vocabulary(words)).tolist() == [4, 0, 1]
+    assert encode([], build_vocabulary(words)).dtype == np.int32
 
 
-def test_a_small_vocabulary_keeps_the_frequent_words():
+def test_small_vocabulary_keeps_the_frequent_words():
     words = ["rare", "b", "a", "a", "b", "c", "c", "c", "<eos>"]
-    assert vocabulary_of(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
-    assert vocabulary_of(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
-    assert vocabulary_of(words, 4) == ("<ukn>", "<eos>", "b", "c")
-    assert vocabulary_of(words, 99) == vocabulary_of(words)
+    assert build_vocabulary(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
+    assert build_vocabulary(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
+    assert build_vocabulary(words, 4) == ("<ukn>", "<eos>", "b", "c")
+    assert build_vocabulary(words, 99) == build_vocabulary(words)
     with pytest.raises(InputError, match="`vocabulary` must be at least 3. Received: vocabulary=2"):
-        vocabulary_of(words, 2)
+        build_vocabulary(words, 2)
 
 
 def test_rows_are_contiguous_and_the_rest_is_cut():
-    np.testing.assert_array_equal(in_rows(np.arange(11), 3, "rows"), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    np.testing.assert_array_equal(reshape_to_rows(np.arange(11), 3, "rows"), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
     with pytest.raises(InputError, match="`rows` must not exceed the 11 words of the text. Received: rows=12"):
-        in_rows(np.arange(11), 12, "rows")
+        reshape_to_rows(np.arange(11), 12, "rows")
     with pytest.raises(InputError, match="`test_rows` must be at least 1. Received: test_rows=0"):
-        in_rows(np.arange(11), 0, "test_rows")
+        reshape_to_rows(np.arange(11), 0, "test_rows")
 
 
-def test_own_texts_share_the_vocabulary_of_the_training_text(tmp_path):
-    written(tmp_path / "a.txt", b"a b\nc d\n")
-    written(tmp_path / "b.txt", b"b z\n")
-    found = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=1)
-    assert found.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
-    assert found.train.x.tolist() == [[2, 3, 1], [4, 5, 1]]
-    assert found.test.x.tolist() == [[3, 0, 1]]
-    assert found.classes == 6
+def test_test_text_uses_the_training_vocabulary(tmp_path):
+    write(tmp_path / "a.txt", b"a b\nc d\n")
+    write(tmp_path / "b.txt", b"b z\n")
+    dataset = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=1)
+    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    assert dataset.train.x.tolist() == [[2, 3, 1], [4, 5, 1]]
+    assert dataset.test.x.tolist() == [[3, 0, 1]]
+    assert dataset.classes == 6
 
 
-def test_without_a_test_text_the_end_is_held_out(tmp_path, monkeypatch):
-    written(tmp_path / "a.txt", b"a b c d\ne f g h\n")
+def test_end_of_the_text_is_the_default_test_split(tmp_path, monkeypatch):
+    write(tmp_path / "a.txt", b"a b c d\ne f g h\n")
     monkeypatch.chdir(tmp_path)
-    found = text.load(None, train="a.txt", rows=1, test_rows=1, test_share=0.3)
-    assert found.train.x.tolist() == [[2, 3, 4, 5, 1, 6, 7]]
-    assert found.test.x.tolist() == [[0, 0, 1]]
+    dataset = text.load(None, train="a.txt", rows=1, test_rows=1, test_share=0.3)
+    assert dataset.train.x.tolist() == [[2, 3, 4, 5, 1, 6, 7]]
+    assert dataset.test.x.tolist() == [[0, 0, 1]]
     with pytest.raises(InputError, match="`test_share` must be above 0 and below 1. Received: test_share=1.0"):
         text.load(None, train="a.txt", rows=1, test_rows=1, test_share=1.0)
 
 
-def test_a_missing_text_names_the_places(tmp_path):
+def test_missing_text_lists_searched_paths(tmp_path):
     with pytest.raises(
         NotAvailable,
-        match=f"`train` must name an existing file. Received: train='a.txt'; there is no {tmp_path}/a.txt or /.*a.txt",
+        match=f"`train` must name an existing file. Received: train='a.txt'; searched: {tmp_path}/a.txt, /.*a.txt",
     ):
         text.load(tmp_path, train="a.txt")
 
 
 @pytest.mark.parametrize("names", [("train.txt", "test.txt.gz"), ("wiki.train.tokens", "wiki.test.tokens")])
-def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
+def test_wikitext2_files_have_known_names(tmp_path, names):
     folder = tmp_path / "wikitext-2"
     folder.mkdir()
     for name in names:
         content = b"a <unk> b\n\n" if "train" in name else b"b q\n"
-        written(folder / name, gzip.compress(content) if name.endswith("gz") else content)
-    found = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
-    assert found.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
-    assert found.test.x.tolist() == [[4, 0, 1]]
+        write(folder / name, gzip.compress(content) if name.endswith("gz") else content)
+    dataset = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
+    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
+    assert dataset.test.x.tolist() == [[4, 0, 1]]
     with pytest.raises(
         InputError,
-        match=r"not the published text: expected 2088628 words with sha256 44cf9c78d1150937"
-        r"... Received: 5 words with sha256 [0-9a-f]{16}...; fetch",
+        match=r"differs from the published text: expected 2088628 words with sha256 44cf9c78d1150937"
+        r"... Received: 5 words with sha256 [0-9a-f]{16}...; download",
     ):
         wikitext2.load(tmp_path, rows=1, test_rows=1)
 
@@ -163,22 +163,22 @@ def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
 def test_missing_wikitext2_says_what_to_put_where(tmp_path):
     with pytest.raises(
         NotAvailable,
-        match=f"not found in {tmp_path}/wikitext-2 and could not be fetched: fetching is switched off "
+        match=f"not found in {tmp_path}/wikitext-2 and could not be downloaded: downloads are disabled "
         r"\(download: false\); put test.txt or wiki.test.tokens .* fallback: pydoc",
     ):
         (tmp_path / "wikitext-2").mkdir()
-        written(tmp_path / "wikitext-2" / "train.txt", b"a\n")
+        write(tmp_path / "wikitext-2" / "train.txt", b"a\n")
         wikitext2.load(tmp_path, verify=False, download=False)
 
 
 @pytest.mark.skipif("HETERO_TF_DATA" not in os.environ, reason="needs the real corpus in HETERO_TF_DATA")
-def test_the_real_corpus_in_numbers():
+def test_real_corpus_in_numbers():
     # Sizes: HeteroFL's code reproduces the paper's 73.49 MB with 33,279 words only; 2,088,628 tokens = 100 x 20,886.
-    found = wikitext2.load(os.environ["HETERO_TF_DATA"])
-    assert found.classes == 33279
-    assert found.train.x.shape == (100, 20886)
-    assert found.test.x.shape == (10, 24556)
-    assert found.vocabulary[:5] == ("<ukn>", "<eos>", "=", "Valkyria", "Chronicles")
-    own = [len(np.unique(row)) for row in found.train.x]
-    assert (min(own), max(own)) == (2826, 4160)
-    assert not (found.train.x == 0).any()
+    dataset = wikitext2.load(os.environ["HETERO_TF_DATA"])
+    assert dataset.classes == 33279
+    assert dataset.train.x.shape == (100, 20886)
+    assert dataset.test.x.shape == (10, 24556)
+    assert dataset.vocabulary[:5] == ("<ukn>", "<eos>", "=", "Valkyria", "Chronicles")
+    vocabulary_sizes = [len(np.unique(row)) for row in dataset.train.x]
+    assert (min(vocabulary_sizes), max(vocabulary_sizes)) == (2826, 4160)
+    assert not (dataset.train.x == 0).any()

@@ -33,20 +33,20 @@ def copied(prepared, tmp_path):
     return tmp_path / "data", next((tmp_path / "data").rglob("tiny-train.tfrecord*"))
 
 
-def test_a_prepared_set_comes_in_the_order_of_its_files(prepared, capfd):
-    found = loader.load(prepared, dataset="tiny")
-    assert found.train.x.shape == (TRAIN, 6, 5, 3)
-    for split, part in (("train", found.train), ("test", found.test)):
+def test_prepared_set_comes_in_the_order_of_its_files(prepared, capfd):
+    loaded = loader.load(prepared, dataset="tiny")
+    assert loaded.train.x.shape == (TRAIN, 6, 5, 3)
+    for split, part in (("train", loaded.train), ("test", loaded.test)):
         np.testing.assert_array_equal(
             part.x, [folders.tfds_pixels(split, number, (6, 5, 3)) for number in range(len(part.x))]
         )
         assert part.y.tolist() == [number % 3 for number in range(len(part.x))]
-    assert found.class_names == ("cat", "dog", "eel")
-    assert found.source == f"tiny/1.0.0 ({prepared}/tfds/tiny/1.0.0)"
+    assert loaded.class_names == ("cat", "dog", "eel")
+    assert loaded.source == f"tiny/1.0.0 ({prepared}/tfds/tiny/1.0.0)"
     assert capfd.readouterr().out == ""
 
 
-def test_a_kept_set_is_the_same_and_a_damaged_file_is_still_found(copied, tmp_path, monkeypatch):
+def test_cached_set_is_equal_and_damage_is_still_detected(copied, tmp_path, monkeypatch):
     folder, file = copied
     monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(decoded, "SMALLEST", TRAIN)
@@ -68,17 +68,17 @@ SPLITS = "`train` and `test` must be splits of tiny/1.0.0: test, train"
 
 
 def test_images_of_different_sizes_need_a_size(prepared):
-    with pytest.raises(InputError, match="ragged/1.0.0 has images of different sizes; give `size` .*: size=None"):
+    with pytest.raises(InputError, match="ragged/1.0.0 has images of different sizes; set `size` .*: size=None"):
         loader.load(prepared, dataset="ragged")
-    found = loader.load(prepared, dataset="ragged", size=5)
-    assert found.train.x.shape == (TRAIN, 5, 5, 3)
-    assert found.train.y.tolist() == [number % 3 for number in range(TRAIN)]
+    loaded = loader.load(prepared, dataset="ragged", size=5)
+    assert loaded.train.x.shape == (TRAIN, 5, 5, 3)
+    assert loaded.train.y.tolist() == [number % 3 for number in range(TRAIN)]
     wide = loader.load(prepared, dataset="tiny", size=6).train.x
     # Rows stay, columns 5 -> 6: the outer columns lie outside the old centres, so they are repeated.
     np.testing.assert_array_equal(wide[:, :, 0], loader.load(prepared, dataset="tiny").train.x[:, :, 0])
 
 
-def test_images_that_lie_on_their_side_are_turned(prepared):
+def test_transposed_images_are_swapped(prepared):
     plain, turned = (loader.load(prepared, dataset="tiny", transpose=value) for value in (False, True))
     assert turned.train.x.shape == (TRAIN, 5, 6, 3) and turned.train.x.flags.c_contiguous
     for one, other in ((plain.train, turned.train), (plain.test, turned.test)):
@@ -87,7 +87,7 @@ def test_images_that_lie_on_their_side_are_turned(prepared):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             {"image": "picture"},
@@ -98,12 +98,12 @@ def test_images_that_lie_on_their_side_are_turned(prepared):
         ({"test": "validation"}, f"{SPLITS}. Received: 'validation'"),
     ],
 )
-def test_wrong_names_list_the_right_ones(prepared, options, told):
-    with pytest.raises(InputError, match=told):
+def test_wrong_names_list_the_right_ones(prepared, options, message):
+    with pytest.raises(InputError, match=message):
         loader.load(prepared, dataset="tiny", **options)
 
 
-def test_a_file_cut_between_two_records_is_counted(copied):
+def test_file_cut_between_two_records_is_counted(copied):
     folder, file = copied
     whole = file.read_bytes()
     # A record: length (8 bytes), its checksum (4), data, its checksum (4).
@@ -113,12 +113,12 @@ def test_a_file_cut_between_two_records_is_counted(copied):
         with pytest.raises(
             InputError,
             match=f"tiny/1.0.0: split train must have {TRAIN} examples. Received: {count}; "
-            "the files were cut off or exchanged",
+            "the files were truncated or replaced",
         ):
             loader.load(folder, dataset="tiny")
 
 
-def test_flips_and_cuts_inside_a_record_are_found(copied):
+def test_damage_inside_a_record_is_detected(copied):
     folder, file = copied
     for broken in folders.damaged(file.read_bytes(), 12):
         file.write_bytes(broken)
@@ -128,7 +128,7 @@ def test_flips_and_cuts_inside_a_record_are_found(copied):
             loader.load(folder, dataset="tiny")
 
 
-def test_a_description_without_examples_is_one_sentence(copied):
+def test_description_without_examples_is_one_sentence(copied):
     folder, file = copied
     about = file.with_name("dataset_info.json")
     about.write_text(re.sub(r'"shardLengths": \[[^]]*\]', '"shardLengths": ["0"]', about.read_text()))
@@ -151,18 +151,18 @@ def test_missing_and_damaged_descriptions_are_one_sentence(copied):
 
 
 @pytest.mark.parametrize("key", ["pythonClassName", "python_class_name"])
-def test_a_prepared_set_cannot_name_code_of_its_own(copied, monkeypatch, key):
+def test_prepared_set_cannot_import_other_code(copied, monkeypatch, key):
     folder, file = copied
     monkeypatch.syspath_prepend(folder)
     (folder / "evil_features.py").write_text(f"open({str(folder / 'RUN')!r}, 'w')")
     about = file.parent / "features.json"
     whole = about.read_text()
     for name in ("evil_features.Image", "tensorflow_datasets.scripts.cli.main.Image", "os.path"):
-        own = '"pythonClassName": "tensorflow_datasets.core.features.image_feature.Image"'
-        about.write_text(whole.replace(own, f'"{key}": "{name}"'))
+        tfds_class = '"pythonClassName": "tensorflow_datasets.core.features.image_feature.Image"'
+        about.write_text(whole.replace(tfds_class, f'"{key}": "{name}"'))
         assert refusal(loader.load, folder, dataset="tiny") == (
-            "tiny: its features.json must name classes in tensorflow_datasets.core.features, as no other code is run. "
-            f"Received: {name!r}"
+            "tiny: its features.json may only name classes in tensorflow_datasets.core.features, because no other code "
+            f"is run. Received: {name!r}"
         )
     # That of older versions, which did not write protocol buffers.
     about.write_text('{"type": "evil_features.Image", "content": {}}')
@@ -194,53 +194,53 @@ def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
     )
 
 
-def test_a_pipe_in_a_prepared_set_is_refused(copied):
+def test_pipe_in_a_prepared_set_is_rejected(copied):
     folder, file = copied
     for path in (file, file.parent / "features.json"):
         path.unlink()
         os.mkfifo(path)
-        told = refusal(loader.load, folder, dataset="tiny")
-        assert told == f"{path}: expected a file. Received: a pipe, device or socket"
+        message = refusal(loader.load, folder, dataset="tiny")
+        assert message == f"{path}: expected a file. Received: a pipe, device or socket"
 
 
-def test_unknown_sets_and_configurations_are_refused(tmp_path):
+def test_unknown_sets_and_configurations_are_rejected(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"`dataset` must name a set that TensorFlow Datasets [\d.]+ has or that is "
-        f"prepared in {tmp_path}/tfds. Received: dataset='mnistt'",
+        match=r"`dataset` must name a set of TensorFlow Datasets [\d.]+ or a set prepared "
+        f"in {tmp_path}/tfds. Received: dataset='mnistt'",
     ):
         loader.load(tmp_path, dataset="mnistt")
     with pytest.raises(InputError, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
 
 
-def test_a_set_that_is_not_there_says_where_to_put_it(tmp_path):
+def test_missing_set_says_where_to_put_it(tmp_path):
     with pytest.raises(
         NotAvailable,
         match=f"mnist is not prepared in {tmp_path}/tfds/mnist/3.* and could not be "
-        r"fetched: fetching is switched off \(download: false\); put the prepared"
+        r"downloaded: downloads are disabled \(download: false\); put the prepared"
         r" set there, .*HETERO_TF_DATA.* dataset: mnist, fallback: digits\}",
     ):
         loader.load(tmp_path, dataset="mnist", download=False)
 
 
-def test_a_server_out_of_reach_is_found_at_once(tmp_path, monkeypatch):
-    asked = []
+def test_unreachable_server_is_detected_at_once(tmp_path, monkeypatch):
+    urls = []
 
     def unreachable(request, timeout):
-        asked.append(request.full_url)
+        urls.append(request.full_url)
         assert request.get_method() == "HEAD"
         raise loader.urllib.error.URLError("no route")
 
     monkeypatch.setattr(loader.urllib.request, "urlopen", unreachable)
-    with pytest.raises(NotAvailable, match=r"could not be fetched: \S+ does not answer \(no route\); put"):
+    with pytest.raises(NotAvailable, match=r"could not be downloaded: \S+ does not respond \(no route\); put"):
         loader.load(tmp_path, dataset="mnist")
-    # TensorFlow Datasets, which would retry for three minutes, is not even asked.
-    assert len(asked) == 1
+    # TensorFlow Datasets is never called; it would retry for three minutes.
+    assert len(urls) == 1
     assert not (tmp_path / "tfds").exists()
 
 
-def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
+def test_failed_download_gives_its_reason(tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
     def fail(self):
@@ -248,11 +248,11 @@ def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loader, "_unreachable", lambda builder: None)
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
-    with pytest.raises(NotAvailable, match="could not be fetched: connection reset; put"):
+    with pytest.raises(NotAvailable, match="could not be downloaded: connection reset; put"):
         loader.load(tmp_path, dataset="mnist")
 
 
-def test_what_does_not_fit_into_memory_is_refused(prepared, monkeypatch):
+def test_set_larger_than_memory_is_rejected(prepared, monkeypatch):
     monkeypatch.setattr(os, "sysconf", lambda name: 60)
     with pytest.raises(MemoryProblem, match="tiny/1.0.0, split train: needs 0.0 GiB"):
         loader.load(prepared, dataset="tiny")

@@ -32,12 +32,12 @@ def load(root, **options):
 
 
 def test_classes_are_the_folders_and_the_list_gives_the_test_labels(written):
-    found = tiny_imagenet.load(written, size=8)
-    assert found.classes == 3 and found.class_names == ("n01", "n02", "n10")
-    assert found.train.y.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
-    assert found.test.y.tolist() == [2, 1, 0, 2, 1, 0]
-    assert found.source == f"Tiny ImageNet ({written}/tiny-imagenet-200)"
-    for split in (found.train, found.test):
+    dataset = tiny_imagenet.load(written, size=8)
+    assert dataset.classes == 3 and dataset.class_names == ("n01", "n02", "n10")
+    assert dataset.train.y.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert dataset.test.y.tolist() == [2, 1, 0, 2, 1, 0]
+    assert dataset.source == f"Tiny ImageNet ({written}/tiny-imagenet-200)"
+    for split in (dataset.train, dataset.test):
         assert split.x.shape == (len(split.y), 8, 8, 3) and split.owners is None
         shade = 60 * split.y[:, None, None, None] + 40 + np.arange(8)[None, None, :, None]
         assert np.abs(split.x - shade.astype(int)).max() <= 3
@@ -46,10 +46,10 @@ def test_classes_are_the_folders_and_the_list_gives_the_test_labels(written):
 def test_other_sizes_are_scaled_and_gray_images_get_three_channels(copied):
     root, _ = copied
     folders.write_jpeg(root / "train" / "n01" / "images" / "n01_0.JPEG", 1, 12, channels=1)
-    found = load(root, size=4).train.x
-    assert found.shape == (12, 4, 4, 3)
-    assert (found[0] == found[0, :, :, :1]).all() and abs(int(found[0].mean()) - 105) <= 3
-    assert np.ptp(found[1].astype(int)) < 8
+    x = load(root, size=4).train.x
+    assert x.shape == (12, 4, 4, 3)
+    assert (x[0] == x[0, :, :, :1]).all() and abs(int(x[0].mean()) - 105) <= 3
+    assert np.ptp(x[1].astype(int)) < 8
 
 
 def test_images_are_decoded_once(copied, tmp_path, monkeypatch):
@@ -69,16 +69,16 @@ def test_images_are_decoded_once(copied, tmp_path, monkeypatch):
     assert load(root).train.x[-1].mean() < 60 < first.train.x[-1].mean()
 
 
-def test_a_damaged_image_is_named(copied):
+def test_damaged_image_is_named(copied):
     root, _ = copied
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     for content in (file.read_bytes()[:200], b"", b"text"):
         file.write_bytes(content)
-        with pytest.raises(InputError, match=f"{file}: is no whole JPEG image; it is "):
+        with pytest.raises(InputError, match=f"{file}: is not a complete JPEG image; it is "):
             load(root)
 
 
-def test_an_image_that_claims_to_be_huge_is_not_decoded(copied):
+def test_image_that_claims_to_be_huge_is_not_decoded(copied):
     root, _ = copied
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     content = file.read_bytes()
@@ -89,7 +89,7 @@ def test_an_image_that_claims_to_be_huge_is_not_decoded(copied):
         load(root)
 
 
-def test_a_pipe_in_the_place_of_an_image_is_refused(copied):
+def test_pipe_instead_of_an_image_is_rejected(copied):
     root, _ = copied
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     file.unlink()
@@ -99,30 +99,30 @@ def test_a_pipe_in_the_place_of_an_image_is_refused(copied):
 
 
 LIST = "val_annotations.txt"
-LINE = f"{LIST}:1: expected an image and its class, a folder of train/,"
-LISTED = "is listed there, but not in images/"
+LINE = f"{LIST}:1: expected an image and its class .a folder of train/.,"
+LISTED = "is listed, but missing in images/"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("val_0.JPEG n01\n", f"{LINE} with a tab between. Received: 'val_0.JPEG n01'"),
+        ("val_0.JPEG n01\n", f"{LINE} separated by a tab. Received: 'val_0.JPEG n01'"),
         ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", rf"{LIST}:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
-        ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", f"{LIST}:2: the image 'val_0.JPEG' has a line before this one"),
+        ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", f"{LIST}:2: image 'val_0.JPEG' is listed twice"),
         ("val_9.JPEG\tn01\n", f"val_9.JPEG {LISTED}; unpack the archive again. Received: 1 such"),
-        ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed there; .* Received: 5 such images"),
+        ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed; .* Received: 5 such images"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(copied, text, told):
+def test_lists_that_do_not_fit_are_rejected(copied, text, message):
     root, annotations = copied
     annotations.write_text(text)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         load(root)
 
 
-def test_what_is_missing_is_named(copied, tmp_path):
+def test_missing_folders_and_files_are_reported(copied, tmp_path):
     root, annotations = copied
-    with pytest.raises(NotAvailable, match="there is no .*/absent; unpack http://cs231n.stanford.edu/tiny-"):
+    with pytest.raises(NotAvailable, match="searched: .*/absent; unpack http://cs231n.stanford.edu/tiny-"):
         load(root, path="absent")
     annotations.write_bytes(b"\xff")
     with pytest.raises(InputError, match="val_annotations.txt: is not UTF-8 text .byte 0.; save it as UTF-8"):
@@ -139,7 +139,7 @@ def test_what_is_missing_is_named(copied, tmp_path):
         load(root)
 
 
-def test_sizes_beyond_memory_are_refused(written, monkeypatch):
+def test_sizes_beyond_memory_are_rejected(written, monkeypatch):
     monkeypatch.setattr(os, "sysconf", lambda name: 2)
     with pytest.raises(MemoryProblem, match="tiny_imagenet-train: needs"):
         tiny_imagenet.load(written, size=8)

@@ -51,12 +51,12 @@ def test_pages_of_parquet_that_become_large_are_rejected(tmp_path, monkeypatch, 
     pq.write_table(table(), tmp_path / "small.parquet", **options)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
     with pytest.raises(
-        InputError, match=r"small.parquet: needs \d+ MiB unpacked, but may need at most \d+ \(200 times"
+        InputError, match=r"small.parquet: needs \d+ MiB unpacked, but at most \d+ MiB are allowed \(200 times"
     ):
         parquet.load(tmp_path, path="small.parquet")
 
 
-def test_a_footer_that_claims_less_is_not_believed(tmp_path, monkeypatch):
+def test_footer_claims_are_not_trusted(tmp_path, monkeypatch):
     """The sizes in a footer are a writer's claim; here pyarrow reports none at all."""
     pq.write_table(numbers(), tmp_path / "small.parquet", compression="zstd", use_dictionary=False)
     with open(tmp_path / "small.parquet", "rb") as file:
@@ -66,7 +66,7 @@ def test_a_footer_that_claims_less_is_not_believed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}}])
 @pytest.mark.parametrize("image", [None, "x"])
-def test_values_that_repeat_are_counted_while_they_are_read(tmp_path, options, image):
+def test_repeated_values_are_counted_during_reading(tmp_path, options, image):
     options = (
         {**options, "column_encoding": {**options.get("column_encoding", {}), "label": "PLAIN"}} if options else {}
     )
@@ -85,12 +85,12 @@ def test_values_that_repeat_are_counted_while_they_are_read(tmp_path, options, i
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_buffers_of_arrow_that_become_large_are_rejected(tmp_path, monkeypatch, compression, stream):
     ipc(tmp_path / "small.arrow", numbers(), compression, stream)
-    monkeypatch.setattr(arrow_files, "_joined", None)
+    monkeypatch.setattr(arrow_files, "_concatenate", None)
     with pytest.raises(InputError, match=r"small.arrow: needs \d+ MiB unpacked"):
         parquet.load(tmp_path, path="small.arrow")
 
 
-def test_a_dictionary_is_read_once_and_its_values_are_shared(tmp_path):
+def test_dictionary_is_read_once_and_its_values_are_shared(tmp_path):
     few = categories().slice(0, 2000)
     for name, stream in (("stream.arrow", True), ("file.arrow", False)):
         ipc(tmp_path / name, few, None, stream)
@@ -101,15 +101,15 @@ def test_columns_that_are_not_read_are_not_unpacked(tmp_path):
     nested = pa.table({"x": np.arange(20.0), "deep": [[0] * 20_000] * 20, "label": np.arange(20) % 2})
     pq.write_table(nested, tmp_path / "small.parquet")
     assert parquet.load(tmp_path, path="small.parquet", ignore=("deep",)).train.x.shape == (16, 1)
-    with pytest.raises(InputError, match="column 'deep' must hold numbers or texts; leave it out by `ignore`"):
+    with pytest.raises(InputError, match="column 'deep' must contain numbers or texts; add it to `ignore`"):
         parquet.load(tmp_path, path="small.parquet")
 
 
 def test_categories_that_become_large_are_rejected(tmp_path):
     rows = "".join(f"v{row % 700},{row % 2}\n" for row in range(3000))
     (tmp_path / "small.csv").write_text("kind,label\n" + rows)
-    told = r"small.csv: needs 8 MiB unpacked, but may need .* set `categories: numbers`, or leave columns of many"
-    with pytest.raises(InputError, match=told):
+    message = r"small.csv: needs 8 MiB unpacked, but at most .* set `categories: numbers`, or add columns with many"
+    with pytest.raises(InputError, match=message):
         csv.load(tmp_path, path="small.csv", label="label")
     assert csv.load(tmp_path, path="small.csv", label="label", categories="numbers").train.x.shape == (2400, 1)
 
@@ -117,12 +117,12 @@ def test_categories_that_become_large_are_rejected(tmp_path):
 def test_arrays_that_become_large_are_rejected(tmp_path):
     x, y = np.zeros((60, 200, 200), np.uint8), np.arange(60) % 2
     np.savez_compressed(tmp_path / "small.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    with pytest.raises(InputError, match=r"small.npz: needs 5 MiB unpacked, but may need at most \d"):
+    with pytest.raises(InputError, match=r"small.npz: needs 5 MiB unpacked, but at most \d"):
         npz.load(tmp_path, path="small.npz")
 
 
-def test_what_is_in_proportion_must_fit_into_memory_too(monkeypatch):
-    monkeypatch.setattr("hetero_tf.base.hardware.memory", lambda: 2**20)
+def test_proportional_data_must_fit_into_memory(monkeypatch):
+    monkeypatch.setattr("hetero_tf.base.hardware.memory_limit", lambda: 2**20)
     unpacked.check_unpacked("f", 2**18, 2**18, 2)
     with pytest.raises(MemoryProblem, match="f: needs"):
         unpacked.check_unpacked("f", 2**18, 2**18, 3)

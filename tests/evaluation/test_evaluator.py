@@ -33,12 +33,12 @@ def images(*overrides):
     return process, type(state)(3, {path: tf.constant(value) for path, value in moved.items()})
 
 
-def assigned(process, state, values=()):
+def build_assigned_model(process, state, values=()):
     model = process.family.predictor(process.recipe.levels.global_level)
     for variable in model.variables:
-        found = {**state.weights, **dict(values)}.get(variable.path)
-        if found is not None:
-            variable.assign(found)
+        value = {**state.weights, **dict(values)}.get(variable.path)
+        if value is not None:
+            variable.assign(value)
     return model
 
 
@@ -60,26 +60,26 @@ def test_batches_do_not_cross_arrays_and_lose_nothing():
 @pytest.mark.parametrize("way", ["pooled", "clients"])
 def test_statistics_are_the_average_over_single_batches(way):
     process, state = images(f"evaluate.statistics={way}")
-    found = process.statistics(state)
+    statistics = process.statistics(state)
     everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
     full, short = calibration.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short
-    model = assigned(process, state)
+    model = build_assigned_model(process, state)
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
-    sums = dict.fromkeys(found, 0.0)
+    sums = dict.fromkeys(statistics, 0.0)
     for rows in [*full, *short]:
         model(oracle.batch(process, rows, 0, [0])[0], training=True)
         for norm in norms:
             sums[norm.mean.path] += norm.mean.numpy()
             sums[norm.variance.path] += norm.variance.numpy()
-    assert len(norms) == 3 and len(found) == 6
-    for path, value in found.items():
+    assert len(norms) == 3 and len(statistics) == 6
+    for path, value in statistics.items():
         np.testing.assert_allclose(value, sums[path] / (len(full) + len(short)), rtol=1e-10)
 
 
 def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     process, state = images("evaluate.statistics=pooled")
-    found = process.statistics(state)
+    statistics = process.statistics(state)
     full, short = calibration.statistics_batches(
         [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round)
     )
@@ -87,14 +87,14 @@ def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     conv.kernel.assign(state.weights[conv.kernel.path])
     conv.bias.assign(state.weights[conv.bias.path])
     batches = [conv(oracle.batch(process, rows, 0, [0])[0]).numpy().reshape(-1, 8) for rows in [*full, *short]]
-    first = list(found.values())[:2]
+    first = list(statistics.values())[:2]
     np.testing.assert_allclose(first[0], np.mean([batch.mean(0) for batch in batches], 0), rtol=1e-12)
     np.testing.assert_allclose(first[1], np.mean([batch.var(0, ddof=1) for batch in batches], 0), rtol=1e-12)
 
 
-def test_many_batches_in_one_call_equal_few():
+def test_number_of_batches_per_call_does_not_change_results():
     process, state = images("evaluate.statistics=pooled")
-    batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.GROUPS + 7, 2)).astype(np.int32)
+    batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.BATCHES_PER_CALL + 7, 2)).astype(np.int32)
     weights = list(state.weights.values())
     parts = [process.evaluator._global.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
     whole = process.evaluator._global.calibrate(weights, batches, [], 0)
@@ -109,25 +109,25 @@ def cross_entropy(logits, label):
 def test_image_metrics_equal_a_loop_over_examples_and_clients():
     process, state = images("evaluate.statistics=pooled")
     metrics, statistics = process.evaluate(state)
-    model, test = assigned(process, state, statistics["a"]), process.dataset.test
+    model, test = build_assigned_model(process, state, statistics["a"]), process.dataset.test
     inputs = (test.x / 255 - process.recipe.input.options["mean"]) / process.recipe.input.options["std"]
     logits = model(inputs, training=False).numpy()
     rows = range(len(test.y))
     np.testing.assert_allclose(metrics["global_loss"], np.mean([cross_entropy(logits[r], test.y[r]) for r in rows]))
     assert metrics["global_accuracy"] == pytest.approx(100 * np.mean([logits[r].argmax() == test.y[r] for r in rows]))
     losses, hits = [], []
-    for client, own in enumerate(process.partition.test):
-        for row in own:
+    for client, client_rows in enumerate(process.partition.test):
+        for row in client_rows:
             # One forward pass for each client's own split, one example at a time.
-            alone = np.where(process.partition.label_mask[client], model(inputs[[row]], training=False)[0], 0)
-            losses.append(cross_entropy(alone, test.y[row]))
-            hits.append(alone.argmax() == test.y[row])
+            client_logits = np.where(process.partition.label_mask[client], model(inputs[[row]], training=False)[0], 0)
+            losses.append(cross_entropy(client_logits, test.y[row]))
+            hits.append(client_logits.argmax() == test.y[row])
     assert len(losses) == len(test.y)
     np.testing.assert_allclose(metrics["local_loss"], np.mean(losses))
     assert metrics["local_accuracy"] == pytest.approx(100 * np.mean(hits))
     assert metrics["local_loss"] != pytest.approx(metrics["global_loss"])
-    own = np.split(np.asarray(hits, float), np.cumsum(process.partition.test.sizes)[:-1])
-    shares = [100 * each.mean() for each in own]
+    client_rows = np.split(np.asarray(hits, float), np.cumsum(process.partition.test.sizes)[:-1])
+    shares = [100 * each.mean() for each in client_rows]
     assert len(set(shares)) > 1
     assert metrics["local_mean"] == pytest.approx(np.mean(shares))
     assert metrics["local_worst_decile"] == pytest.approx(min(shares))
@@ -162,7 +162,7 @@ def test_without_test_examples_of_clients_there_are_no_local_metrics():
     metrics, _ = process.evaluate(process.initialize())
     assert set(metrics) == {"global_loss", "global_accuracy"}
     sentence = refusal(tiny.process, tiny.DENSE, "evaluate.best=local_accuracy", data=(dataset, untested))
-    assert "evaluate.best: no client has test examples, so it cannot be measured; take one of the global" in sentence
+    assert "evaluate.best: cannot be measured, because no client has test examples; choose a global metric" in sentence
 
 
 def test_local_metrics_of_an_unmasked_loss_see_all_logits():
@@ -182,14 +182,14 @@ class Whole(ClientExamples):
         return iter([self[0]])
 
 
-def test_every_client_is_tested_on_its_own_examples_under_its_own_labels_without_a_loop_over_clients():
+def test_client_tests_have_examples_and_labels_of_each_client_without_a_loop():
     mask = np.asarray([[True, True], [False, True], [True, False]])
     test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     with pytest.raises(AssertionError, match="client 0 was visited alone"):
         list(test)
-    found = client_tests(Partition(ClientExamples.empty(3), test, mask))
-    assert found.examples.tolist() == [5, 6, 7]
-    assert found.present.tolist() == [[True, True], [True, False], [True, False]]
+    tests = client_tests(Partition(ClientExamples.empty(3), test, mask))
+    assert tests.examples.tolist() == [5, 6, 7]
+    assert tests.present.tolist() == [[True, True], [True, False], [True, False]]
 
 
 def test_perplexity_is_the_row_weighted_mean_of_exponentials():
@@ -197,7 +197,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
     state = process.initialize()
     metrics, statistics = process.evaluate(state)
     assert statistics == {"a": {}}
-    model, x = assigned(process, state), process.dataset.test.x
+    model, x = build_assigned_model(process, state), process.dataset.test.x
     key, losses, rows = seeds.seed32(0, "test masks"), [], []
     for row in (0, 2):  # batches of two rows; the third row is a short one
         for start in (0, 4, 8):  # and the last segment has two positions
@@ -205,7 +205,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
             hidden = oracle.uniform([key, row, start], tokens.shape) < 0.3
             logits = model(np.where(hidden, tiny.WORDS, tokens), training=False).numpy()
             pairs = zip(logits.reshape(-1, tiny.WORDS), tokens.reshape(-1))
-            losses.append(np.mean([cross_entropy(own, token) for own, token in pairs]))
+            losses.append(np.mean([cross_entropy(token_logits, token) for token_logits, token in pairs]))
             rows.append(len(tokens))
     np.testing.assert_allclose(metrics["global_loss"], np.average(losses, weights=rows), rtol=1e-12)
     np.testing.assert_allclose(metrics["global_perplexity"], np.average(np.exp(losses), weights=rows), rtol=1e-12)
@@ -215,15 +215,15 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
 
 @pytest.mark.parametrize("logits", [1, 40])
 @pytest.mark.parametrize("last", ["Dense", "Scaler"])
-def test_perplexity_does_not_depend_on_how_many_logits_exist_at_once(monkeypatch, logits, last):
+def test_perplexity_does_not_depend_on_the_number_of_logits_in_memory(monkeypatch, logits, last):
     # Only a last Dense is taken out of the model. A Scaler does nothing in a test.
     base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
-    monkeypatch.setattr(global_metrics, "LOGITS", logits)
+    monkeypatch.setattr(global_metrics, "MAX_LOGITS", logits)
     process = tiny.process(base, "precision=float64", data=tiny.text())
-    found = process.evaluate(process.initialize())[0]
+    metrics = process.evaluate(process.initialize())[0]
     assert process.evaluator.global_model.layers[-1].__class__.__name__ == last
     monkeypatch.undo()
-    assert found == pytest.approx(whole_text(), rel=1e-13)
+    assert metrics == pytest.approx(whole_text(), rel=1e-13)
 
 
 @functools.cache
@@ -238,7 +238,7 @@ def test_scalers_are_off_when_a_narrow_level_is_evaluated():
     statistics = process.statistics(state, "c")
     model = process.network(state, "c", statistics)
     inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
-    client = process.family.fresh("c", tiny.CLASSES)
+    client = process.family.new_training_model("c", tiny.CLASSES)
     client.set_weights([np.asarray(value) for value in model.variables])
     assert client.count_params() == model.count_params()
     np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))

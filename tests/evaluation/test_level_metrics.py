@@ -11,7 +11,7 @@ from refusals import refusal
 from test_validation_metrics import held_out, inputs
 
 from hetero_tf import recipe
-from hetero_tf.evaluation.predictor import best_first, chosen
+from hetero_tf.evaluation.predictor import select_networks, sort_networks
 from hetero_tf.models.state import State
 
 ENSEMBLE = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
@@ -27,7 +27,7 @@ METHODS = {
 }
 
 
-def plain(process, state, level, x, y):
+def measure_plain(process, state, level, x, y):
     """Loss and accuracy of the model that `process.model` gives, by Keras alone."""
     logits = process.network(state, level).predict(inputs(process, x), verbose=0)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -42,13 +42,13 @@ def trained(base, *overrides):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_level_is_measured_as_it_would_be_exported(method):
+def test_every_level_is_measured_like_its_export(method):
     base, overrides = METHODS[method]
     process, state = trained(base, *overrides)
     metrics, _ = process.evaluate(state, "all")
     test, losses = process.dataset.test, set()
     for level in "abc":
-        expected = plain(process, state, level, test.x, test.y)
+        expected = measure_plain(process, state, level, test.x, test.y)
         for name, value in expected.items():
             assert metrics[f"level_{name}_{level}"] == pytest.approx(value, rel=1e-6), (name, level)
         losses.add(round(expected["loss"], 6))
@@ -57,19 +57,19 @@ def test_every_level_is_measured_as_it_would_be_exported(method):
     assert metrics["level_accuracy_a"] == metrics["global_accuracy"]
 
 
-def test_the_recipe_or_the_caller_says_whose_models_are_measured():
+def test_recipe_or_caller_selects_the_measured_levels():
     base, overrides = METHODS["heterofl"]
     process, state = trained(base, *overrides)
     assert process.recipe.evaluate.levels == "global"
     usual, everything = process.evaluate(state)[0], process.evaluate(state, "all")[0]
     added = {f"level_{name}_{level}" for name in ("loss", "accuracy") for level in "abc"}
     assert set(everything) == set(usual) | added and {name: everything[name] for name in usual} == usual
-    asked = tiny.process(tiny.DENSE, "evaluate.levels=all")
-    assert added <= set(asked.evaluate(asked.initialize())[0])
-    assert not added & set(asked.evaluate(asked.initialize(), "global")[0])
+    all_levels = tiny.process(tiny.DENSE, "evaluate.levels=all")
+    assert added <= set(all_levels.evaluate(all_levels.initialize())[0])
+    assert not added & set(all_levels.evaluate(all_levels.initialize(), "global")[0])
 
 
-def test_levels_that_are_one_model_are_measured_once():
+def test_levels_with_the_same_model_are_measured_once():
     process = tiny.process(tiny.DENSE, "levels.widths={a: 1, b: 0.5, c: 0.5}", "evaluate.levels=all")
     metrics, _ = process.evaluate(process.initialize())
     assert metrics["level_loss_b"] == metrics["level_loss_c"] != metrics["level_loss_a"]
@@ -92,57 +92,59 @@ def test_text_has_a_perplexity_for_each_level():
     assert metrics["level_perplexity_c"] == pytest.approx(expected["global_perplexity"], rel=1e-5)
 
 
-def test_an_ensemble_predicts_with_its_best_networks_where_the_recipe_says_so():
+def test_ensemble_predicts_with_its_best_networks_if_the_recipe_requires_it():
     process, state = trained(tiny.DENSE, *ENSEMBLE, "evaluate.members=best")
     first, same = trained(tiny.DENSE, *ENSEMBLE)
     assert tiny.same(tiny.arrays(state), tiny.arrays(same)), "training knows nothing of it"
     rows = process.partition.held_out.ids
     x, y = process.dataset.train.x[rows], process.dataset.train.y[rows]
     # A level with one network, the first of a state: each network in turn.
-    found = [plain(first, chosen(state, [member, 0, 0, 0]), "c", x, y)["accuracy"] for member in range(4)]
-    order = np.argsort(found, kind="stable")[::-1]
-    assert order[0] != 0 and max(found) > found[0], "the first network must not be the best one"
+    accuracies = [
+        measure_plain(first, select_networks(state, [member, 0, 0, 0]), "c", x, y)["accuracy"] for member in range(4)
+    ]
+    order = np.argsort(accuracies, kind="stable")[::-1]
+    assert order[0] != 0 and max(accuracies) > accuracies[0], "the first network must not be the best one"
     metrics, usual = process.evaluate(state, "all")[0], first.evaluate(state, "all")[0]
     assert metrics["level_loss_a"] == usual["level_loss_a"]  # all networks
     test = process.dataset.test
     for level in "bc":
-        expected = plain(first, chosen(state, order), level, test.x, test.y)
+        expected = measure_plain(first, select_networks(state, order), level, test.x, test.y)
         assert metrics[f"level_loss_{level}"] == pytest.approx(expected["loss"], rel=1e-6)
         assert metrics[f"level_loss_{level}"] != usual[f"level_loss_{level}"]
-        assert plain(process, state, level, test.x, test.y) == pytest.approx(expected)
+        assert measure_plain(process, state, level, test.x, test.y) == pytest.approx(expected)
 
 
-def test_networks_are_sorted_as_the_authors_sort_them():
+def test_networks_are_sorted_like_in_the_authors_code():
     """They reverse an ascending order, so of equal ones the last comes first."""
     state = State(0, {"kernel": tf.constant([[0.25], [0.75], [0.5], [0.75]])})
-    found = best_first(state, 4, lambda alone: float(alone.weights["kernel"][0, 0]))
-    assert found.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]
+    sorted_state = sort_networks(state, 4, lambda alone: float(alone.weights["kernel"][0, 0]))
+    assert sorted_state.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]
     tied = State(0, {"kernel": tf.constant([1.0, 2.0, 3.0])})
-    assert best_first(tied, 3, lambda alone: 1.0).weights["kernel"].numpy().tolist() == [3, 2, 1]
+    assert sort_networks(tied, 3, lambda alone: 1.0).weights["kernel"].numpy().tolist() == [3, 2, 1]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         (
             (),
-            "has no effect, since the model is no ensemble; give levels.members, fewer for some level, or leave it out",
+            "has no effect because the model is a single network; set levels.members, with fewer for some level, or remove",
         ),
         (
             ("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 2, c: 2}"),
-            "has no effect, since every level predicts with all networks; give levels.members, fewer for some level,",
+            "has no effect because every level predicts with all networks; set levels.members, with fewer for some level,",
         ),
         (
             (*ENSEMBLE, 'round.personal=["0"]'),
-            "must be first where round.personal is given: clients keep units of the networks that they began with",
+            "must be first with round.personal: clients keep their units of the networks that they started with",
         ),
     ],
 )
-def test_choosing_networks_is_refused_where_there_is_nothing_to_choose(overrides, told):
-    assert told in refusal(recipe.loads, tiny.DENSE, "tiny", [*overrides, "evaluate.members=best"])
+def test_network_selection_is_refused_without_alternatives(overrides, message):
+    assert message in refusal(recipe.loads, tiny.DENSE, "tiny", [*overrides, "evaluate.members=best"])
 
 
-def test_networks_of_text_have_no_accuracy_to_be_chosen_by():
+def test_networks_of_text_cannot_be_selected_by_accuracy():
     more = ("levels.mix=a-b", "levels.widths={a: 1, b: 1}", "levels.members={a: 2, b: 1}", "evaluate.members=best")
-    told = refusal(recipe.loads, tiny.TEXT, "tiny", more)
-    assert "evaluate.members: must be first with the input masked_text, of which no accuracy is measured" in told
+    message = refusal(recipe.loads, tiny.TEXT, "tiny", more)
+    assert "evaluate.members: must be first with the input masked_text, which has no accuracy" in message

@@ -14,28 +14,30 @@ from hetero_tf.models.variables import all_layers, values
 pytestmark = pytest.mark.usefixtures("eager")
 
 BASE = tiny.IMAGES.replace("mix: a-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fixed")
-OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
+PERSONAL = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
 
 
 @functools.cache
-def built(*overrides, base=BASE, test=11):
+def build_process(*overrides, base=BASE, test=11):
     """A process and a state in which every client keeps something else."""
-    process = tiny.process(base, *OWN, *overrides, data=tiny.images((7, 5, 9, 0), test))
+    process = tiny.process(base, *PERSONAL, *overrides, data=tiny.images((7, 5, 9, 0), test))
     rng, state = np.random.default_rng(11), process.initialize()
 
     def moved(value):
         return tf.constant(np.asarray(value) + 0.1 * np.abs(rng.normal(size=value.shape)))
 
     weights = {path: moved(value) for path, value in state.weights.items()}
-    kept = {path: moved(table) for path, table in state.clients["personal"].items()}
-    return process, type(state)(2, weights, state.server, {**state.clients, "personal": kept})
+    personal = {path: moved(table) for path, table in state.clients["personal"].items()}
+    return process, type(state)(2, weights, state.server, {**state.clients, "personal": personal})
 
 
-def own_model(process, state, client, level):
+def personal_model(process, state, client, level):
     """The client's own Keras model; static batch normalisation by a loop over the batches of its training examples."""
-    model, kept = process.family.predictor(level), state.clients["personal"]
+    model, personal = process.family.predictor(level), state.clients["personal"]
     for variable in values(model):
-        value = np.asarray(kept[variable.path][client] if variable.path in kept else state.weights[variable.path])
+        value = np.asarray(
+            personal[variable.path][client] if variable.path in personal else state.weights[variable.path]
+        )
         variable.assign(value[tuple(map(slice, variable.shape))])
     rows, sums = process.partition.train[client], {}
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
@@ -55,18 +57,18 @@ def inputs(process, x):
     return (x / 255 - options["mean"]) / options["std"]
 
 
-def plain(process, state, levels):
+def measure_plain(process, state, levels):
     """{metric: value}, and the accuracy of every tested client."""
     losses, hits, test = [], [], process.dataset.test
     for client, rows in enumerate(process.partition.test):
-        model = own_model(process, state, client, levels[client])
+        model = personal_model(process, state, client, levels[client])
         for row in rows:
             logits = model(inputs(process, test.x[[row]]), training=False).numpy()[0]
             logits = np.where(process.partition.label_mask[client], logits, 0)
             losses.append(np.log(np.exp(logits).sum()) - logits[test.y[row]])
             hits.append((client, logits.argmax() == test.y[row]))
     shares = [
-        100 * np.mean([hit for own, hit in hits if own == client])
+        100 * np.mean([hit for tested, hit in hits if tested == client])
         for client, rows in enumerate(process.partition.test)
         if len(rows)
     ]
@@ -79,40 +81,40 @@ def plain(process, state, levels):
     }
 
 
-def compared(process, state, levels):
-    found, _ = process.evaluate(state)
-    expected = plain(process, state, levels)
+def compare_with_plain(process, state, levels):
+    metrics, _ = process.evaluate(state)
+    expected = measure_plain(process, state, levels)
     assert expected["local_std"] > 0
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-10)
-    return found
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-10)
+    return metrics
 
 
 @pytest.mark.parametrize("kind", ["sbn", "bn", "ln"])
-def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
+def test_every_client_is_tested_with_its_personal_model_at_its_level(kind):
     base = BASE.replace("kind: sbn", f"kind: {kind}").replace("stride: 2}", f"stride: 2, norm: {kind}}}")
-    process, state = built(base=base)
-    found = compared(process, state, "aabb")
-    assert {"clients_accuracy_a", "clients_accuracy_b"} <= set(found)
+    process, state = build_process(base=base)
+    metrics = compare_with_plain(process, state, "aabb")
+    assert {"clients_accuracy_a", "clients_accuracy_b"} <= set(metrics)
     evaluator = process.evaluator
     pooled = evaluator.measure_global(*evaluator.global_values(state, process.statistics(state)))
-    assert found["local_loss"] != pytest.approx(float(pooled["local_loss"]), rel=1e-3)
-    assert found["global_loss"] == float(pooled["global_loss"])
+    assert metrics["local_loss"] != pytest.approx(float(pooled["local_loss"]), rel=1e-3)
+    assert metrics["global_loss"] == float(pooled["global_loss"])
 
 
-def test_who_draws_its_level_is_tested_at_that_of_the_global_model():
-    process, state = built("levels.assignment=dynamic")
-    assert "clients_accuracy_a" not in compared(process, state, "aaaa")
+def test_dynamic_levels_are_tested_at_the_global_level():
+    process, state = build_process("levels.assignment=dynamic")
+    assert "clients_accuracy_a" not in compare_with_plain(process, state, "aaaa")
 
 
-def test_a_client_without_test_examples_is_left_out():
-    process, state = built(test=3)
+def test_client_without_test_examples_is_left_out():
+    process, state = build_process(test=3)
     assert process.partition.test.sizes.tolist() == [1, 1, 1, 0]
-    compared(process, state, "aabb")
+    compare_with_plain(process, state, "aabb")
     evaluator = process.evaluator
     assert evaluator.client_logits(*evaluator.client_values(state)).shape == (3, tiny.CLASSES)
 
 
-def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models():
+def test_all_units_may_be_personal_and_are_trained():
     dataset, partition = tiny.images()
     data = dataclasses.replace(dataset, test=dataset.train), dataclasses.replace(partition, test=partition.train)
     process = tiny.process(
@@ -126,8 +128,8 @@ def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models()
     assert after["local_loss"] < before["local_loss"]
 
 
-def test_nothing_changes_where_nothing_is_kept():
+def test_evaluation_without_personal_units_has_no_client_models():
     process = tiny.process(BASE, "precision=float64")
-    assert process.parts.placement.personal == ()
+    assert process.setup.layout.personal == ()
     process.evaluate(process.initialize())
     assert "measure_clients" not in vars(process.evaluator)

@@ -22,7 +22,7 @@ LAST = ("client.stages={name: joint, exits: last}", "client.coupling=last")
 
 
 @functools.cache
-def after(*overrides, cohort=(0, 1, 2), rounds=1):
+def run_rounds(*overrides, cohort=(0, 1, 2), rounds=1):
     process = tiny.process(BASE, *PLAIN, *overrides)
     before = state = process.initialize()
     for _ in range(rounds):
@@ -30,42 +30,42 @@ def after(*overrides, cohort=(0, 1, 2), rounds=1):
     return before, state
 
 
-def moving(values):
+def running_averages(values):
     return {path: np.asarray(value) for path, value in values.items() if "moving_" in path}
 
 
-def learned(values):
+def trainable_values(values):
     return {path: np.asarray(value) for path, value in values.items() if "moving_" not in path}
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_the_server_moves_weights_and_takes_the_mean_of_statistics(engine):
-    before, plain = after(f"engine={engine}")
-    _, moved = after("round.server={name: momentum, learning_rate: 1.5}", f"engine={engine}")
-    assert len(moving(plain.weights)) == 8
-    assert tiny.gap(moving(plain.weights), moving(moved.weights)) == 0
-    assert tiny.gap(moving(plain.weights), moving(before.weights)) > 1e-3
-    assert tiny.gap(learned(plain.weights), learned(moved.weights)) > 1e-3
-    assert all((slot == 0).all() for slot in moving(moved.server["velocity"]).values())
+def test_server_step_updates_weights_and_averages_statistics(engine):
+    before, plain = run_rounds(f"engine={engine}")
+    _, moved = run_rounds("round.server={name: momentum, learning_rate: 1.5}", f"engine={engine}")
+    assert len(running_averages(plain.weights)) == 8
+    assert tiny.gap(running_averages(plain.weights), running_averages(moved.weights)) == 0
+    assert tiny.gap(running_averages(plain.weights), running_averages(before.weights)) > 1e-3
+    assert tiny.gap(trainable_values(plain.weights), trainable_values(moved.weights)) > 1e-3
+    assert all((slot == 0).all() for slot in running_averages(moved.server["velocity"]).values())
 
 
-def test_clients_remember_nothing_about_statistics():
-    _, state = after(*DYNAMIC, rounds=2)
+def test_client_memory_excludes_statistics():
+    _, state = run_rounds(*DYNAMIC, rounds=2)
     memory = state.clients["memory"]
-    assert all((table == 0).all() for table in moving(memory).values())
-    assert all((table[3] == 0).all() for table in learned(memory).values())
-    assert any((table[:3] != 0).any() for table in learned(memory).values())
+    assert all((table == 0).all() for table in running_averages(memory).values())
+    assert all((table[3] == 0).all() for table in trainable_values(memory).values())
+    assert any((table[:3] != 0).any() for table in trainable_values(memory).values())
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine):
     # A deep client alone: its first exit is run, and neither gradient nor weight decay reaches it.
     levels = ("levels.mix={a: 1}", f"engine={engine}")
-    before, state = after(*LAST, *levels, "round.untrained=counted", cohort=(0, 1))
+    before, state = run_rounds(*LAST, *levels, "round.untrained=counted", cohort=(0, 1))
     for path, value in state.weights.items():
         same = np.array_equal(value, before.weights[path])
         assert same == (path.startswith("1_") and "moving_" not in path), path
-    _, summed = after("client.coupling=last", *levels, cohort=(0, 1))
+    _, summed = run_rounds("client.coupling=last", *levels, cohort=(0, 1))
     decayed = [
         path
         for path, value in summed.weights.items()
@@ -74,19 +74,19 @@ def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine)
     assert any("moving_" not in path for path in decayed)
 
 
-def test_untrained_copies_of_an_exit_count_only_where_the_recipe_says_so():
-    _, left_out = after(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fixed", cohort=(0, 3))
-    _, counted = after(
+def test_untrained_copies_of_an_exit_count_only_if_the_recipe_requires_it():
+    _, left_out = run_rounds(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fixed", cohort=(0, 3))
+    _, counted = run_rounds(
         *LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fixed", "round.untrained=counted", cohort=(0, 3)
     )
-    before, _ = after(*LAST)
+    before, _ = run_rounds(*LAST)
     head = "1_2_dense/kernel"
     first, alone, damped = (np.asarray(state.weights[head]) for state in (before, left_out, counted))
     np.testing.assert_allclose(damped - first, (alone - first) / 2, atol=1e-15)
     assert np.abs(alone - first).max() > 1e-4
 
 
-def test_the_mean_of_exits_keeps_the_float_type():
+def test_mean_of_exits_keeps_the_float_type():
     process = tiny.process(BASE, *PLAIN, "evaluate.exits=mean")
     assert process.evaluator.global_model.outputs[0].dtype == "float64"
     assert np.isfinite(process.evaluate(process.initialize())[0]["global_loss"])

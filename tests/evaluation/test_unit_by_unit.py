@@ -29,18 +29,18 @@ model:
 """
 
 
-class Asked(dict):
+class RecordingMapping(dict):
     """Values by path, which note the networks and units that are asked for, in order."""
 
     def __init__(self, values, units):
         super().__init__(values)
-        self.units, self.asked = units, []
+        self.units, self.read_units = units, []
 
     def __getitem__(self, path):
         layer = path.split("/")[0]
         network, _, name = layer.partition("_") if layer.startswith("member") else ("", "", layer)
-        if self.asked[-1:] != [(network, self.units[name])]:
-            self.asked.append((network, self.units[name]))
+        if self.read_units[-1:] != [(network, self.units[name])]:
+            self.read_units.append((network, self.units[name]))
         return super().__getitem__(path)
 
 
@@ -52,26 +52,26 @@ def test_prediction_unit_by_unit_has_the_same_bits(name):
     shape = (3, *process.example_shape)
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=shape).astype("float32") if len(shape) > 2 else rng.integers(0, 13, shape, "int32")
-    values = Asked({v.path: v.numpy() for v in model.weights}, process.recipe.model.units)
-    found = predict_unit_by_unit(process.family, level, values, inputs).numpy()
+    values = RecordingMapping({v.path: v.numpy() for v in model.weights}, process.recipe.model.units)
+    actual = predict_unit_by_unit(process.family, level, values, inputs).numpy()
     expected = model(inputs, training=False).numpy()
     assert np.ptp(expected) > 0
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     # A unit of a network is never asked for twice, so that it can be forgotten.
-    assert len(set(values.asked)) == len(values.asked) > 1
+    assert len(set(values.read_units)) == len(values.read_units) > 1
 
 
 def test_the_mean_of_exits_is_refused():
     process = tiny.process(methods.DEEP, *methods.DEPTHS, "evaluate.exits=mean")
-    with pytest.raises(InputError, match="takes the last exit of a model. Received: evaluate.exits='mean'"):
+    with pytest.raises(InputError, match="uses only the last exit of a model. Received: evaluate.exits='mean'"):
         predict_unit_by_unit(process.family, "a", {}, np.zeros((1, *process.example_shape), "float32"))
 
 
 def test_describe_counts_the_memory_of_both_ways():
-    found = describe_recipe(loads(SMALL + tiny.COMMON, "small"), (8, 8, 1), 10)
-    inference = found.levels["a"].inference
+    description = describe_recipe(loads(SMALL + tiny.COMMON, "small"), (8, 8, 1), 10)
+    inference = description.levels["a"].inference
     # The convolution passes 64 values to 256, the mean 256 to 4, the dense layer 4 to 10.
     convolution, dense = 4 * 9 + 4, 4 * 10 + 10
     assert inference.whole == 4 * (convolution + dense + 64 + 256)
     assert inference.by_unit == 4 * max(convolution + 64 + 256, dense + 256 + 4)
-    assert to_json(found)["levels"]["a"]["inference"] == {"whole": inference.whole, "by_unit": inference.by_unit}
+    assert to_json(description)["levels"]["a"]["inference"] == {"whole": inference.whole, "by_unit": inference.by_unit}

@@ -14,7 +14,7 @@ from hetero_tf import recipe
 from hetero_tf.partitions import splitting
 from hetero_tf.store import checkpoints
 
-HELD = ("partition.held_out=0.3", "evaluate.every=1")
+VALIDATION = ("partition.held_out=0.3", "evaluate.every=1")
 
 
 def held_out(data, share=0.5):
@@ -25,24 +25,24 @@ def held_out(data, share=0.5):
 
 
 @functools.cache
-def process(base=tiny.IMAGES, *overrides):
+def build_process(base=tiny.IMAGES, *overrides):
     data = held_out(tiny.text((2, 3, 2, 4)) if base is tiny.TEXT else tiny.images())
     return tiny.process(base, "precision=float64", "evaluate.batch_size=4", *overrides, data=data)
 
 
-def inputs(found, x):
-    options = found.recipe.input.options
+def inputs(validation_process, x):
+    options = validation_process.recipe.input.options
     return (x / 255 - np.asarray(options["mean"])) / np.asarray(options["std"])
 
 
-def test_validation_metrics_equal_plain_keras_on_the_held_out_rows():
-    found = process()
-    state = found.next(found.initialize())[0]
-    metrics, _ = found.evaluate(state)
-    rows = found.partition.held_out.ids
+def test_validation_metrics_equal_plain_keras():
+    validation_process = build_process()
+    state = validation_process.next(validation_process.initialize())[0]
+    metrics, _ = validation_process.evaluate(state)
+    rows = validation_process.partition.held_out.ids
     assert rows.tolist() == [4, 5, 6, 10, 11, 17, 18, 19, 20, 23, 24]
-    x, y = found.dataset.train.x[rows], found.dataset.train.y[rows]
-    logits = found.network(state).predict(inputs(found, x), verbose=0)
+    x, y = validation_process.dataset.train.x[rows], validation_process.dataset.train.y[rows]
+    logits = validation_process.network(state).predict(inputs(validation_process, x), verbose=0)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert metrics["validation_loss"] == pytest.approx(-np.log(chances[range(len(y)), y]).mean(), rel=1e-6)
     assert metrics["validation_accuracy"] == pytest.approx(100 * np.mean(logits.argmax(1) == y))
@@ -50,59 +50,65 @@ def test_validation_metrics_equal_plain_keras_on_the_held_out_rows():
     assert "validation_loss" not in tiny.shared(tiny.DENSE).evaluate(tiny.shared(tiny.DENSE).initialize())[0]
 
 
-def test_nobody_trains_on_them_and_no_statistic_sees_them():
-    found = process()
-    dataset, rows = found.dataset, found.partition.held_out.ids
+def test_validation_examples_are_excluded_from_training_and_statistics():
+    validation_process = build_process()
+    dataset, rows = validation_process.dataset, validation_process.partition.held_out.ids
     x = dataset.train.x.copy()
     x[rows] = 255 - x[rows]
     other = dataclasses.replace(dataset, train=dataclasses.replace(dataset.train, x=x))
-    again = tiny.process(tiny.IMAGES, "precision=float64", "evaluate.batch_size=4", data=(other, found.partition))
-    (one, _), (two, _) = (each.next(each.initialize()) for each in (found, again))
+    again = tiny.process(
+        tiny.IMAGES, "precision=float64", "evaluate.batch_size=4", data=(other, validation_process.partition)
+    )
+    (one, _), (two, _) = (each.next(each.initialize()) for each in (validation_process, again))
     assert tiny.same(tiny.arrays(one), tiny.arrays(two))
-    (first, statistics), (second, same) = found.evaluate(one), again.evaluate(two)
+    (first, statistics), (second, same) = validation_process.evaluate(one), again.evaluate(two)
     assert tiny.same(statistics["a"], same["a"]) and statistics["a"]
     assert {name for name in first if first[name] != second[name]} >= {"validation_loss"}
     assert all(first[name] == second[name] for name in first if not name.startswith("validation_"))
 
 
-def test_held_out_rows_of_text_have_a_perplexity():
-    found = process(tiny.TEXT, "evaluate.best=validation_perplexity")
-    state = found.initialize()
-    metrics, _ = found.evaluate(state)
-    rows = found.partition.held_out.ids
-    split = dataclasses.replace(found.dataset.train, x=found.dataset.train.x[rows])
+def test_validation_of_text_has_a_perplexity():
+    validation_process = build_process(tiny.TEXT, "evaluate.best=validation_perplexity")
+    state = validation_process.initialize()
+    metrics, _ = validation_process.evaluate(state)
+    rows = validation_process.partition.held_out.ids
+    split = dataclasses.replace(validation_process.dataset.train, x=validation_process.dataset.train.x[rows])
     plain = tiny.process(
         tiny.TEXT,
         "precision=float64",
         "evaluate.batch_size=4",
-        data=(dataclasses.replace(found.dataset, test=split), found.partition),
+        data=(dataclasses.replace(validation_process.dataset, test=split), validation_process.partition),
     )
     expected, _ = plain.evaluate(plain.initialize())
     assert metrics["validation_perplexity"] == expected["global_perplexity"] != metrics["global_perplexity"]
-    assert found.selection_metric == found.default_selection_metric == "validation_perplexity"
+    assert validation_process.selection_metric == validation_process.default_selection_metric == "validation_perplexity"
 
 
-def test_the_best_round_is_chosen_on_them_where_the_recipe_names_no_metric(train, tmp_path):
-    summary, said = train(tmp_path, programs.RECIPE, *HELD, "rounds=6", "optimizer.learning_rate=0.1", "seed=4")
+def test_best_round_is_selected_on_validation_by_default(train, tmp_path):
+    summary, output = train(tmp_path, programs.RECIPE, *VALIDATION, "rounds=6", "optimizer.learning_rate=0.1", "seed=4")
     rows = runs.rows(tmp_path)
     best = max(rows, key=lambda row: (row["validation_accuracy"], -row["round"]))
     assert summary["best"]["round"] == best["round"]
     on_the_tests = max(rows, key=lambda row: (row["global_accuracy"], -row["round"]))
     assert best["round"] != on_the_tests["round"], "the case must tell them apart"
-    assert "validation: 36 examples that nobody trains on are held out; validation_accuracy chooses the best" in said
-    assert f"validation_accuracy {best['validation_accuracy']:.4g}" in said
+    assert "validation: 36 examples are held out from training; validation_accuracy selects the best" in output
+    assert f"validation_accuracy {best['validation_accuracy']:.4g}" in output
 
 
-def test_a_run_goes_on_only_by_the_metric_that_it_began_with(train, tmp_path):
-    train(tmp_path, programs.RECIPE, *HELD, "rounds=1")
-    train(tmp_path, programs.RECIPE, *HELD, "rounds=2", "evaluate.best=validation_accuracy", "evaluate.levels=all")
-    assert "level_accuracy_b" in runs.rows(tmp_path)[1]
-    assert refusal(train, tmp_path, programs.RECIPE, *HELD, "rounds=3", "evaluate.best=global_accuracy") == (
-        f"{tmp_path}: holds a run of another recipe (evaluate.best: 'validation_accuracy' -> 'global_accuracy'); choose "
-        "another folder by --run_dir, or give the recipe that the run began with"
+def test_run_resumes_only_with_its_selection_metric(train, tmp_path):
+    train(tmp_path, programs.RECIPE, *VALIDATION, "rounds=1")
+    train(
+        tmp_path, programs.RECIPE, *VALIDATION, "rounds=2", "evaluate.best=validation_accuracy", "evaluate.levels=all"
     )
-    train(tmp_path / "open", programs.RECIPE, *HELD, "rounds=1")
-    assert refusal(train, tmp_path / "open", programs.RECIPE, *HELD, "rounds=2", "evaluate.best=global_accuracy") == (
+    assert "level_accuracy_b" in runs.rows(tmp_path)[1]
+    assert refusal(train, tmp_path, programs.RECIPE, *VALIDATION, "rounds=3", "evaluate.best=global_accuracy") == (
+        f"{tmp_path}: holds a run of another recipe (evaluate.best: 'validation_accuracy' -> 'global_accuracy'); choose "
+        "another folder by --run_dir, or use the recipe of that run"
+    )
+    train(tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=1")
+    assert refusal(
+        train, tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=2", "evaluate.best=global_accuracy"
+    ) == (
         f"{tmp_path / 'open'}: its best round is chosen by validation_accuracy; set evaluate.best to it, "
         "or choose another folder by --run_dir. Received: global_accuracy"
     )
@@ -116,20 +122,24 @@ def as_before(text):
     return text
 
 
-def test_a_run_of_before_there_was_validation_goes_on(train, tmp_path):
+def test_run_from_before_validation_resumes(train, tmp_path):
     train(tmp_path, programs.RECIPE, "rounds=2")
     for folder in ("checkpoints", "best"):
-        found = checkpoints.load_newest(tmp_path / folder)
-        info = {**found.info, "recipe": as_before(found.info["recipe"])}
-        checkpoints.save(tmp_path / folder, found.round, found.arrays, info, keep=1)
-    info["best_seal"] = checkpoints.load_newest(tmp_path / "best").seal
-    found = checkpoints.load_newest(tmp_path / "checkpoints")
+        checkpoint = checkpoints.load_newest(tmp_path / folder)
+        info = {**checkpoint.info, "recipe": as_before(checkpoint.info["recipe"])}
+        checkpoints.save(tmp_path / folder, checkpoint.round, checkpoint.arrays, info, keep=1)
+    info["best_seal"] = checkpoints.load_newest(tmp_path / "best").digest
+    checkpoint = checkpoints.load_newest(tmp_path / "checkpoints")
     checkpoints.save(
-        tmp_path / "checkpoints", found.round, found.arrays, {**found.info, "best_seal": info["best_seal"]}, keep=1
+        tmp_path / "checkpoints",
+        checkpoint.round,
+        checkpoint.arrays,
+        {**checkpoint.info, "best_seal": info["best_seal"]},
+        keep=1,
     )
     (tmp_path / "recipe.yaml").write_text(as_before((tmp_path / "recipe.yaml").read_text()))
-    summary, said = train(tmp_path, programs.RECIPE, "rounds=3", "evaluate.levels=all")
-    assert "note:" not in said and "resumed" in said and summary["rounds"] == 3
+    summary, output = train(tmp_path, programs.RECIPE, "rounds=3", "evaluate.levels=all")
+    assert output.count("note:") == output.count("note: local_*") and "resumed" in output and summary["rounds"] == 3
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3]
 
 
@@ -144,20 +154,20 @@ def test_a_run_of_before_there_was_validation_goes_on(train, tmp_path):
         ),
     ],
 )
-def test_without_held_out_examples_nothing_is_chosen_by_them(overrides, key):
+def test_validation_selection_is_refused_without_validation_examples(overrides, key):
     text = programs.RECIPE.replace("sbn", "none")
-    told = refusal(runs.built, text, *overrides)
-    assert told == (
-        f"--set {overrides[-1]}: {key}: no client holds examples out, so there is nothing to choose by; give "
-        f"partition.held_out, such as 0.1, or another value. Received: {overrides[-1].split('=')[1]}"
+    message = refusal(runs.built, text, *overrides)
+    assert message == (
+        f"--set {overrides[-1]}: {key}: needs held-out examples; set partition.held_out, such as "
+        f"0.1, or choose another value. Received: {overrides[-1].split('=')[1]}"
     )
 
 
-def test_a_share_that_holds_nothing_out_is_refused():
-    told = refusal(runs.built, programs.RECIPE, "partition.held_out=0.04")
-    assert told == (
-        "--set partition.held_out=0.04: partition.held_out: must be 0, or large enough that a client holds an example "
-        "out: the largest has 20. Received: held_out=0.04"
+def test_validation_share_without_examples_is_refused():
+    message = refusal(runs.built, programs.RECIPE, "partition.held_out=0.04")
+    assert message == (
+        "--set partition.held_out=0.04: partition.held_out: must be 0, or large enough for one example of "
+        "the largest client, which has 20. Received: held_out=0.04"
     )
 
 

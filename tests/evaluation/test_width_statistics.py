@@ -25,7 +25,7 @@ def test_names_end_in_the_channels_of_one_client(clients):
         assert layer.norm.moving_mean.shape == (clients * 5,)
 
 
-def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
+def test_level_has_the_averages_of_its_drawn_widths():
     process = tiny.process(WIDTHS, *NESTED)
     family = process.family
     assert names(global_layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
@@ -33,30 +33,30 @@ def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
     assert (
         process.paths == tuple(process.initialize().weights) == tuple(global_layout.shapes(family, "a", tiny.CLASSES))
     )
-    held = dict(zip(process.paths, process.parts.placement.cut.contained))
-    assert held["0_2_norm/wbn/moving_variance_8"] == (True, False)
-    assert held["0_2_norm/wbn/moving_variance_4"] == held["0_2_norm/wbn/gamma"] == (True, True)
+    contained = dict(zip(process.paths, process.setup.layout.cut.contained))
+    assert contained["0_2_norm/wbn/moving_variance_8"] == (True, False)
+    assert contained["0_2_norm/wbn/moving_variance_4"] == contained["0_2_norm/wbn/gamma"] == (True, True)
 
 
-def test_a_step_moves_the_averages_of_its_width_alone_and_every_level_predicts_by_its_own():
+def test_step_moves_only_the_averages_of_its_width():
     process = tiny.process(WIDTHS, *NESTED)
     plan = process.plan(0, cohort=[0, 1, 2])
     plan.stages[:] = 0
     before = process.initialize()
     after, _ = process.run(before, [plan])
-    found = {path: not np.array_equal(after.weights[path], before.weights[path]) for path in process.paths}
-    assert found["0_2_norm/wbn/moving_mean_4"] and found["0_2_norm/wbn/moving_variance_4"]
-    assert not found["0_2_norm/wbn/moving_mean_8"] and not found["0_2_norm/wbn/moving_variance_8"]
+    has_moved = {path: not np.array_equal(after.weights[path], before.weights[path]) for path in process.paths}
+    assert has_moved["0_2_norm/wbn/moving_mean_4"] and has_moved["0_2_norm/wbn/moving_variance_4"]
+    assert not has_moved["0_2_norm/wbn/moving_mean_8"] and not has_moved["0_2_norm/wbn/moving_variance_8"]
     for level, channels in (("a", 8), ("b", 4)):
         model = process.network(after, level)
         (mean,) = [v for v in model.non_trainable_variables if v.path == f"0_2_norm/wbn/moving_mean_{channels}"]
         np.testing.assert_array_equal(mean, after.weights[mean.path])
 
 
-def test_widths_that_the_first_level_never_runs_at_are_refused():
+def test_widths_that_the_first_level_never_runs_are_refused():
     with pytest.raises(
         InputError,
-        match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
+        match="level b: only its width has 0_2_norm/wbn/moving_mean_4, and level a "
         "never runs at that width; norms of kind wbn need client.stages: nested or slimmable",
     ):
         tiny.process(WIDTHS, "levels.mix=a-b")

@@ -1,4 +1,4 @@
-"""The SavedModel, loaded by a process that cannot import this package, against the model that was exported."""
+"""Exported SavedModels, loaded by a process that cannot import this package, compared with the Keras model."""
 
 import dataclasses
 import hashlib
@@ -21,34 +21,34 @@ from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.export import images, saved_model, text
 from hetero_tf.recipe import load
 
-NAMES = tuple(f"digit {place}" for place in range(10))
+NAMES = tuple(f"digit {index}" for index in range(10))
 SENTENCES = ["word3 <mask> word4", "word7 nonsense <mask> word2 <eos> word9", ""]
-# Runs elsewhere with -I; the package is barred even where it is installed.
-STRANGER = """
+# Runs in an isolated process (-I); the package is blocked even if it is installed.
+STRANGER_SCRIPT = """
 import sys
 sys.modules["hetero_tf"] = None
 try:
     import hetero_tf
-    raise SystemExit("hetero_tf must not be there")
+    raise SystemExit("hetero_tf must not be importable")
 except ImportError:
     pass
 import numpy as np, tensorflow as tf
-images, text, given, out = sys.argv[1:]
-data = np.load(given)
+images, text, inputs, out = sys.argv[1:]
+data = np.load(inputs)
 model = tf.saved_model.load(images).signatures
-found = {f"float/{name}": value.numpy() for name, value in
+outputs = {f"float/{name}": value.numpy() for name, value in
          model["serving_default"](image=tf.constant(data["pixels"])).items()}
 bytes_ = tf.map_fn(tf.io.encode_png, tf.constant(data["raw"]), fn_output_signature=tf.string)
-found |= {f"uint8/{name}": value.numpy() for name, value in
+outputs |= {f"uint8/{name}": value.numpy() for name, value in
           model["serve_uint8"](image=tf.constant(data["raw"])).items()}
-found |= {f"bytes/{name}": value.numpy() for name, value in model["serve_bytes"](image_bytes=bytes_).items()}
+outputs |= {f"bytes/{name}": value.numpy() for name, value in model["serve_bytes"](image_bytes=bytes_).items()}
 model = tf.saved_model.load(text).signatures
-found["ids/logits"] = model["serving_default"](token_ids=tf.constant(data["ids"]))["logits"].numpy()
-found["segment/logits"] = model["serve_segment"](token_ids=tf.constant(data["ids"][:, 5:10]))["logits"].numpy()
-found |= {f"text/{name}": value.numpy() for name, value in
+outputs["ids/logits"] = model["serving_default"](token_ids=tf.constant(data["ids"]))["logits"].numpy()
+outputs["segment/logits"] = model["serve_segment"](token_ids=tf.constant(data["ids"][:, 5:10]))["logits"].numpy()
+outputs |= {f"text/{name}": value.numpy() for name, value in
           model["serve_text"](text=tf.constant(list(data["sentences"]))).items()}
 assert not [name for name in sys.modules if name.startswith("hetero_tf.")]
-np.savez(out, **{name: value.astype("S") if value.dtype == object else value for name, value in found.items()})
+np.savez(out, **{name: value.astype("S") if value.dtype == object else value for name, value in outputs.items()})
 """
 
 
@@ -66,27 +66,27 @@ def text_process():
 
 @pytest.fixture(scope="module")
 def exported(image_process, text_process, tmp_path_factory):
-    """Folders of both exports, of states that are not the initial ones."""
-    root, found = tmp_path_factory.mktemp("exports"), []
+    """Folders of both exports; their states differ from the initial ones."""
+    root, folders = tmp_path_factory.mktemp("exports"), []
     for name, process in (("images", image_process), ("text", text_process)):
-        state = moved(process)
+        state = perturbed_state(process)
         info = {"last": {"round": 0, "global_loss": float("nan")}}
-        found.append(export.export(process, state, process.statistics(state), root / "deep" / name, info)[0])
-    return found
+        folders.append(export.export(process, state, process.statistics(state), root / "deep" / name, info)[0])
+    return folders
 
 
 @pytest.fixture(scope="module")
-def answers(exported, image_process, tmp_path_factory):
-    """What a process without the package gets from both."""
-    here = tmp_path_factory.mktemp("stranger")
+def stranger_outputs(exported, image_process, tmp_path_factory):
+    """Outputs of both exports in a process without the package."""
+    work_dir = tmp_path_factory.mktemp("stranger")
     raw = image_process.dataset.test.x[:7]
-    given = {"raw": raw, "pixels": raw.astype(np.float32) / 255, "ids": token_ids(), "sentences": np.array(SENTENCES)}
-    np.savez(here / "given.npz", **given)
-    files = [*exported, here / "given.npz", here / "out.npz"]
-    command = [sys.executable, "-I", "-c", STRANGER, *map(str, files)]
-    run(command, here)
-    with np.load(here / "out.npz") as found:
-        return dict(found)
+    arrays = {"raw": raw, "pixels": raw.astype(np.float32) / 255, "ids": token_ids(), "sentences": np.array(SENTENCES)}
+    np.savez(work_dir / "given.npz", **arrays)
+    files = [*exported, work_dir / "given.npz", work_dir / "out.npz"]
+    command = [sys.executable, "-I", "-c", STRANGER_SCRIPT, *map(str, files)]
+    run(command, work_dir)
+    with np.load(work_dir / "out.npz") as outputs:
+        return dict(outputs)
 
 
 def run(command, folder):
@@ -95,8 +95,8 @@ def run(command, folder):
     return done.stdout
 
 
-def moved(process):
-    """A state whose biases and offsets differ from zero too."""
+def perturbed_state(process):
+    """Return a state whose biases and offsets differ from zero."""
     rng = np.random.default_rng(3)
     state = process.initialize()
     noise = {path: rng.standard_normal(value.shape).astype(np.float32) for path, value in state.weights.items()}
@@ -111,53 +111,56 @@ def token_ids():
     return ids
 
 
-def direct(process, ids):
-    """Logits [n, length, words] by the Keras model, segment by segment."""
-    model = process.network(moved(process), statistics={})
+def segment_logits(process, ids):
+    """Return logits [n, length, words] of the Keras model, computed segment by segment."""
+    model = process.network(perturbed_state(process), statistics={})
     size = process.recipe.input.options["segment"]
     pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]
     return np.concatenate(pieces, 1)
 
 
-def test_pixels_give_the_logits_of_the_evaluation(answers, image_process):
-    state = moved(image_process)
+def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process):
+    state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
     expected = evaluator.global_logits(*evaluator.global_values(state, statistics))[:7]
-    np.testing.assert_allclose(answers["float/logits"], expected, atol=1e-5)
-    np.testing.assert_allclose(answers["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
-    np.testing.assert_array_equal(answers["float/class"], np.argmax(expected, 1))
+    np.testing.assert_allclose(stranger_outputs["float/logits"], expected, atol=1e-5)
+    np.testing.assert_allclose(stranger_outputs["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
+    np.testing.assert_array_equal(stranger_outputs["float/class"], np.argmax(expected, 1))
     assert np.ptp(expected) > 0.1
 
 
-def test_bytes_of_a_png_give_the_same_and_the_name(answers):
+def test_png_bytes_give_the_same_outputs_and_class_names(stranger_outputs):
     for name in ("logits", "probabilities", "class"):
-        np.testing.assert_allclose(answers[f"bytes/{name}"], answers[f"float/{name}"], atol=1e-5)
-        np.testing.assert_allclose(answers[f"uint8/{name}"], answers[f"float/{name}"], atol=1e-5)
-    assert [name.decode() for name in answers["bytes/class_name"]] == [NAMES[k] for k in answers["float/class"]]
-    assert "float/class_name" not in answers
+        np.testing.assert_allclose(stranger_outputs[f"bytes/{name}"], stranger_outputs[f"float/{name}"], atol=1e-5)
+        np.testing.assert_allclose(stranger_outputs[f"uint8/{name}"], stranger_outputs[f"float/{name}"], atol=1e-5)
+    assert [name.decode() for name in stranger_outputs["bytes/class_name"]] == [
+        NAMES[k] for k in stranger_outputs["float/class"]
+    ]
+    assert "float/class_name" not in stranger_outputs
 
 
-def test_token_ids_are_answered_segment_by_segment(answers, text_process):
-    np.testing.assert_allclose(answers["ids/logits"], direct(text_process, token_ids()), atol=1e-5)
-    np.testing.assert_allclose(answers["segment/logits"], answers["ids/logits"][:, 5:10], atol=1e-5)
+def test_token_ids_are_computed_segment_by_segment(stranger_outputs, text_process):
+    np.testing.assert_allclose(stranger_outputs["ids/logits"], segment_logits(text_process, token_ids()), atol=1e-5)
+    np.testing.assert_allclose(stranger_outputs["segment/logits"], stranger_outputs["ids/logits"][:, 5:10], atol=1e-5)
 
 
-def test_sentences_do_not_see_their_padding(answers, text_process):
+def test_padding_does_not_affect_sentences(stranger_outputs, text_process):
     words = text_process.dataset.vocabulary
-    assert list(answers["text/lengths"]) == [3, 6, 0]
-    assert answers["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
-    assert np.argwhere(answers["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
-    for row, length in enumerate(answers["text/lengths"][:2]):
-        logits = direct(text_process, answers["text/token_ids"][row : row + 1, :length])[0]
+    assert list(stranger_outputs["text/lengths"]) == [3, 6, 0]
+    assert stranger_outputs["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
+    assert np.argwhere(stranger_outputs["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
+    for row, length in enumerate(stranger_outputs["text/lengths"][:2]):
+        logits = segment_logits(text_process, stranger_outputs["text/token_ids"][row : row + 1, :length])[0]
         best = np.argsort(-logits, 1)[:, :5]
-        assert [[word.decode() for word in place] for place in answers["text/topk_tokens"][row, :length]] == [
-            [words[k] for k in place] for place in best
-        ]
+        assert [
+            [word.decode() for word in words_at_position]
+            for words_at_position in stranger_outputs["text/topk_tokens"][row, :length]
+        ] == [[words[k] for k in words_at_position] for words_at_position in best]
         chances = np.take_along_axis(tf.nn.softmax(logits).numpy(), best, 1)
-        np.testing.assert_allclose(answers["text/topk_probabilities"][row, :length], chances, atol=1e-5)
-    assert set(answers["text/topk_tokens"][0, 3:].ravel()) == {b""}
-    assert np.isnan(answers["text/topk_probabilities"][2]).all()
+        np.testing.assert_allclose(stranger_outputs["text/topk_probabilities"][row, :length], chances, atol=1e-5)
+    assert set(stranger_outputs["text/topk_tokens"][0, 3:].ravel()) == {b""}
+    assert np.isnan(stranger_outputs["text/topk_probabilities"][2]).all()
 
 
 def test_signatures_have_the_stated_names_and_types(exported):
@@ -173,11 +176,11 @@ def test_signatures_have_the_stated_names_and_types(exported):
     assert set(pixels["serving_default"].structured_outputs) == outputs
     assert set(pixels["serve_bytes"].structured_outputs) == outputs | {"class_name"}
     assert set(tokens["serving_default"].structured_outputs) == {"logits"}
-    answers = "is_mask lengths token_ids topk_probabilities topk_tokens"
-    assert " ".join(sorted(tokens["serve_text"].structured_outputs)) == answers
+    stranger_outputs = "is_mask lengths token_ids topk_probabilities topk_tokens"
+    assert " ".join(sorted(tokens["serve_text"].structured_outputs)) == stranger_outputs
 
 
-def test_json_tells_what_was_exported(exported, image_process):
+def test_export_json_describes_the_model(exported, image_process):
     folder = exported[0]
     about = json.loads((folder / "export.json").read_text())
     assert about["warning"] == "NOT THE REAL DATA: trained on a stand-in for mnist"
@@ -195,26 +198,26 @@ def test_json_tells_what_was_exported(exported, image_process):
     assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
     assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 72
     assert about["largest_difference_of_logits"] < 1e-5 and about["compared_test_examples"] == 100
-    there = {
+    digests = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file() and path.name != "export.json"
     }
-    assert about["files"] == there and "saved_model.pb" in there
-    assert about["bytes"] == sum((folder / name).stat().st_size for name in there)
+    assert about["files"] == digests and "saved_model.pb" in digests
+    assert about["bytes"] == sum((folder / name).stat().st_size for name in digests)
     assert "warning" not in json.loads((exported[1] / "export.json").read_text())
     assert os.listdir(folder.parent) and not [name for name in os.listdir(folder.parent) if name.startswith(".")]
 
 
-def test_vocabulary_travels_with_the_model(exported, text_process):
+def test_vocabulary_is_an_asset_of_the_model(exported, text_process):
     asset = (exported[1] / "assets" / "vocabulary.txt").read_text()
     assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
 
 
-def test_what_was_measured_is_what_the_run_measures(exported, image_process, text_process):
-    """By the files themselves, for perplexity with the same masks and batches."""
+def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_process):
+    """Measured with the exported files; perplexity uses the same masks and batches."""
     for folder, process in zip(exported, (image_process, text_process)):
-        state = moved(process)
+        state = perturbed_state(process)
         expected = process.evaluator.measure_level(state, None, process.statistics(state))
         measured = json.loads((folder / "export.json").read_text())["measured"]
         assert measured.pop("on") == "the whole test set, by these files"
@@ -222,12 +225,12 @@ def test_what_was_measured_is_what_the_run_measures(exported, image_process, tex
 
 
 def test_every_value_is_stored_once(exported, image_process):
-    found = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
-    stored = sum(np.prod(shape) for name, shape in found.items() if name.endswith("VARIABLE_VALUE"))
+    variables = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
+    stored = sum(np.prod(shape) for name, shape in variables.items() if name.endswith("VARIABLE_VALUE"))
     assert stored == image_process.network(image_process.initialize()).count_params()
 
 
-def test_the_lines_of_the_card_work(exported, image_process):
+def test_card_code_runs(exported, image_process):
     scripts = []
     for folder in exported:
         code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
@@ -247,38 +250,40 @@ def test_the_lines_of_the_card_work(exported, image_process):
     assert "shape=(1, 10)" in printed and "shape=(1, 3, 5), dtype=string" in printed
 
 
-def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
-    state = moved(image_process)
+def test_narrow_level_is_exported(image_process, tmp_path):
+    state = perturbed_state(image_process)
     statistics = image_process.statistics(state, "e")
-    folder, told = export.export(image_process, state, statistics, tmp_path, {}, level="e")
+    folder, returned = export.export(image_process, state, statistics, tmp_path, {}, level="e")
     assert folder == tmp_path / "e" / "1"
     pixels = image_process.dataset.test.x[:3] / np.float32(255)
     model = image_process.network(state, "e", statistics)
     expected = model((pixels - np.float32(0.1307)) / np.float32(0.3081), training=False)
-    found = saved_model.answering(folder)(image=pixels)["logits"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    logits = saved_model.load_runtime(folder)(image=pixels)["logits"]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
     about = json.loads((folder / "export.json").read_text())
     assert (about["level"], about["width"]) == ("e", 0.0625)
     expected = image_process.evaluator.measure_level(state, "e", statistics)
-    assert about == told and {name: told["measured"][name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert about == returned and {name: returned["measured"][name] for name in expected} == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
-def test_a_model_that_answers_otherwise_is_removed(text_process, tmp_path, monkeypatch):
-    answering = saved_model.answering
+def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkeypatch):
+    load_runtime = saved_model.load_runtime
 
     def wrong(folder):
-        ask = answering(folder)
+        ask = load_runtime(folder)
         return lambda **inputs: {name: value * 1.001 for name, value in ask(**inputs).items()}
 
-    monkeypatch.setattr(saved_model, "answering", wrong)
-    told = refusal(export.export, text_process, moved(text_process), {}, tmp_path / "out", {})
-    assert told.startswith(
-        f"{tmp_path / 'out' / 'a'} answers other than the model that it was made of, so it was removed"
+    monkeypatch.setattr(saved_model, "load_runtime", wrong)
+    message = refusal(export.export, text_process, perturbed_state(text_process), {}, tmp_path / "out", {})
+    assert message.startswith(
+        f"{tmp_path / 'out' / 'a'}: outputs differ from those of the trained model, so the export was removed"
     )
     assert os.listdir(tmp_path) == []
 
 
-def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
+def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path):
     state = image_process.initialize()
     statistics = image_process.statistics(state)
 
@@ -289,8 +294,8 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
         "`level` must be one of the recipe's levels. Received: level='z'; known: a, b, c, d, e"
     )
     assert refused({}, tmp_path / "x") == (
-        "`statistics` must be those of static batch normalisation at level 'a', as `process.statistics(state, 'a')` "
-        "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
+        "`statistics` must be those of static batch normalisation at level 'a', as returned by "
+        "`process.statistics(state, 'a')`: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
     )
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
     assert os.listdir(tmp_path) == []
@@ -300,34 +305,34 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [2, 10])
-def test_a_picture_of_another_size_keeps_what_it_shows(factor):
-    """Area means undo an enlargement by whole factors, and a picture that is too small grows by squares."""
-    own = np.random.default_rng(0).integers(0, 256, (6, 8, 1), np.uint8)
-    large = np.repeat(np.repeat(own, factor, 0), factor, 1)
+def test_resizing_preserves_the_picture(factor):
+    """Area means undo an enlargement by whole factors; a smaller picture is enlarged by repeating pixels."""
+    original = np.random.default_rng(0).integers(0, 256, (6, 8, 1), np.uint8)
+    large = np.repeat(np.repeat(original, factor, 0), factor, 1)
 
     def decoded(values, shape):
         return picture_decoding.decode(tf.io.encode_png(values), shape).numpy()
 
-    np.testing.assert_allclose(decoded(large, (6, 8, 1)), own / 255, atol=1e-6)
-    grown = decoded(own, (6 * factor, 8 * factor, 1))
+    np.testing.assert_allclose(decoded(large, (6, 8, 1)), original / 255, atol=1e-6)
+    grown = decoded(original, (6 * factor, 8 * factor, 1))
     np.testing.assert_allclose(grown, large / 255, atol=1e-5)
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Writes a file instead of a SavedModel, for what is only about folders."""
+def fake_saved_model(monkeypatch):
+    """Write a dummy file instead of a SavedModel, for tests of folders only."""
 
     def write(folder, model, endpoints, tables):
         (folder / "saved_model.pb").write_bytes(b"model")
         return {"serve": {"inputs": {"text": {"dtype": "string", "shape": [None]}}, "outputs": {}}}
 
     monkeypatch.setattr(saved_model, "write", write)
-    monkeypatch.setattr(saved_model, "answering", lambda folder: None)
-    monkeypatch.setattr(export, "check_answers", lambda *_: 0.0)
+    monkeypatch.setattr(saved_model, "load_runtime", lambda folder: None)
+    monkeypatch.setattr(export, "check_outputs", lambda *_: 0.0)
     monkeypatch.setattr(export, "measure", lambda *_: {"loss": 1.0})
 
 
-def test_versions_stand_side_by_side_and_never_change(text_process, tmp_path, quick):
+def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_saved_model):
     state, folder = text_process.initialize(), tmp_path / "out"
 
     def write(run, **options):
@@ -336,16 +341,16 @@ def test_versions_stand_side_by_side_and_never_change(text_process, tmp_path, qu
     assert write(1) == folder / "a" / "1" and write(2) == folder / "a" / "2"
     assert write(7, version=7) == folder / "a" / "7" and write(8) == folder / "a" / "8"
     assert refusal(write, 9, version=2) == (
-        f"{folder / 'a' / '2'}: is there already, and versions never change; choose another --export_version, or leave "
+        f"{folder / 'a' / '2'}: already exists, and versions never change; choose another --export_version, or leave "
         "it out for the next one"
     )
     assert write(10, level="e") == folder / "e" / "1"
-    found = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("a/*/export.json")}
-    assert found == {"1": 1, "2": 2, "7": 7, "8": 8}
+    runs = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("a/*/export.json")}
+    assert runs == {"1": 1, "2": 2, "7": 7, "8": 8}
     assert sorted(os.listdir(folder)) == ["a", "e"] and sorted(os.listdir(folder / "a")) == ["1", "2", "7", "8"]
 
 
-def test_a_failed_export_leaves_nothing_of_itself(text_process, tmp_path, monkeypatch, quick):
+def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, fake_saved_model):
     state, folder = text_process.initialize(), tmp_path / "out"
 
     def stop(source, target):
@@ -362,7 +367,7 @@ def test_a_failed_export_leaves_nothing_of_itself(text_process, tmp_path, monkey
     assert os.listdir(folder / "a") == ["1"]
 
 
-def test_the_number_that_another_program_took_is_passed_over(text_process, tmp_path, monkeypatch, quick):
+def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatch, fake_saved_model):
     state, rename = text_process.initialize(), os.rename
 
     def slow(source, target):
@@ -376,8 +381,8 @@ def test_the_number_that_another_program_took_is_passed_over(text_process, tmp_p
     assert export.export(text_process, state, {}, tmp_path, {})[0].name == "2"
 
 
-def test_the_next_export_removes_what_a_killed_one_left(text_process, tmp_path, quick):
-    """What somebody else put there, and the draft of a program that runs, stay."""
+def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, fake_saved_model):
+    """Files of other programs, and the draft of a running program, are kept."""
     level = tmp_path / "a"
     mine = [".tmp-mine", f".tmp-version.{os.getppid()}", "notes"]
     for name in (".tmp-version.4194999", *mine):
@@ -386,8 +391,8 @@ def test_the_next_export_removes_what_a_killed_one_left(text_process, tmp_path, 
     assert sorted(os.listdir(level)) == sorted([*mine, "1"])
 
 
-def test_whatever_a_kill_leaves_lies_in_the_draft(text_process, tmp_path, monkeypatch, quick):
-    """The vocabulary too, which is on the disk until TensorFlow has copied it."""
+def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatch, fake_saved_model):
+    """This includes the temporary vocabulary file, which TensorFlow copies."""
     write, seen = saved_model.write, []
 
     def look(folder, *others):
@@ -401,22 +406,19 @@ def test_whatever_a_kill_leaves_lies_in_the_draft(text_process, tmp_path, monkey
     assert sorted(os.listdir(tmp_path / "a" / "1")) == written
 
 
-def test_what_stands_in_the_way_is_not_touched(text_process, tmp_path, quick):
+def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, fake_saved_model):
     state = text_process.initialize()
 
-    def told(folder, **options):
+    def refuse(folder, **options):
         return refusal(export.export, text_process, state, {}, folder, {}, **options)
 
     (tmp_path / "afile").touch()
-    assert (
-        told(tmp_path / "afile")
-        == f"{tmp_path / 'afile'}: stands in the way and is not a folder; choose another folder"
-    )
+    assert refuse(tmp_path / "afile") == f"{tmp_path / 'afile'}: exists and is not a folder; choose another folder"
     (tmp_path / "a").touch()
-    assert told(tmp_path).startswith(f"{tmp_path / 'a'}: stands in the way and is not a folder")
+    assert refuse(tmp_path).startswith(f"{tmp_path / 'a'}: exists and is not a folder")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "export.json").touch()
-    assert told(tmp_path / "old").startswith(
+    assert refuse(tmp_path / "old").startswith(
         f"{tmp_path / 'old'}: holds an export of hetero_tf 0.1, which has one level"
     )
     assert sorted(os.listdir(tmp_path)) == ["a", "afile", "old"]
@@ -430,7 +432,7 @@ def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path
     )
 
 
-def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_path, monkeypatch):
+def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")
 
@@ -440,21 +442,19 @@ def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_p
     assert os.listdir(tmp_path) == []
 
 
-def test_words_that_cannot_be_looked_up_are_refused(tmp_path):
-    with pytest.raises(
-        InputError, match=r"must be one word without white space to be looked up. Received: 'a b' at pl"
-    ):
+def test_invalid_vocabulary_is_rejected(tmp_path):
+    with pytest.raises(InputError, match=r"must not be empty or contain white space. Received: 'a b' at position 1"):
         text.tables(("<ukn>", "a b"), tmp_path)
-    with pytest.raises(InputError, match="every word of the vocabulary must stand in it once. Received: 'a' twice"):
+    with pytest.raises(InputError, match="a vocabulary must not contain a word twice. Received: 'a' twice"):
         text.tables(("a", "b", "a"), tmp_path)
 
 
-def test_without_a_vocabulary_there_are_token_ids_only(text_process):
+def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
     process = dataclasses.replace(text_process, dataset=dataset)
-    made, tables = text.endpoints(process, None, None)
-    assert set(made) == {"serving_default", "serve_segment"} and tables == ()
-    assert "token_ids=[[0, 1, 50]]" in text.calls(process, made)
+    endpoints, tables = text.endpoints(process, None, None)
+    assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
+    assert "token_ids=[[0, 1, 50]]" in text.calls(process, endpoints)
 
 
 def test_words_are_split_as_in_training(tmp_path):
@@ -471,7 +471,7 @@ def test_words_are_split_as_in_training(tmp_path):
 
 
 def bmp(pixels):
-    """A 24-bit BMP file of uint8 pixels [height, width, 3] whose rows need no padding."""
+    """Return a 24-bit BMP file of uint8 pixels [height, width, 3] whose rows need no padding."""
     height, width, _ = pixels.shape
     body = pixels[::-1, :, ::-1].tobytes()
     head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(body), 0, 0, 0, 0)
@@ -495,9 +495,9 @@ def test_pictures_of_all_kinds_are_decoded():
         (bmp(colour), 1, colour @ weights[:, None]),
     ]
     for data, depth, expected in cases:
-        found = picture_decoding.decode(tf.constant(data), (4, 4, depth))
-        np.testing.assert_allclose(found, expected / 255, atol=1e-6)
-    # What is behind a translucent picture is not known.
+        pixels = picture_decoding.decode(tf.constant(data), (4, 4, depth))
+        np.testing.assert_allclose(pixels, expected / 255, atol=1e-6)
+    # The background of a translucent picture is unknown.
     for data, depth in ((tf.io.encode_png(colour[..., :2]), 1), (tf.io.encode_png(alpha[..., [0, 1, 3, 2]]), 3)):
         assert np.isnan(picture_decoding.decode(data, (4, 4, depth))).all()
     # A JPEG of another size is resized.
@@ -507,45 +507,50 @@ def test_pictures_of_all_kinds_are_decoded():
 
 @pytest.mark.parametrize("order", ["big", "little"])
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_a_jpeg_is_turned_as_its_camera_was_held(turn, order):
-    """The eight orientations of Exif 2.32, by what the first row and column of a picture are when it is seen."""
-    seen = np.zeros((16, 24, 1), np.uint8)
-    seen[:, :8], seen[:8] = 100, 200
-    lies = {
-        1: seen,
-        2: seen[:, ::-1],
-        3: seen[::-1, ::-1],
-        4: seen[::-1],
-        5: seen.swapaxes(0, 1),
-        6: np.rot90(seen),
-        7: seen[::-1, ::-1].swapaxes(0, 1),
-        8: np.rot90(seen, -1),
+def test_jpeg_is_rotated_by_its_exif_orientation(turn, order):
+    """The eight orientations of Exif 2.32, defined by the visual position of the first row and column."""
+    expected = np.zeros((16, 24, 1), np.uint8)
+    expected[:, :8], expected[:8] = 100, 200
+    stored = {
+        1: expected,
+        2: expected[:, ::-1],
+        3: expected[::-1, ::-1],
+        4: expected[::-1],
+        5: expected.swapaxes(0, 1),
+        6: np.rot90(expected),
+        7: expected[::-1, ::-1].swapaxes(0, 1),
+        8: np.rot90(expected, -1),
     }[turn]
-    data = tf.io.encode_jpeg(np.ascontiguousarray(lies), quality=100).numpy()
+    data = tf.io.encode_jpeg(np.ascontiguousarray(stored), quality=100).numpy()
     number = {"big": ">", "little": "<"}[order]
     entry = struct.pack(f"{number}HHI", 0x0112, 3, 1) + struct.pack(f"{number}HH", turn, 0)
     tiff = {"big": b"MM\x00*", "little": b"II*\x00"}[order] + struct.pack(f"{number}IH", 8, 1) + entry + bytes(4)
     exif = b"Exif\x00\x00" + tiff
-    held = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+    data_with_exif = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
     assert (
-        picture_decoding.orientation(tf.constant(held)) == turn and picture_decoding.orientation(tf.constant(data)) == 1
+        picture_decoding.orientation(tf.constant(data_with_exif)) == turn
+        and picture_decoding.orientation(tf.constant(data)) == 1
     )
-    np.testing.assert_allclose(picture_decoding.decode(tf.constant(held), (16, 24, 1)), seen / 255, atol=0.02)
-    assert np.allclose(picture_decoding.decode(tf.constant(data), (16, 24, 1)), seen / 255, atol=0.02) == (turn == 1)
+    np.testing.assert_allclose(
+        picture_decoding.decode(tf.constant(data_with_exif), (16, 24, 1)), expected / 255, atol=0.02
+    )
+    assert np.allclose(picture_decoding.decode(tf.constant(data), (16, 24, 1)), expected / 255, atol=0.02) == (
+        turn == 1
+    )
 
 
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
-def test_a_mask_is_found_where_it_sticks_to_a_word_or_is_in_capitals(tmp_path, written):
+def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
     numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
     ids, hidden, _ = text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1
 
 
-def test_images_of_two_channels_have_no_bytes(image_process):
+def test_images_of_two_channels_have_no_bytes_signature(image_process):
     dataset = image_process.dataset
     train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
     process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    made, _ = images.endpoints(process, process.family.predictor("a"), None)
-    assert set(made) == {"serving_default", "serve_uint8"}
-    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, made)
+    endpoints, _ = images.endpoints(process, process.family.predictor("a"), None)
+    assert set(endpoints) == {"serving_default", "serve_uint8"}
+    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, endpoints)

@@ -1,4 +1,4 @@
-"""Requests that servers hand on as they come: refused by the graph, before they end the process or take its memory."""
+"""Requests that servers do not validate: the graph rejects them before they abort the process or exhaust its memory."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ KINDS = {"images": ("tiny/digits",), "text": ("tiny/wikitext2", ["input.segment=
 
 
 def png(width, height, body=b""):
-    """A grey picture of so many pixels, black where `body` is its compressed rows."""
+    """Return a grey PNG file with the given size and compressed rows `body`."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -41,7 +41,7 @@ def pixels(*values):
 
 JPEG = tf.io.encode_jpeg(np.zeros((7000, 5000, 3), np.uint8)).numpy()
 BMP = b"BM" + bytes(16) + struct.pack("<ii", 10**5, -(10**5)) + bytes(28)
-# Signature, request, what the answer or the error must hold.
+# Signature, request, and expected outputs or part of the expected error.
 REQUESTS = {
     "images": [
         ("serving_default", np.zeros((8, 8), np.float32), "[8,8] is not compatible with expected shape [?,8,8,1]"),
@@ -76,7 +76,7 @@ REQUESTS = {
 
 
 @functools.cache
-def built(kind):
+def cached_process(kind):
     return hetero_tf.learning_process(load(*KINDS[kind]))
 
 
@@ -84,10 +84,10 @@ LONG = {"text": pytest.mark.long}
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=LONG.get(name, ())) for name in KINDS])
-def asked(request, tmp_path_factory):
-    """`(requests, answers)` of an export whose placeholders take any shape, so that the graph itself must refuse."""
+def requests_and_responses(request, tmp_path_factory):
+    """`(requests, responses)` of an export whose placeholders accept any shape, so that the graph must reject them."""
     folder, requests = tmp_path_factory.mktemp("export"), REQUESTS[request.param]
-    process = built(request.param)
+    process = cached_process(request.param)
     state = process.initialize()
     model, _ = export.export(process, state, process.statistics(state), folder / "model", {})
     hostile_requests.loosen(model)
@@ -98,53 +98,55 @@ def asked(request, tmp_path_factory):
     return requests, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_no_request_ends_the_server_or_gets_an_answer_that_looks_right(asked):
-    requests, answers = asked
-    for (name, value, expected), found in zip(requests, answers, strict=True):
+def test_invalid_request_neither_aborts_the_server_nor_gets_valid_outputs(requests_and_responses):
+    requests, responses = requests_and_responses
+    for (name, value, expected), actual in zip(requests, responses, strict=True):
         if isinstance(expected, dict):
-            assert expected.items() <= found.items(), (name, value)
+            assert expected.items() <= actual.items(), (name, value)
         else:
-            assert isinstance(found, str) and expected in found, (name, value, found)
+            assert isinstance(actual, str) and expected in actual, (name, value, actual)
 
 
-def test_one_bad_image_or_row_leaves_the_others_of_its_batch():
-    process = built("images")
-    made, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
-    serve = made["serving_default"][0]
-    alone, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
-    np.testing.assert_allclose(both["logits"][1:], alone["logits"], rtol=1e-6)
-    assert np.isfinite(alone["logits"]).all() and int(both["class"][1]) == int(alone["class"][0])
+def test_invalid_image_does_not_affect_its_batch():
+    process = cached_process("images")
+    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    serve = endpoints["serving_default"][0]
+    single, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
+    np.testing.assert_allclose(both["logits"][1:], single["logits"], rtol=1e-6)
+    assert np.isfinite(single["logits"]).all() and int(both["class"][1]) == int(single["class"][0])
     good = tf.io.encode_png(np.full((8, 8, 1), 100, np.uint8)).numpy()
-    serve = made["serve_bytes"][0]
-    alone, three = serve(tf.constant([good])), serve(tf.constant([b"GIF89a", good, png(12000, 12000)]))
-    assert three["class"].numpy().tolist() == [-1, int(alone["class"][0]), -1]
-    np.testing.assert_allclose(three["logits"][1:2], alone["logits"], rtol=1e-6)
+    serve = endpoints["serve_bytes"][0]
+    single, three = serve(tf.constant([good])), serve(tf.constant([b"GIF89a", good, png(12000, 12000)]))
+    assert three["class"].numpy().tolist() == [-1, int(single["class"][0]), -1]
+    np.testing.assert_allclose(three["logits"][1:2], single["logits"], rtol=1e-6)
 
 
-def test_a_damaged_picture_leaves_every_bit_of_the_others():
-    process, rng = built("images"), np.random.default_rng(0)
-    made, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
-    serve = tf.function(made["serve_bytes"][0], autograph=False)
+def test_damaged_picture_does_not_change_other_outputs():
+    process, rng = cached_process("images"), np.random.default_rng(0)
+    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    serve = tf.function(endpoints["serve_bytes"][0], autograph=False)
     pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
     bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 4854, 0, 0, 54, 40, 40, 40, 1, 24, 0, 4800, 0, 0, 0, 0)
     formats = [tf.io.encode_png(pixels).numpy(), tf.io.encode_jpeg(pixels).numpy(), bmp + pixels.tobytes()]
     for good in formats:
-        cut = [good[: len(good) * twentieths // 20] for twentieths in range(20)]
-        flips = [(at := rng.integers(len(good))) and good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :] for _ in cut]
-        found = serve(tf.constant([good, *cut, *flips, good]))
-        intact = serve(tf.constant([good] * (len(cut) + len(flips) + 2)))
+        truncated = [good[: len(good) * twentieths // 20] for twentieths in range(20)]
+        flips = [
+            (at := rng.integers(len(good))) and good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :] for _ in truncated
+        ]
+        outputs = serve(tf.constant([good, *truncated, *flips, good]))
+        intact = serve(tf.constant([good] * (len(truncated) + len(flips) + 2)))
         for name in ("logits", "class"):
-            np.testing.assert_array_equal(found[name][0], intact[name][0])
-            np.testing.assert_array_equal(found[name][-1], intact[name][-1])
-        assert found["class"][1:21].numpy().tolist() == [-1] * 20
-        assert np.isnan(found["logits"][1:21]).all()
+            np.testing.assert_array_equal(outputs[name][0], intact[name][0])
+            np.testing.assert_array_equal(outputs[name][-1], intact[name][-1])
+        assert outputs["class"][1:21].numpy().tolist() == [-1] * 20
+        assert np.isnan(outputs["logits"][1:21]).all()
 
 
-def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
+def test_picture_at_the_size_limit_is_decoded():
     rows = zlib.compress(bytes(8193 * 4096), 1)
-    found = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
-    assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
-    process = built("images")
-    told = export.images.limits(process, process.family.predictor("a"))
-    assert told == {"images": 524288, "pixels_of_a_picture": 2**25}
-    assert limits.most_words(33_279) == 2**28 // 33_279
+    pixels = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(pixels)
+    process = cached_process("images")
+    export_limits = export.images.limits(process, process.family.predictor("a"))
+    assert export_limits == {"images": 524288, "pixels_of_a_picture": 2**25}
+    assert limits.max_words(33_279) == 2**28 // 33_279

@@ -1,4 +1,4 @@
-"""The engine for a GPU, compiled by XLA on this CPU: against the oracle, and taken out of TensorFlow as StableHLO."""
+"""The engine for GPUs, compiled by XLA on the CPU: compared with the oracle, and exported as StableHLO."""
 
 import numpy as np
 import oracle
@@ -9,7 +9,7 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from hetero_tf.export.stablehlo import portable_round
 
-# Few shapes of batches: each of them is compiled at each level.
+# Few batch shapes, since each of them is compiled at each level.
 EVEN = tiny.images(sizes=(6, 3, 6, 6))
 SEGMENTS = tiny.text(rows=(2, 2, 2, 2), length=8)
 CASES = {
@@ -29,29 +29,29 @@ def compiled(base, data, *overrides):
 def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     base, data, overrides = CASES[name]
     process = compiled(base, data, "precision=float64", *overrides)
-    assert process.parts.engine.compiled
-    assert {stack.clients for stack in process.parts.engine.stacks} == (
+    assert process.setup.engine.compiled
+    assert {stack.clients for stack in process.setup.engine.blocks} == (
         {1} if "engine=sequential" in overrides else {2}
     )
     planned = tiny.plans(process, 2)
     state = process.initialize()
     expected, _ = oracle.play(process, tiny.arrays(state), planned)
-    found, rows = process.run(state, planned)
-    assert tiny.gap(tiny.arrays(found), expected) < 1e-10
+    actual, rows = process.run(state, planned)
+    assert tiny.gap(tiny.arrays(actual), expected) < 1e-10
     assert [row["non_finite"] for row in rows] == [0, 0]
 
 
-def test_kinds_are_the_shapes_that_clients_really_read():
-    assert compiled(tiny.IMAGES, EVEN).parts.examples.batch_shapes == ((3, 1),)
+def test_batch_shapes_are_those_that_clients_read():
+    assert compiled(tiny.IMAGES, EVEN).setup.examples.batch_shapes == ((3, 1),)
     # 7, 5, 9 and 4 examples in batches of 4.
-    assert compiled(tiny.DENSE, tiny.images()).parts.examples.batch_shapes == ((4, 1), (3, 1), (1, 1))
+    assert compiled(tiny.DENSE, tiny.images()).setup.examples.batch_shapes == ((4, 1), (3, 1), (1, 1))
     # 1, 3, 2 and 1 rows in batches of 2; ten words in segments of 4.
-    assert compiled(tiny.TEXT, tiny.text()).parts.examples.batch_shapes == ((2, 4), (2, 2), (1, 4), (1, 2))
-    assert tiny.process(tiny.DENSE).parts.examples.batch_shapes == (None,)
+    assert compiled(tiny.TEXT, tiny.text()).setup.examples.batch_shapes == ((2, 4), (2, 2), (1, 4), (1, 2))
+    assert tiny.process(tiny.DENSE).setup.examples.batch_shapes == (None,)
 
 
 @pytest.mark.long
-def test_the_exported_round_gives_the_result_of_the_native_one():
+def test_exported_round_equals_native_round():
     process = compiled(tiny.DENSE, EVEN)
     native = tiny.process(tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN)
     state, planned = native.initialize(), tiny.plans(native, 2)
@@ -60,14 +60,14 @@ def test_the_exported_round_gives_the_result_of_the_native_one():
     shapes = [list(value.shape) for value in state.weights.values()]
     outputs = [*shapes, *[[2, 4]] * 3, [2]]
     types = [tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32, tf.bool]
-    found = xla.call_module(arguments, version=9, module=module, platforms=["CPU"], Sout=outputs, Tout=types)
-    assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, found))) < 1e-6
-    finite, _, losses, merge_finite = found[len(shapes) :]
+    actual = xla.call_module(arguments, version=9, module=module, platforms=["CPU"], Sout=outputs, Tout=types)
+    assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, actual))) < 1e-6
+    finite, _, losses, merge_finite = actual[len(shapes) :]
     assert np.all(finite) and np.all(merge_finite)
     np.testing.assert_allclose(np.mean(losses, axis=1), [row["loss"] for row in rows], rtol=1e-5)
 
 
-def test_data_and_weights_are_arguments_and_not_written_into_the_program():
+def test_data_and_weights_are_arguments_of_the_program():
     data = tiny.images(sizes=(600, 600, 600, 600))
     process = compiled(tiny.DENSE, data, "client.batch_size=600")
     module, arguments = portable_round(process, process.initialize(), tiny.plans(process, 1))
@@ -77,7 +77,7 @@ def test_data_and_weights_are_arguments_and_not_written_into_the_program():
     assert np.asarray(data[0].train.x).tobytes()[:2000] not in module
 
 
-def test_the_cpu_engine_cannot_be_exported():
+def test_cpu_engine_is_rejected():
     process = tiny.process(tiny.DENSE)
     with pytest.raises(ValueError, match=r'must be built with device="gpu". Received: device="cpu"'):
         portable_round(process, process.initialize(), tiny.plans(process, 1))

@@ -1,4 +1,4 @@
-"""Gradients for LiteRT: those that TensorFlow's own operations have, at every stride, padding and size."""
+"""Gradients for LiteRT, compared with the native gradients of TensorFlow at every stride, padding and size."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ def arrays(*shapes):
     return [tf.constant(rng.normal(size=shape)) for shape in shapes]
 
 
-def both(function, values):
-    """The gradients that LiteRT can run, and TensorFlow's."""
+def portable_and_native_gradients(function, values):
+    """Return portable gradients and the native gradients of TensorFlow."""
 
     @tf.function(autograph=False)
     def portable():
@@ -62,7 +62,7 @@ CASES |= {
     for name, function in {
         "with strides": lambda x: x[:, ::2, 1::3],
         "of one position": lambda x: x[:, 2],
-        "from behind": lambda x: x[-3:-1, :-2],
+        "with negative indices": lambda x: x[-3:-1, :-2],
         "of the last": lambda x: x[..., -1],
         "with a new axis": lambda x: x[1:3, None, ..., 2:4],
         "of everything": lambda x: x[None],
@@ -76,48 +76,50 @@ CASES["bias"] = (tf.nn.bias_add, [(3, 4, 4, 5), (5,)])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_tensorflow(name):
     function, shapes = CASES[name]
-    found, wanted = both(function, arrays(*shapes))
-    for one, other in zip(found, wanted, strict=True):
-        assert np.abs(other).max() > 0
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    actual, expected = portable_and_native_gradients(function, arrays(*shapes))
+    for gradient, expected_gradient in zip(actual, expected, strict=True):
+        assert np.abs(expected_gradient).max() > 0
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9)
 
 
-def test_the_first_of_equal_values_gets_the_gradient_of_a_maximum():
-    found, wanted = both(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [tf.ones([1, 4, 4, 1], tf.float64)])
-    np.testing.assert_array_equal(found[0], wanted[0])
+def test_first_of_equal_values_gets_the_gradient_of_a_maximum():
+    actual, expected = portable_and_native_gradients(
+        lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [tf.ones([1, 4, 4, 1], tf.float64)]
+    )
+    np.testing.assert_array_equal(actual[0], expected[0])
 
 
-def test_written_gradients_and_what_nothing_depends_on():
+def test_custom_gradients_and_unused_values():
     from hetero_tf.layers.static_batch_normalization import normalize
 
     def function(x, gamma, beta, unused):
         return normalize(x, gamma, beta, 1e-5)[0]
 
     values = arrays((4, 3), (3,), (3,), (2,))
-    found, wanted = both(function, values)
-    for one, other in zip(found[:3], wanted):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(found[3], np.zeros(2))
+    actual, expected = portable_and_native_gradients(function, values)
+    for gradient, expected_gradient in zip(actual[:3], expected):
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(actual[3], np.zeros(2))
 
 
 @pytest.mark.parametrize(
     ("function", "shapes", "sentence"),
     [
-        (lambda x: x[::-1], [(3,)], "must not go backwards"),
-        (lambda x: tf.nn.max_pool2d(x, 3, 2, "VALID"), [(1, 6, 6, 1)], "square windows side by side"),
+        (lambda x: x[::-1], [(3,)], "must have positive strides"),
+        (lambda x: tf.nn.max_pool2d(x, 3, 2, "VALID"), [(1, 6, 6, 1)], "square windows without overlap"),
         (lambda x: tf.nn.avg_pool2d(x, 2, 2, "SAME"), [(1, 5, 5, 1)], "must not pad"),
         (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), [(1, 6, 6, 1), (3, 3, 1, 1)], "no dilation"),
-        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), [(1, 6, 6, 4), (3, 3, 2, 4)], "in groups"),
+        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), [(1, 6, 6, 4), (3, 3, 2, 4)], "a grouped convolution"),
         (lambda x, k: tf.nn.depthwise_conv2d(x, k, [1] * 4, "SAME"), [(1, 6, 6, 2), (3, 3, 2, 2)], "one kernel for"),
     ],
 )
-def test_what_cannot_be_said_is_refused(function, shapes, sentence):
+def test_unsupported_operation_is_rejected(function, shapes, sentence):
     values = arrays(*shapes)
     traced = tf.function(lambda: portable_gradients.gradients(lambda v: (tf.reduce_sum(function(*v)), ()), values))
     with pytest.raises(NotImplementedError, match=sentence):
         traced.get_concrete_function()
 
 
-def test_the_error_function_has_all_digits_of_float32():
+def test_erf_is_exact_to_float32():
     values = tf.linspace(-6.0, 6.0, 100_001)
     assert np.abs(erf(values).numpy() - tf.math.erf(tf.cast(values, tf.float64)).numpy()).max() < 4e-7

@@ -1,4 +1,4 @@
-"""Requests to `serve`: who may send them, how they are parsed, what they may take, and how they are counted."""
+"""Requests to `serve`: allowed hosts, parsing, limits, and metrics."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from hetero_tf.export.serve.work import Busy, MemoryBudget, Reservation
 
 
 def scope(method="GET", path="/v1/models", **headers):
-    """An ASGI scope of a request to 10.1.2.3:8501."""
+    """Return an ASGI scope of a request to 10.1.2.3:8501."""
     return {
         "type": "http", "method": method, "path": path, "scheme": "http", "server": ("10.1.2.3", 8501), "query_string": b"",
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
@@ -46,7 +46,7 @@ ACCEPTED = (
     {"host": "localhost:8501", "origin": "http://localhost:8501", "sec_fetch_site": "same-origin"},
     {"host": "localhost:9000", "origin": "http://127.0.0.1:9000"},
     {"host": "model.example.org", "origin": "https://model.example.org"},
-    # A proxy may put its own address into Host.
+    # A proxy may set Host to its address.
     {"host": "127.0.0.1:8501", "origin": "https://model.example.org"},
     {"host": "127.0.0.1:8501", "origin": "https://other.example.org:8443"},
     {"host": "localhost", "path": "http://localhost/v1/models"},
@@ -115,7 +115,7 @@ VALUES = (
 
 
 def as_lists(value):
-    """A parsed value without arrays."""
+    """Return a parsed value with arrays converted to lists."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def as_lists(value):
 
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: str(value)[:20])
-def test_a_body_in_pieces_is_the_body(small_pieces, value, indent):
+def test_body_parsed_in_pieces_is_unchanged(small_pieces, value, indent):
     body = {"signature_name": "serving_default", "instances": value}
     for separators in ((",", ":"), (", ", ": "), (" , ", " : ")):
         text = json.dumps(body, indent=indent, separators=separators).encode()
@@ -150,25 +150,25 @@ def test_a_body_in_pieces_is_the_body(small_pieces, value, indent):
         ("{%s a}" % (" " * 50), "Expecting property name"),
     ],
 )  # fmt: skip
-def test_what_is_not_json_in_pieces_is_a_sentence(small_pieces, text, message):
+def test_invalid_json_in_pieces_is_reported(small_pieces, text, message):
     with pytest.raises(BadRequest, match=message):
         request_json.parse(text.encode(), lambda: False)
 
 
-def test_a_large_body_gives_way_and_can_be_cancelled(monkeypatch):
+def test_parsing_a_large_body_can_be_cancelled(monkeypatch):
     body = json.dumps({"instances": np.zeros((60, 60, 60)).tolist()}).encode()
     turns = iter(range(10**6))
     value = request_json.parse(body, lambda: next(turns) < 0)["instances"]
     assert value.shape == (60, 60, 60) and next(turns) > len(body) // request_json.PIECE // 2
     with pytest.raises(Cancelled):
         request_json.parse(body, lambda: next(turns) > 0)
-    monkeypatch.setattr(request_json, "MOST_OBJECTS", 1000)
+    monkeypatch.setattr(request_json, "MAX_OBJECTS", 1000)
     with pytest.raises(BadRequest, match="at most 1000 strings and objects"):
         request_json.parse(b'{"instances": [' + b'"a",' * 50_000 + b'"a"]}', lambda: False)
 
 
 @pytest.mark.parametrize("size", [1, 7, 5000])
-def test_a_response_in_pieces_is_the_response(monkeypatch, size):
+def test_response_rendered_in_pieces_is_unchanged(monkeypatch, size):
     monkeypatch.setattr(rest, "VALUES_AT_ONCE", size)
     outputs = {
         "logits": np.array([[[1.5, np.nan], [np.inf, -1]]] * 3),
@@ -199,7 +199,7 @@ class Doubled:
         return {"y": 2 * x}
 
 
-def test_many_examples_are_computed_a_part_at_a_time():
+def test_many_examples_are_computed_in_chunks():
     signature = Doubled()
     body = json.dumps({"instances": [[i, 1] for i in range(600)]}).encode()
     rows = json.loads(rest.respond({"serving_default": signature}, body, lambda: False))["predictions"]
@@ -223,7 +223,7 @@ def serving(tmp_path):
 
 
 def call(app, *parts, length=None, headers=(), method="POST", path="/v1/models/a:predict", end="more"):
-    """Sends parts of a body to an application; `end`: "more" never sends the rest, "gone" disconnects, "done" ends.
+    """Send parts of a body to an application; `end`: "more" never sends the rest, "gone" disconnects, "done" ends.
 
     Returns:
         Status and JSON of the response.
@@ -241,10 +241,10 @@ def call(app, *parts, length=None, headers=(), method="POST", path="/v1/models/a
     async def send(message):
         sent.append(message)
 
-    about = scope(method, path, host="localhost", **dict(headers))
+    request_scope = scope(method, path, host="localhost", **dict(headers))
     if length is not None:
-        about["headers"].append((b"content-length", str(length).encode()))
-    asyncio.run(app(about, receive, send))
+        request_scope["headers"].append((b"content-length", str(length).encode()))
+    asyncio.run(app(request_scope, receive, send))
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], json.loads(body) if body.startswith(b"{") else body.decode()
 
@@ -261,9 +261,9 @@ def test_bodies_have_limits_of_size_time_and_memory(serving):
     assert call(app, length=2**40) == (413, {"error": "the body must have at most 131072 bytes"})
     assert call(app, *[b" " * 2**16] * 40)[0] == 503
     assert call(app, good, headers={"content_encoding": "gzip"}, end="done") == (
-        415, {"error": "Content-Encoding must be left out. Received: 'gzip'"}
+        415, {"error": "Content-Encoding is not supported; send the body uncompressed. Received: 'gzip'"}
     )  # fmt: skip
-    # A client that leaves is not an error of the program.
+    # A client that disconnects is not a server error.
     assert call(app, b"{", end="gone") == (499, "")
     text = call(app, method="GET", path="/metrics")[1]
     assert 'hetero_tf_requests_total{endpoint="predict",level="a",status="408"} 1' in text
@@ -279,12 +279,12 @@ def test_probes_and_metrics_follow_the_versions(serving):
     serving._loaded.clear()
     assert call(app, method="GET", path="/readyz") == (503, {"error": "no level is served yet"})
     assert call(app, method="GET", path="/livez") == (200, "ok\n")
-    # Names of levels that do not exist make no time series.
+    # Unknown level names create no time series.
     assert call(app, b"{}", path="/v1/models/nosuch:predict", end="done")[0] == 404
     assert "nosuch" not in call(app, method="GET", path="/metrics")[1]
 
 
-def test_a_histogram_is_cumulative():
+def test_histogram_is_cumulative():
     metrics = RequestMetrics()
     for seconds in (0.0001, 0.2, 100):
         metrics.observe("predict", "a", 200, seconds)
@@ -295,7 +295,7 @@ def test_a_histogram_is_cumulative():
     assert 'hetero_tf_version_available{level="q\\"\\\\\\n",version="1"} 1' in lines
 
 
-def test_a_budget_is_shared_and_released():
+def test_memory_budget_is_shared_and_released():
     budget = MemoryBudget(1000)
     with Reservation(budget) as one, Reservation(budget) as other:
         one.resize(2**16 + 900)
@@ -329,14 +329,14 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 def received(connection):
-    """All bytes until the server closes."""
+    """Return all bytes until the server closes the connection."""
     parts = []
     while part := connection.recv(2**16):
         parts.append(part)
     return b"".join(parts)
 
 
-def test_connections_that_wait_make_room_and_end(limited):
+def test_waiting_connections_are_closed(limited):
     def connect():
         return socket.create_connection(("127.0.0.1", limited), 30)
 
@@ -344,11 +344,11 @@ def test_connections_that_wait_make_room_and_end(limited):
     with connect() as connection:
         connection.sendall(GET)
         assert received(connection).startswith(b"HTTP/1.1 200")
-    # Idle connections end by themselves, also with half a request.
+    # The server closes idle connections, also after half a request.
     with connect() as connection:
         connection.sendall(GET[:20])
         assert received(connection) == b""
-    # A client that does not read its response loses it.
+    # The server aborts the connection of a client that does not read.
     with connect() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(GET)
@@ -366,10 +366,10 @@ def test_connections_that_wait_make_room_and_end(limited):
 
 def test_responses_are_not_delayed():
     with run._listening("127.0.0.1", 0) as listener:
-        # asyncio sets TCP_NODELAY only where the protocol is stated.
+        # asyncio sets TCP_NODELAY only if the socket has the protocol TCP.
         assert listener.proto == socket.IPPROTO_TCP
 
 
-def test_connections_leave_files_for_the_program(monkeypatch):
+def test_connections_reserve_file_descriptors(monkeypatch):
     monkeypatch.setattr("resource.getrlimit", lambda kind: (256, 256))
     assert 0 < ConnectionLimits().within_file_limit().count < 200

@@ -1,4 +1,4 @@
-"""Versions that appear, change and go while they are served."""
+"""Versions that are added, changed and removed while a server is running."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ MANIFEST = {"recipe": "r", "level": "a", "parameters": 1, "measured": {}, "input
 
 
 def write_version(folder, number, content=b"model"):
-    """A version whose files fit its export.json."""
+    """Write a version whose files match its export.json."""
     path = folder / str(number)
     (path / "variables").mkdir(parents=True)
     contents = {"saved_model.pb": content, "variables/variables.index": b"index"}
@@ -35,7 +35,7 @@ class Model:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     now = 0.0
 
@@ -45,7 +45,7 @@ class Clock:
 
 @pytest.fixture
 def loads(monkeypatch):
-    """The folders of which TensorFlow loaded a model; none is loaded in fact."""
+    """Folders of loaded models; TensorFlow is replaced by a fake."""
     loads = []
     monkeypatch.setattr(loading.tf.saved_model, "load", lambda path: loads.append(path) or Model())
     return loads
@@ -56,7 +56,7 @@ def clock():
     return Clock()
 
 
-def made(tmp_path, clock, policy="latest"):
+def make_serving(tmp_path, clock, policy="latest"):
     return Serving(tmp_path, VersionPolicy.parse(policy), clock)
 
 
@@ -68,14 +68,14 @@ def states(served, level="a"):
     return {number: state.state for number, state in served.states(level).items()}
 
 
-def test_the_newest_version_that_is_there_is_served(tmp_path, clock, loads):
+def test_newest_available_version_is_served(tmp_path, clock, loads):
     for number in (1, 2, 3):
         write_version(tmp_path / "a", number)
-    served = made(tmp_path, clock)
-    assert served.refresh() == [f"serves level a, version 3: {tmp_path / 'a' / '3'}"]
+    served = make_serving(tmp_path, clock)
+    assert served.refresh() == [f"serving level a, version 3: {tmp_path / 'a' / '3'}"]
     shutil.rmtree(tmp_path / "a" / "3")
     assert served.refresh() == [
-        f"serves level a, version 2: {tmp_path / 'a' / '2'}", "level a, version 3 is unloaded"
+        f"serving level a, version 2: {tmp_path / 'a' / '2'}", "level a, version 3 is unloaded"
     ]  # fmt: skip
     assert available(served) == [2] and states(served) == {3: "END", 2: "AVAILABLE"}
     # Nothing changes, so nothing is loaded.
@@ -91,9 +91,9 @@ def test_the_newest_version_that_is_there_is_served(tmp_path, clock, loads):
     assert available(served, "b") == [5] and states(served, "b") == {5: "AVAILABLE", 2: "END"}
 
 
-def test_a_version_in_use_is_unloading(tmp_path, clock, loads):
+def test_removed_version_in_use_is_unloading(tmp_path, clock, loads):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
     in_use = served.find("a", None)
     shutil.rmtree(tmp_path / "a")
@@ -110,26 +110,26 @@ def test_a_version_in_use_is_unloading(tmp_path, clock, loads):
 def test_policies_are_those_of_tensorflow_serving(tmp_path, clock, loads, policy, expected):
     for number in (1, 2, 3, 9):
         write_version(tmp_path / "a", number)
-    served = made(tmp_path, clock, policy)
+    served = make_serving(tmp_path, clock, policy)
     served.refresh()
     assert available(served) == expected
 
 
-def test_other_policies_are_refused():
+def test_invalid_policies_are_rejected():
     for text in ("", "0", "latest:0", "newest", "1,,2", "9" * 5000, "latest:9999", "all,1"):
         assert refusal(VersionPolicy.parse, text).startswith("--versions must be latest, latest:COUNT, all, or numbers")
 
 
-def test_a_copy_in_progress_is_retried_and_the_old_version_stays(tmp_path, clock, loads):
+def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, clock, loads):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock, "latest")
+    served = make_serving(tmp_path, clock, "latest")
     served.refresh()
     source = write_version(tmp_path / ".sources" / "x", 1, b"larger model")
     target = tmp_path / "a" / "2"
     target.mkdir()
     shutil.copy(source / "export.json", target)
     (message,) = served.refresh()
-    assert message == f"{target}: is not an export that can be served: saved_model.pb is missing; retrying"
+    assert message == f"{target}: cannot be served: saved_model.pb is missing; retrying"
     assert served.refresh() == [] and available(served) == [1]
     assert states(served) == {2: "END", 1: "AVAILABLE"} and "saved_model.pb is missing" in served.states("a")[2].error
     (target / "saved_model.pb").write_bytes(b"lar")
@@ -137,28 +137,30 @@ def test_a_copy_in_progress_is_retried_and_the_old_version_stays(tmp_path, clock
     shutil.copy(source / "variables" / "variables.index", target / "variables")
     clock.now += 1
     (message,) = served.refresh()
-    assert "the files do not have the total size that export.json states" in message
-    # The wait doubles while nothing changes, and is short again after a change.
+    assert "the total size of the files differs from export.json" in message
+    # The wait doubles without changes, and is reset by a change.
     clock.now += 1
     assert served.refresh() == [] and available(served) == [1]
     (target / "saved_model.pb").write_bytes(b"larger model")
     served.refresh()
     clock.now += 1
-    assert served.refresh() == [f"serves level a, version 2: {target}", "level a, version 1 is unloaded"]
+    assert served.refresh() == [f"serving level a, version 2: {target}", "level a, version 1 is unloaded"]
     assert available(served) == [2] and len(loads) == 2
 
 
-def test_a_version_replaced_in_place_is_loaded_again(tmp_path, clock, loads):
+def test_replaced_version_is_reloaded(tmp_path, clock, loads):
     path = write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
     old = served.find("a", 1)
     os.utime(path / "saved_model.pb", (1, 1))
-    # The same contents are the same model.
+    # Unchanged contents are not loaded again.
     assert served.refresh() == [] and served.find("a", 1) is old
     (path / "saved_model.pb").write_bytes(b"MODEL")
     (message,) = served.refresh()
-    assert message.endswith("saved_model.pb does not have the SHA-256 that export.json states; retrying, the loaded files are served until then")  # fmt: skip
+    assert message.endswith(
+        "the SHA-256 of saved_model.pb differs from export.json; retrying; the loaded version stays available"
+    )
     assert served.find("a", 1) is old and states(served) == {1: "AVAILABLE"}
     shutil.rmtree(path)
     write_version(tmp_path / "a", 1, b"another")
@@ -167,13 +169,13 @@ def test_a_version_replaced_in_place_is_loaded_again(tmp_path, clock, loads):
     clock.now += 1
     served.refresh()
     assert served.find("a", 1) is not old and len(loads) == 2
-    # Without its manifest a version is removed, whatever is left of it.
+    # A version without its manifest counts as removed.
     (path / "export.json").unlink()
     served.refresh()
     assert available(served) == [] and states(served) == {1: "END"}
 
 
-ODD = {
+INVALID_MANIFESTS = {
     "[]": "must be a JSON object. Received: []",
     "null": "must be a JSON object. Received: None",
     '"x"': "must be a JSON object. Received: 'x'",
@@ -188,37 +190,39 @@ ODD = {
     '{"a": 1, "a": 1}': "appears twice",
     '{"a": "\\ud800"}': "surrogates not allowed",
     '{"a": ' + "9" * 5000 + "}": "is not plain JSON",
-    json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must give the SHA-256 of every file",
-    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files must give the SHA-256 of every file",
+    json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must list the SHA-256 of every file",
+    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files must list the SHA-256 of every file",
     json.dumps(
         {**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "../x": ""}}
-    ): "must have names inside the version",
-    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "/etc/passwd": ""}}): "must have names inside",
+    ): "must be inside the folder of the version",
+    json.dumps(
+        {**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "/etc/passwd": ""}}
+    ): "must be inside the folder",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "a\0": ""}}): "",
     json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be of type int",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "variables": ""}}): "variables is missing",
 }
 
 
-@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:40].replace("\0", "NUL"))
-def test_an_odd_manifest_is_one_sentence_and_stops_nothing(tmp_path, clock, loads, text):
+@pytest.mark.parametrize("text", INVALID_MANIFESTS, ids=lambda text: text[:40].replace("\0", "NUL"))
+def test_invalid_manifest_gives_one_message_and_keeps_serving(tmp_path, clock, loads, text):
     write_version(tmp_path / "a", 1)
     (write_version(tmp_path / "a", 2) / "export.json").write_text(text)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     message, *others = served.refresh()
-    assert message.startswith(f"{tmp_path / 'a' / '2'}: is not an export that can be served: ") and ODD[text] in message
+    assert message.startswith(f"{tmp_path / 'a' / '2'}: cannot be served: ") and INVALID_MANIFESTS[text] in message
     assert "\n" not in message and len(others) == 1 and available(served) == [1]
 
 
-def test_a_model_that_tensorflow_rejects_stops_nothing(tmp_path, clock):
+def test_model_that_tensorflow_rejects_keeps_serving(tmp_path, clock):
     write_version(tmp_path / "a", 1)
     message = refusal(load_version, "a", 1, tmp_path / "a" / "1")
-    assert message.startswith(f"{tmp_path / 'a' / '1'}: is not an export that can be served: ") and "\n" not in message
+    assert message.startswith(f"{tmp_path / 'a' / '1'}: cannot be served: ") and "\n" not in message
 
 
 def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, loads, monkeypatch):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
 
     def fail(*_):
@@ -232,9 +236,9 @@ def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, load
     assert served.refresh() == [] and available(served) == [1] and len(loads) == 1
 
 
-def test_names_that_no_url_has_are_not_levels(tmp_path, clock, loads):
+def test_names_that_no_url_allows_are_not_levels(tmp_path, clock, loads):
     for name in (b"\xff", b"a:predict", b"a\nb", b"a%2f"):
         os.mkdir(os.path.join(os.fsencode(tmp_path), name))
         os.mkdir(os.path.join(os.fsencode(tmp_path), name, b"1"))
     (tmp_path / "a" / ("9" * 200)).mkdir(parents=True)
-    assert made(tmp_path, clock).refresh() == []
+    assert make_serving(tmp_path, clock).refresh() == []

@@ -1,4 +1,4 @@
-"""Exports served over HTTP: answers as those of the SavedModel, refusals as 4xx, new versions without a gap."""
+"""Exports served over HTTP: outputs of the SavedModel, errors as 4xx, new versions without interruption."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def pictures():
 
 @pytest.fixture(scope="module")
 def folder(pictures, tmp_path_factory):
-    """Exports of two levels of pictures, and of a text model under a level of its own."""
+    """Exports of two levels of an image model, and of a text model as another level."""
     process, state = pictures
     folder = tmp_path_factory.mktemp("exports")
     for level in ("a", "e"):
@@ -42,24 +42,24 @@ def folder(pictures, tmp_path_factory):
     return folder
 
 
-def started(folder):
-    """The address of a server of a folder, and what it says from now on."""
-    said = queue.Queue()
-    arguments = (folder, run.ServerOptions("127.0.0.1", 0, 2), said.put, "export")
+def start_server(folder):
+    """Start a server of a folder; return its address and the queue of its messages."""
+    messages = queue.Queue()
+    arguments = (folder, run.ServerOptions("127.0.0.1", 0, 2), messages.put, "export")
     threading.Thread(target=run.run, args=arguments, daemon=True).start()
     while True:
-        sentence = said.get(timeout=120)
-        if sentence.startswith("serving at "):
-            return sentence.split()[2].rstrip("/,"), said
+        sentence = messages.get(timeout=120)
+        if sentence.startswith("Serving at "):
+            return sentence.split()[2].rstrip("/"), messages
 
 
 @pytest.fixture(scope="module")
 def address(folder):
-    return started(folder)[0]
+    return start_server(folder)[0]
 
 
 def fetch(address, data=None, **headers):
-    """`(status, body)`; data: bytes, or what becomes JSON."""
+    """Return `(status, body)` of a request; `data` is bytes, or a value to send as JSON."""
     data = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
     try:
         with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
@@ -74,32 +74,32 @@ def png(pixels):
     return base64.b64encode(tf.io.encode_png(pixels).numpy()).decode()
 
 
-def test_rows_and_columns_are_answered_as_by_the_saved_model(address, folder, pictures):
+def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder, pictures):
     raw = pictures[0].dataset.test.x[:3]
     pixels = images.pixels(raw)
-    wanted = saved_model.answering(folder / "e" / "1")(image=pixels)
-    for given in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
-        status, body = fetch(f"{address}/v1/models/e:predict", given)
+    expected = saved_model.load_runtime(folder / "e" / "1")(image=pixels)
+    for request in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
+        status, body = fetch(f"{address}/v1/models/e:predict", request)
         assert status == 200
-        np.testing.assert_allclose([row["logits"] for row in body["predictions"]], wanted["logits"], rtol=1e-5)
-        assert [row["class"] for row in body["predictions"]] == wanted["class"].tolist()
-    for given in (pixels.tolist(), {"image": pixels.tolist()}):
-        status, body = fetch(f"{address}/v1/models/e:predict", {"inputs": given})
-        assert status == 200 and body["outputs"]["class"] == wanted["class"].tolist()
+        np.testing.assert_allclose([row["logits"] for row in body["predictions"]], expected["logits"], rtol=1e-5)
+        assert [row["class"] for row in body["predictions"]] == expected["class"].tolist()
+    for request in (pixels.tolist(), {"image": pixels.tolist()}):
+        status, body = fetch(f"{address}/v1/models/e:predict", {"inputs": request})
+        assert status == 200 and body["outputs"]["class"] == expected["class"].tolist()
     bytes_ = [{"b64": png(one)} for one in raw]
-    for signature, given in (("serve_bytes", bytes_), ("serve_uint8", raw.tolist())):
-        status, body = fetch(f"{address}/v1/models/e:predict", {"signature_name": signature, "instances": given})
-        assert [row["class"] for row in body["predictions"]] == wanted["class"].tolist(), body
+    for signature, request in (("serve_bytes", bytes_), ("serve_uint8", raw.tolist())):
+        status, body = fetch(f"{address}/v1/models/e:predict", {"signature_name": signature, "instances": request})
+        assert [row["class"] for row in body["predictions"]] == expected["class"].tolist(), body
     assert fetch(f"{address}/v1/models/e/versions/1:predict", {"instances": []}) == (200, {"predictions": []})
 
 
-def test_text_is_answered_as_text(address):
-    given = {"signature_name": "serve_text", "instances": ["word3 <mask>", "word1"]}
-    status, body = fetch(f"{address}/v1/models/b:predict", given)
+def test_text_gives_words(address):
+    request = {"signature_name": "serve_text", "instances": ["word3 <mask>", "word1"]}
+    status, body = fetch(f"{address}/v1/models/b:predict", request)
     assert status == 200 and [row["lengths"] for row in body["predictions"]] == [2, 1]
     first = body["predictions"][0]
     assert first["is_mask"] == [False, True] and all(word.startswith(("word", "<")) for word in first["topk_tokens"][1])
-    # A signature with one output gives its values alone.
+    # With a single output, predictions are its values without a name.
     status, body = fetch(f"{address}/v1/models/b:predict", {"instances": [[1, 50, 2]]})
     assert status == 200 and np.shape(body["predictions"]) == (1, 3, 50)
 
@@ -119,7 +119,7 @@ REFUSED = {
     "an unknown key": ({"instances": [], "foo": 1}, "Received: foo, instances"),
     "an unknown signature": (
         {"signature_name": "x", "instances": []},
-        "no signature of that name; known: serve_bytes, serve_default",
+        "unknown signature_name; known: serve_bytes, serve_default",
     ),
     "a list": ([1], "the body must be a JSON object with instances or inputs"),
     "half of JSON": (b'{"instances": [1', "the body is not JSON: "),
@@ -130,14 +130,17 @@ REFUSED = {
         "image must be uint8 [any, 14, 14, 1]: numbers from 0 to 255 are expected",
     ),
     "a key twice": (b'{"instances": [], "instances": []}', "the body is not JSON: a key appears twice in an object"),
-    "a key that is not Unicode": (b'{"\\ud800": []}', "may have signature_name. Received: \\ud800"),
+    "a key that is not Unicode": (b'{"\\ud800": []}', "optionally signature_name. Received: \\ud800"),
     "a text that is not Unicode": (
         b'{"signature_name": "serve_bytes", "instances": ["\\ud800"]}',
         "image_bytes must be string [any]: 'utf-8' codec can't encode",
     ),
     "not a number": (b'{"instances": [NaN]}', "the body is not JSON: NaN is not a number"),
     "no finite number": (b'{"instances": [[[[1e999]]]]}', f"{IMAGE}: numbers up to 3.40282e+38 are expected"),
-    "thousands of digits": (b'{"instances": [' + b"9" * 5000 + b"]}", "the body holds an integer with too many digits"),
+    "thousands of digits": (
+        b'{"instances": [' + b"9" * 5000 + b"]}",
+        "the body contains an integer with too many digits",
+    ),
     "hundreds of digits": (b'{"instances": [' + b"9" * 500 + b"]}", f"{IMAGE}: Python int too large"),
     "texts of different lengths": ({"instances": ["x" * 10_000, *"abc"]}, f"{IMAGE}: numbers are expected"),
     "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]}, "image_bytes must be string [any]: "),
@@ -145,20 +148,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_answered_is_a_sentence(address, name):
-    given, sentence = REFUSED[name]
-    status, body = fetch(f"{address}/v1/models/a:predict", given)
-    assert status == 400 and sentence.replace("serve_default", "serve_uint8") in body["error"], body
+def test_invalid_request_gets_one_message(address, name):
+    request, message = REFUSED[name]
+    status, body = fetch(f"{address}/v1/models/a:predict", request)
+    assert status == 400 and message.replace("serve_default", "serve_uint8") in body["error"], body
     assert "\n" not in body["error"] and "node" not in body["error"]
 
 
-def test_addresses_limits_and_bad_pictures(address, folder):
+def test_unknown_paths_large_bodies_and_invalid_pictures(address, folder):
     for path in ("/v1/models/z:predict", "/v1/models/a/versions/9:predict"):
         status, body = fetch(address + path, {"instances": []})
         assert status == 404 and body["error"].endswith("is not served; levels: a, b, e")
     digits = fetch(f"{address}/v1/models/a/versions/{'9' * 5000}:predict", {"instances": []})
     assert digits[0] == 404 and "a version must be a whole number of at most 18 digits" in digits[1]["error"]
-    # Version 0 is the newest one, as clients of OpenVINO Model Server mean it.
+    # Version 0 means the newest one, as in OpenVINO Model Server.
     assert fetch(f"{address}/v1/models/a/versions/0:predict", {"instances": []}) == (200, {"predictions": []})
     assert fetch(f"{address}/v1/models/a/versions/0") == fetch(f"{address}/v1/models/a/versions/1")
     assert fetch(f"{address}/nothing")[0] == 404 and fetch(f"{address}/v1/models/a:predict")[0] == 404
@@ -167,8 +170,8 @@ def test_addresses_limits_and_bad_pictures(address, folder):
     assert fetch(f"{address}/v1/models/a:predict", large)[0] == 413
     good = png(np.zeros((9, 9, 1), np.uint8))
     instances = [{"b64": data} for data in (BOMB, "", good[:60], good)]
-    given = {"signature_name": "serve_bytes", "instances": instances}
-    status, body = fetch(f"{address}/v1/models/a:predict", given)
+    request = {"signature_name": "serve_bytes", "instances": instances}
+    status, body = fetch(f"{address}/v1/models/a:predict", request)
     assert status == 200 and [row["class"] < 0 for row in body["predictions"]] == [True, True, True, False]
     assert body["predictions"][0]["logits"] == [None] * 10
     assert fetch(f"{address}/healthz") == (200, {"levels": ["a", "b", "e"]})
@@ -181,9 +184,9 @@ def test_status_metadata_and_page(address, folder):
     image = signatures["serving_default"]["inputs"]["image"]
     sizes = [one["size"] for one in image["tensor_shape"]["dim"]]
     assert (image["dtype"], sizes) == ("DT_FLOAT", ["-1", "14", "14", "1"])
-    told = fetch(f"{address}/v1/models")[1]
+    summaries = fetch(f"{address}/v1/models")[1]
     about = json.loads((folder / "e" / "1" / "export.json").read_text())
-    assert told["e"]["measured"] == about["measured"] and told["b"]["input"]["kind"] == "text"
+    assert summaries["e"]["measured"] == about["measured"] and summaries["b"]["input"]["kind"] == "text"
     status, page = fetch(f"{address}/")
     assert status == 200 and page.startswith("<!doctype html>") and "/v1/models" in page
 
@@ -200,62 +203,63 @@ def test_curl_lines_of_a_model_card_work(address, folder):
     assert fetch(f"{address}/v1/models/e:predict", body.encode())[0] == 200
 
 
-def test_a_new_version_takes_over_and_nothing_is_lost(pictures, tmp_path):
+def test_new_version_replaces_old_one_without_failed_requests(pictures, tmp_path):
     process, state = pictures
     statistics = process.statistics(state)
     export.export(process, state, statistics, tmp_path, {})
-    address, said = started(tmp_path)
+    address, messages = start_server(tmp_path)
     pixels = images.pixels(process.dataset.test.x[:1])
-    given = json.dumps({"inputs": pixels.tolist()}).encode()
-    first = saved_model.answering(tmp_path / "a" / "1")(image=pixels)["logits"]
+    request = json.dumps({"inputs": pixels.tolist()}).encode()
+    first = saved_model.load_runtime(tmp_path / "a" / "1")(image=pixels)["logits"]
     second_state, _ = process.next(state)
-    stop, found = threading.Event(), []
+    stop, responses = threading.Event(), []
 
-    def ask():
+    def send_requests():
         while not stop.is_set():
-            found.append(fetch(f"{address}/v1/models/a:predict", given))
+            responses.append(fetch(f"{address}/v1/models/a:predict", request))
 
     with ThreadPoolExecutor(3) as pool:
-        asking = [pool.submit(ask) for _ in range(3)]
+        futures = [pool.submit(send_requests) for _ in range(3)]
         export.export(process, second_state, process.statistics(second_state), tmp_path, {})
-        assert said.get(timeout=60).startswith("serves level a, version 2: ")
-        found.append(fetch(f"{address}/v1/models/a:predict", given))
+        assert messages.get(timeout=60).startswith("serving level a, version 2: ")
+        responses.append(fetch(f"{address}/v1/models/a:predict", request))
         stop.set()
-        for one in asking:
+        for one in futures:
             one.result()
-    second = saved_model.answering(tmp_path / "a" / "2")(image=pixels)["logits"]
-    assert {status for status, _ in found} == {200} and len(found) > 3
+    second = saved_model.load_runtime(tmp_path / "a" / "2")(image=pixels)["logits"]
+    assert {status for status, _ in responses} == {200} and len(responses) > 3
 
     def is_of(body, logits):
         return np.allclose(body["outputs"]["logits"], logits, rtol=1e-4, atol=1e-6)
 
-    assert all(is_of(body, first) or is_of(body, second) for _, body in found)
-    assert not np.allclose(first, second) and is_of(found[0][1], first) and is_of(found[-1][1], second)
+    assert all(is_of(body, first) or is_of(body, second) for _, body in responses)
+    assert not np.allclose(first, second) and is_of(responses[0][1], first) and is_of(responses[-1][1], second)
 
 
-def test_what_cannot_be_served_is_one_sentence(folder, tmp_path, monkeypatch):
+def test_server_that_cannot_start_gives_one_message(folder, tmp_path, monkeypatch):
     def refused(folder, port=0):
         return refusal(
             run.run, folder, run.ServerOptions("127.0.0.1", port, 1), print, "bin/hetero_tf export --run_dir r"
         )
 
     assert (
-        refused(tmp_path) == f"{tmp_path}: holds no exports to serve; make some first: bin/hetero_tf export --run_dir r"
+        refused(tmp_path)
+        == f"{tmp_path}: contains no exports to serve; create some with: bin/hetero_tf export --run_dir r"
     )
-    port = int(started(folder)[0].rpartition(":")[2])
-    assert refused(folder, port).startswith(f"--host 127.0.0.1 --port {port}: cannot be listened at: ")
+    port = int(start_server(folder)[0].rpartition(":")[2])
+    assert refused(folder, port).startswith(f"port {port} is in use on 127.0.0.1; ")
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
     assert refused(folder) == "serve needs uvicorn, which is not installed; pip install 'hetero_tf[serve]'"
 
 
-def test_the_command_serves_until_a_signal(folder):
+def test_command_serves_until_a_signal(folder):
     served = programs.shared().start("serve", "--out", folder, "--port", "0")
-    assert served.until(lambda: "serving at http://127.0.0.1:" in served.out), served.err
-    address = served.out.split("serving at ")[1].split("/,")[0]
+    assert served.until(lambda: "Serving at http://127.0.0.1:" in served.out), served.err
+    address = served.out.split("Serving at ")[1].split("/ ")[0]
     assert fetch(f"{address}/healthz")[0] == 200
     served.kill(2)
     assert served.wait() == 130 and "stopped by SIGINT" in served.err
     assert programs.shared().run("serve").err == (
-        "hetero_tf: --run_dir is missing; name a run with exports, or a folder of exports by --out\n"
+        "hetero_tf: --run_dir is missing; name a run with exports, or set --out to a folder of exports\n"
     )

@@ -1,4 +1,4 @@
-"""What an export brings for a server: requests of TensorFlow Serving's own form, and a hint for joining them."""
+"""Files of an export for TensorFlow Serving: warm-up requests and the batch size."""
 
 import types
 
@@ -25,15 +25,17 @@ MESSAGES = {
 
 
 def prediction_log():
-    """The message class, built by the library that servers use."""
+    """Return the class of the message PredictionLog."""
     file = descriptor_pb2.FileDescriptorProto(name="apis.proto", package="apis", syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
     plain = {"string": kinds.TYPE_STRING, "bytes": kinds.TYPE_BYTES}
     for message, fields in MESSAGES.items():
-        made = file.message_type.add(name=message)
+        message_type = file.message_type.add(name=message)
         for number, (name, kind) in fields.items():
             label = kinds.LABEL_REPEATED if kind == "Entry" else kinds.LABEL_OPTIONAL
-            field = made.field.add(name=name, number=number, type=plain.get(kind, kinds.TYPE_MESSAGE), label=label)
+            field = message_type.field.add(
+                name=name, number=number, type=plain.get(kind, kinds.TYPE_MESSAGE), label=label
+            )
             if kind not in plain:
                 field.type_name = f".apis.{kind}"
     pool = descriptor_pool.DescriptorPool()
@@ -43,7 +45,7 @@ def prediction_log():
 
 @pytest.fixture(scope="module", params=["tiny/mnist", "tiny/wikitext2"])
 def version(request, tmp_path_factory):
-    """`(what export.json says, folder of the version)`."""
+    """`(contents of export.json, folder of the version)`."""
     process = hetero_tf.learning_process(load(request.param))
     state = process.initialize()
     folder = tmp_path_factory.mktemp("exports")
@@ -51,24 +53,24 @@ def version(request, tmp_path_factory):
     return about, path
 
 
-def test_a_server_can_read_and_answer_the_requests(version):
+def test_server_can_parse_and_compute_warmup_requests(version):
     about, path = version
-    loaded, kind, seen = tf.saved_model.load(str(path)), prediction_log(), []
+    loaded, kind, names = tf.saved_model.load(str(path)), prediction_log(), []
     for record in tf.data.TFRecordDataset(str(path / warmup.REQUESTS)):
         request = kind.FromString(record.numpy()).predict_log.request
         tensors = {}
         for entry in request.inputs:
             tensor = tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
             tensors[entry.key] = tf.constant(tensor)
-        answer = loaded.signatures[request.model_spec.signature_name](**tensors)
-        seen.append(request.model_spec.signature_name)
-        assert all(np.isfinite(value.numpy()).all() for value in answer.values() if value.dtype.is_floating)
-        assert "class" not in answer or answer["class"].numpy()[0] >= 0
-    assert seen == list(about["signatures"]) and len(seen) >= 3
+        outputs = loaded.signatures[request.model_spec.signature_name](**tensors)
+        names.append(request.model_spec.signature_name)
+        assert all(np.isfinite(value.numpy()).all() for value in outputs.values() if value.dtype.is_floating)
+        assert "class" not in outputs or outputs["class"].numpy()[0] >= 0
+    assert names == list(about["signatures"]) and len(names) >= 3
     assert str(warmup.REQUESTS) in about["files"]
 
 
-def test_only_requests_whose_rows_are_alike_may_be_joined(version):
+def test_only_requests_with_equal_rows_are_batched(version):
     about, path = version
     hint = path / warmup.BATCHING
     if about["input"]["kind"] == "images":
@@ -78,13 +80,13 @@ def test_only_requests_whose_rows_are_alike_may_be_joined(version):
         assert not hint.exists()
 
 
-def test_a_wide_model_takes_fewer_at_once(tmp_path):
-    warmup.write(tmp_path, {}, most=3)
+def test_wide_model_has_a_smaller_batch_size(tmp_path):
+    warmup.write(tmp_path, {}, max_batch_size=3)
     assert "max_batch_size { value: 3 }" in (tmp_path / warmup.BATCHING).read_text()
 
 
 class CountedSignature:
-    """A signature of an export that notes its calls."""
+    """A signature of an export that records its calls."""
 
     def __init__(self, name, signature, calls):
         self.name, self.signature, self.calls = name, signature, calls
@@ -95,7 +97,7 @@ class CountedSignature:
         return self.signature(**inputs)
 
 
-def test_a_version_has_answered_before_it_is_served(version, monkeypatch):
+def test_version_is_warmed_up_before_it_is_served(version, monkeypatch):
     _, path = version
     calls = []
     load_folder = tf.saved_model.load
@@ -107,5 +109,5 @@ def test_a_version_has_answered_before_it_is_served(version, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "load", load_counted)
     serving = Serving(path.parent.parent)
-    assert [sentence.split(":")[0] for sentence in serving.refresh()] == ["serves level e, version 1"]
+    assert [sentence.split(":")[0] for sentence in serving.refresh()] == ["serving level e, version 1"]
     assert sorted(calls) == sorted(serving.find("e", None).manifest["signatures"])

@@ -1,6 +1,6 @@
-"""Child of the fault tests: writes the next version into the folder of a level, as `export` does at its end.
+"""Child of the fault tests: writes the next version to the folder of a level, as the last part of `export`.
 
-Arguments: import path, folder. Started like `save_rounds.py`.
+Arguments: import path, folder. The tests start it like `save_rounds.py`.
 """
 
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
     from hetero_tf.base import files
-    from hetero_tf.store.versions import EXPORTED, drafted, publish
+    from hetero_tf.store.versions import EXPORTED, create_draft, publish
 
     os.write(1, b"begin\n")
-    with drafted(Path(sys.argv[2])) as draft:
+    with create_draft(Path(sys.argv[2])) as draft:
         files.write_new(draft / "model", b"new")
         files.write_new(draft / EXPORTED, b"new")
         files.sync_folder(draft)

@@ -28,7 +28,7 @@ CALLS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One system call: its name, its how-manieth it is in the process, and its line in the trace."""
+    """One system call: its name, its number among the calls of that name, and its line in the trace."""
 
     call: str
     nth: int
@@ -36,31 +36,31 @@ class Point:
 
 
 def command(folder, first, last, size=SIZE):
-    """Command line of the child. -S -E: no site packages, no environment, hence always the same system calls."""
+    """Command line of the child. -S -E: no site packages and no environment, so the system calls are always the same."""
     return [sys.executable, "-S", "-E", "-B", str(CHILD), IMPORTS, str(folder), str(first), str(last), str(size)]
 
 
 def exporting(folder):
-    """Command line of the child that writes the next version into the folder of a level."""
+    """Command line of the child that writes the next version to the folder of a level."""
     child = CHILD.with_name("export_version.py")
     return [sys.executable, "-S", "-E", "-B", str(child), IMPORTS, str(folder)]
 
 
 def run(arguments, **options):
-    """Runs a command to its end in a plain environment. One BLAS thread: the trace must not depend on a race."""
+    """Run a command to its end in a minimal environment. One BLAS thread: the trace must not depend on a race."""
     environment = {"PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     return subprocess.run(arguments, capture_output=True, text=True, timeout=600, env=environment, **options)
 
 
 def strace(log, arguments, inject=None):
-    """Runs a command under strace; no --seccomp-bpf, with which an injection silently does nothing."""
+    """Run a command under strace, without --seccomp-bpf, which silently disables injections."""
     flags = ["-f", "-y", "-s", "0", "-e", f"trace={CALLS}", "-o", str(log)]
     return run(["strace", *flags, *(["-e", f"inject={inject}"] if inject else []), *arguments])
 
 
 @functools.cache
 def obstacle():
-    """Why strace cannot inject faults here, or None. Tried, since a sandbox may hold the program but forbid ptrace."""
+    """Reason why strace cannot inject faults, or None. It is tried, since a sandbox may forbid ptrace."""
     if not shutil.which("strace"):
         return "strace is not installed"
     result = strace(os.devnull, ["/bin/echo", "x"], "write:signal=SIGKILL:when=1")
@@ -70,14 +70,14 @@ def obstacle():
 
 
 def need_strace():
-    """Skips the test, with the reason, where faults cannot be injected."""
+    """Skip the test, with the reason, if faults cannot be injected."""
     if obstacle():
         pytest.skip(obstacle())
 
 
 def points(trace):
-    """The system calls between the two lines that the child prints, in order."""
-    counts, found, inside = {}, [], False
+    """System calls between the two lines that the child prints, in order."""
+    counts, calls, inside = {}, [], False
     for line in trace.splitlines():
         match = re.match(r"\d+ +(\w+)\(", line)
         if not match:
@@ -87,23 +87,23 @@ def points(trace):
         if call == "write" and re.match(r"\d+ +write\(1<", line):
             inside = not inside
         elif inside:
-            found.append(Point(call, counts[call], line))
-    return found
+            calls.append(Point(call, counts[call], line))
+    return calls
 
 
 def check(loaded, rounds):
-    """The loaded round is one of `rounds` and bit for bit what was saved under that number."""
+    """Assert that the loaded round is one of `rounds` and bit-equal to the round saved under its number."""
     assert loaded is not None and loaded.round in rounds
     arrays, info = content(loaded.round, SIZE)
     assert loaded.info == info
     assert list(loaded.arrays) == list(arrays)
     for name, value in arrays.items():
-        found = loaded.arrays[name]
-        assert (found.dtype, found.shape) == (np.asarray(value).dtype, np.shape(value))
-        assert found.tobytes() == np.asarray(value).tobytes()
+        array = loaded.arrays[name]
+        assert (array.dtype, array.shape) == (np.asarray(value).dtype, np.shape(value))
+        assert array.tobytes() == np.asarray(value).tobytes()
 
 
 def fill(folder, numbers):
-    """Saves rounds in this process."""
+    """Save rounds in this process."""
     for number in numbers:
         checkpoints.save(folder, number, *content(number, SIZE), keep=2)

@@ -1,7 +1,7 @@
-"""Child of the fault tests: saves rounds and says how it went. Started with `python -S` so that it is up quickly.
+"""Child of the fault tests: saves rounds and prints the result. The tests use `python -S`, which starts fast.
 
-Arguments: import path, folder, first round, last round, floats per array. Exit code: 0, or that of the refusal.
-Rounds are pure functions of their number, so that a test can tell a right one from a wrong one by itself.
+Arguments: import path, folder, first round, last round, floats per array. Exit code: 0, or that of the error.
+Rounds are pure functions of their number, so a test can check each round independently.
 """
 
 import os
@@ -33,11 +33,11 @@ def main():
     try:
         for number, arrays, info in rounds:
             checkpoints.save(folder, number, arrays, info, keep=2)
-    except UserError as refusal:
-        os.write(1, f"{refusal}\n".encode())
-        os._exit(refusal.code)
+    except UserError as error:
+        os.write(1, f"{error}\n".encode())
+        os._exit(error.code)
     os.write(1, b"end\n")
-    # Left at once: nothing after the save may be taken for a part of it.
+    # Exit at once: later system calls must not count as part of the save.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""A disk that fills up, a file size limit, a file system that turns read-only, two processes on one run folder."""
+"""Full disks, file size limits, read-only file systems, and two processes with one run folder."""
 
 import os
 import resource
@@ -18,20 +18,20 @@ from hetero_tf.store.run_folder import RunFolder
 HOLD = """
 import os, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.store.run_folder import RunFolder
 try:
     with RunFolder(sys.argv[2]).lock():
-        print("held", os.getpid(), flush=True)
+        print("locked", os.getpid(), flush=True)
         sys.stdin.readline()
-except Refusal as refusal:
-    print(refusal, flush=True)
-    sys.exit(refusal.code)
+except UserError as error:
+    print(error, flush=True)
+    sys.exit(error.code)
 """
 
 
 def holder(folder):
-    """A process that locks a run folder until its standard input ends."""
+    """Start a process that locks a run folder until its standard input ends."""
     arguments = [sys.executable, "-S", "-E", "-c", HOLD, harness.IMPORTS, str(folder)]
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -44,7 +44,7 @@ def stop(process):
 
 @pytest.fixture
 def file_limit():
-    """Files of this process may not grow beyond 4 kB; Python ignores the signal, so writing fails with EFBIG."""
+    """Limit the files of this process to 4 kB; Python ignores the signal, so writing fails with EFBIG."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     yield
@@ -70,8 +70,8 @@ def test_metrics_row_that_does_not_fit_leaves_no_half_row(tmp_path, file_limit):
     assert metrics_file.rows(path) == [{"round": 1}, {"round": 3}]
 
 
-def in_own_mount(folder, script):
-    """Runs a shell script with a 2 MB file system at `folder` that only it sees."""
+def run_in_small_mount(folder, script):
+    """Run a shell script with a private 2 MB file system at `folder`."""
     if subprocess.run(
         ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True
     ).returncode:
@@ -85,13 +85,13 @@ def child(folder, first, last, size):
 
 
 def test_full_file_system(tmp_path):
-    """2 MB hold small rounds, not a large one; afterwards small ones are saved again."""
+    """2 MB have room for small rounds but not for a large one; small rounds are saved afterwards."""
     folder = tmp_path / "checkpoints"
     script = (
         f"{child(folder, 1, 2, 50)}; {child(folder, 3, 3, 200000)} || echo exit $?; "
         f"ls -A {folder}; {child(folder, 3, 3, 50)}; ls -A {folder}"
     )
-    result = in_own_mount(tmp_path, script)
+    result = run_in_small_mount(tmp_path, script)
     assert result.returncode == 0, result.stderr
     full, rest = result.stdout.split("exit 3\n")
     assert "arrays.npz: could not write: No space left on device; free some space and run the same command" in full
@@ -104,7 +104,7 @@ def test_read_only_file_system(tmp_path):
         f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; "
         f"{child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}"
     )
-    result = in_own_mount(tmp_path, script)
+    result = run_in_small_mount(tmp_path, script)
     assert "Read-only file system; choose a folder that can be written\nexit 3\n" in result.stdout, result.stderr
     assert result.stdout.endswith("round-000001\nround-000002\n")
 
@@ -115,16 +115,16 @@ def test_vanished_run_folder(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_one_of_many_processes_wins(tmp_path):
-    """The winner holds on, so every other one must be refused and name it."""
+def test_one_process_gets_the_lock(tmp_path):
+    """The winner keeps the lock, so every other process must fail and name it."""
     processes = [holder(tmp_path / "run") for _ in range(6)]
     lines = [process.stdout.readline().strip() for process in processes]
-    winners = [process for process, line in zip(processes, lines) if line.startswith("held ")]
+    winners = [process for process, line in zip(processes, lines) if line.startswith("locked ")]
     try:
         assert len(winners) == 1, lines
-        said = f"{tmp_path / 'run'}: process {winners[0].pid} works on this run folder; wait for it"
+        message = f"{tmp_path / 'run'}: process {winners[0].pid} works on this run folder; wait for it"
         losers = [process for process in processes if process is not winners[0]]
-        assert [line for line in lines if not line.startswith(("held ", said))] == []
+        assert [line for line in lines if not line.startswith(("locked ", message))] == []
         assert [process.wait(timeout=600) for process in losers] == [Locked.code] * 5
     finally:
         for process in processes:
@@ -133,7 +133,7 @@ def test_one_of_many_processes_wins(tmp_path):
 
 def test_lock_is_freed_by_kill(tmp_path):
     process = holder(tmp_path / "run")
-    assert process.stdout.readline() == f"held {process.pid}\n"
+    assert process.stdout.readline() == f"locked {process.pid}\n"
     with pytest.raises(Locked, match=f"process {process.pid} works"), RunFolder(tmp_path / "run").lock():
         pass
     process.send_signal(signal.SIGKILL)
@@ -142,8 +142,8 @@ def test_lock_is_freed_by_kill(tmp_path):
         assert (tmp_path / "run" / "run.lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_reader_beside_a_pruning_writer(tmp_path):
-    """With keep=1 the folder that a reader has just listed is often gone when it looks."""
+def test_reads_while_checkpoints_are_pruned(tmp_path):
+    """With keep=1 a folder that a reader has listed is often deleted before it is read."""
     checkpoints.save(tmp_path, 0, {"x": np.full(100, 0)}, {}, keep=1)
     done, problems, reads = threading.Event(), [], []
 

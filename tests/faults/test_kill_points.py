@@ -1,4 +1,4 @@
-"""Every file operation of a sealed save is killed, or made to fail, once."""
+"""Kills the process at each file operation of a save, and lets each operation fail."""
 
 import concurrent.futures
 import errno
@@ -13,14 +13,14 @@ from hetero_tf.store import checkpoints
 
 pytestmark = pytest.mark.long
 
-# Two cores: strace and its child take turns, so two pairs at a time.
+# Two cores: strace and its child alternate, so two pairs run at a time.
 WORKERS = 2
 MAKING = {"mkdir", "mkdirat", "write", "fsync", "fdatasync", "rename", "renameat", "renameat2"}
 REMOVING = {"unlink", "unlinkat", "rmdir"}
 
 
 def trace(base, prepare):
-    """(template folder, points of saving round 3 into a copy of it, that copy)."""
+    """Return (template folder, system calls of saving round 3 in a copy of it, that copy)."""
     harness.need_strace()
     (base / "template").mkdir()
     prepare(base / "template")
@@ -32,13 +32,13 @@ def trace(base, prepare):
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory):
-    """The common case: rounds 1 and 2 are there, 3 comes, 1 goes."""
+    """The common case: rounds 1 and 2 exist, 3 is saved, 1 is deleted."""
     return trace(tmp_path_factory.mktemp("traced"), lambda folder: harness.fill(folder, [1, 2]))
 
 
-def inject(template, where, point, fault):
-    """Runs the save in a fresh copy with one fault; returns (folder, result, injected line of the trace)."""
-    folder = where / f"{point.call}-{point.nth}-{fault.partition('=')[2]}"
+def inject(template, parent, point, fault):
+    """Run the save in a new copy with one fault; return (folder, result, trace)."""
+    folder = parent / f"{point.call}-{point.nth}-{fault.partition('=')[2]}"
     shutil.copytree(template, folder)
     log = folder.with_suffix(".log")
     result = harness.strace(log, harness.command(folder, 3, 3), f"{point.call}:{fault}:when={point.nth}")
@@ -46,13 +46,13 @@ def inject(template, where, point, fault):
 
 
 def each(points, job):
-    """Runs the job for all points, two at a time."""
+    """Run the job for all points, two at a time."""
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         return list(pool.map(job, points))
 
 
 def test_order_of_operations(traced):
-    """Power loss: what is renamed was synced before, and nothing old goes before the new name is on the disk."""
+    """Power loss: files are synced before a rename, and old rounds are deleted after the new name is on the disk."""
     _, points, folder = traced
     lines = [point.line.replace(str(folder), "@") for point in points]
 
@@ -84,15 +84,17 @@ def test_killed_before_each_operation(traced, tmp_path):
         assert checkpoints.load_newest(folder).round == 3
         harness.fill(folder, [4])
         harness.check(checkpoints.load_newest(folder), {4})
-        kept = sorted(os.listdir(folder))
-        assert kept[-1] == "round-000004" and len(kept) == 2 and kept[0].startswith("round-000003"), kept
+        remaining = sorted(os.listdir(folder))
+        assert remaining[-1] == "round-000004" and len(remaining) == 2 and remaining[0].startswith("round-000003"), (
+            remaining
+        )
 
     each(points, job)
     assert {2, 3} == set(newest), "kills before and after the sealing rename must both occur"
 
 
 def test_killed_while_saving_a_damaged_round_again(tmp_path):
-    """Round 3 was torn and is trained again: the torn folder goes only after the new one stands."""
+    """Round 3 is truncated and trained again: its old folder is deleted only after the new one exists."""
 
     def prepare(folder):
         harness.fill(folder, [1, 2, 3])
@@ -116,7 +118,7 @@ def test_killed_while_saving_a_damaged_round_again(tmp_path):
 
 @pytest.mark.parametrize("name", ["ENOSPC", "EIO"])
 def test_each_operation_fails(traced, tmp_path, name):
-    """The system refuses one operation: one sentence, exit code 3, no rubbish, the old rounds as they were."""
+    """One operation fails: one sentence, exit code 3, no leftover files, unchanged old rounds."""
     template, points, _ = traced
     failing = [point for point in points if point.call in MAKING or "O_EXCL" in point.line]
     text = os.strerror(getattr(errno, name))
@@ -137,13 +139,13 @@ def test_each_operation_fails(traced, tmp_path, name):
 
 
 def test_each_removal_fails(traced, tmp_path):
-    """The new round stands, the sentence says so, and the next save clears what could not be removed."""
+    """The new round exists, the message says so, and the next save removes the leftover files."""
     template, points, _ = traced
 
     def job(point):
         folder, result, log = inject(template, tmp_path, point, "error=EIO")
         assert "(INJECTED)" in log and result.returncode == 3, (point, result.stdout)
-        assert "round 3 is saved, but an older one stays in the way" in result.stdout
+        assert "round 3 is saved, but an older one cannot be removed" in result.stdout
         harness.check(checkpoints.load_newest(folder), {3})
         harness.fill(folder, [4])
         assert sorted(os.listdir(folder)) == ["round-000003", "round-000004"]
@@ -153,8 +155,8 @@ def test_each_removal_fails(traced, tmp_path):
     assert len(removing) == 4, "three files and their folder"
 
 
-def test_fault_fires_or_is_noticed(traced, tmp_path):
-    """The harness itself: an injection beyond the last call must not pass for a survived fault."""
+def test_missed_injection_is_reported(traced, tmp_path):
+    """The harness must not count an injection after the last call as a survived fault."""
     template, points, _ = traced
     last = points[-1]
     beyond = harness.Point(last.call, last.nth + 1000, last.line)
@@ -162,8 +164,8 @@ def test_fault_fires_or_is_noticed(traced, tmp_path):
     assert result.returncode == 0 and "(INJECTED)" not in log
 
 
-def test_killed_while_the_folder_is_made(tmp_path):
-    """The very first save: before the seal there is no round, which is not an error."""
+def test_killed_while_the_folder_is_created(tmp_path):
+    """The first save: without a finished round, loading returns None."""
     harness.need_strace()
     log = tmp_path / "log"
     assert harness.strace(log, harness.command(tmp_path / "new", 1, 1)).returncode == 0
@@ -186,7 +188,7 @@ def test_killed_while_the_folder_is_made(tmp_path):
 
 
 def test_killed_while_a_version_is_exported(tmp_path):
-    """Whatever operation is the last one: earlier versions are untouched, a new one is whole, and the next one follows."""
+    """After a kill at any operation: old versions are unchanged, a new one is complete, and the next export works."""
     harness.need_strace()
     template = tmp_path / "template"
     (template / "1").mkdir(parents=True)
@@ -204,10 +206,13 @@ def test_killed_while_a_version_is_exported(tmp_path):
         assert result.returncode in (137, -9), point
         seen = sorted(name for name in os.listdir(folder) if not name.startswith("."))
         assert (folder / "1" / "export.json").read_text() == "old", point
-        # What a kill left goes with the next export.
+        # The next export removes the leftover files of a kill.
         assert harness.run(harness.exporting(folder)).returncode == 0, point
-        found = {path.name: sorted(file.read_text() for file in path.iterdir()) for path in folder.iterdir()}
-        assert found.pop("1") == ["old"] and set(map(tuple, found.values())) == {("new", "new")}, (point, found)
+        contents = {path.name: sorted(file.read_text() for file in path.iterdir()) for path in folder.iterdir()}
+        assert contents.pop("1") == ["old"] and set(map(tuple, contents.values())) == {("new", "new")}, (
+            point,
+            contents,
+        )
         return tuple(seen)
 
     assert set(each(points, job)) == {("1",), ("1", "2")}

@@ -1,4 +1,4 @@
-"""Random damage to the files of two sealed rounds: always a right round or a refusal, never a wrong one."""
+"""Random damage to the files of two saved rounds: a correct round or an error, never wrong values."""
 
 import os
 import shutil
@@ -19,22 +19,22 @@ KINDS = ("flip", "truncate", "zero", "delete", "swap", "append")
 
 
 def tree(folder):
-    """{path inside the folder: bytes}"""
+    """Return {path inside the folder: bytes}."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def mutate(folder, kind, rng):
-    """Damages one file (swap: two); returns a phrase that says what was done."""
+    """Damage one file (swap: two); return a description of the damage."""
     names = sorted(tree(folder))
     name, other = rng.choice(names, 2, replace=False)
     path, data = folder / name, bytearray((folder / name).read_bytes())
-    place = int(rng.integers(len(data)))
+    position = int(rng.integers(len(data)))
     if kind == "flip":
-        data[place] ^= 1 << int(rng.integers(8))
+        data[position] ^= 1 << int(rng.integers(8))
     elif kind == "truncate":
-        del data[place:]
+        del data[position:]
     elif kind == "zero":
-        data[place : place + 512] = bytes(len(data[place : place + 512]))
+        data[position : position + 512] = bytes(len(data[position : position + 512]))
     elif kind == "append":
         data += rng.bytes(int(rng.integers(1, 600)))
     elif kind == "swap":
@@ -43,10 +43,10 @@ def mutate(folder, kind, rng):
     path.write_bytes(data)
     if kind == "delete":
         path.unlink()
-    return f"{kind} {name} at {place} ({other})"
+    return f"{kind} {name} at {position} ({other})"
 
 
-def test_mutations_never_load_wrongly(tmp_path):
+def test_mutations_never_load_wrong_values(tmp_path):
     harness.fill(tmp_path / "template", [7, 8])
     before = tree(tmp_path / "template")
     rng, outcomes = np.random.default_rng(SEED), Counter()
@@ -59,15 +59,15 @@ def test_mutations_never_load_wrongly(tmp_path):
         good = {7, 8} - bad
         try:
             loaded = checkpoints.load_newest(folder)
-        except InputError as refusal:
-            assert not good and "none of its 2 rounds is whole" in str(refusal), done
+        except InputError as error:
+            assert not good and "none of its 2 rounds is whole" in str(error), done
             outcomes["refused"] += 1
         else:
             assert good, done
             harness.check(loaded, {max(good)})
             assert len(loaded.skipped) == (8 in bad), done
             outcomes[f"round {loaded.round}"] += 1
-            # The run goes on over the damage.
+            # The run continues after the damage.
             harness.fill(folder, [loaded.round + 1])
             harness.check(checkpoints.load_newest(folder), {loaded.round + 1})
         shutil.rmtree(folder)
@@ -75,14 +75,14 @@ def test_mutations_never_load_wrongly(tmp_path):
     assert outcomes["round 8"] > 50 and outcomes["round 7"] > 50 and outcomes["refused"] > 5, outcomes
 
 
-def test_every_bit_of_the_manifest_counts(tmp_path):
-    """A manifest has no free bytes: each of its bits, flipped, is noticed."""
+def test_every_flipped_manifest_bit_is_reported(tmp_path):
+    """A manifest has no unused bytes: each flipped bit is reported."""
     harness.fill(tmp_path, [8])
     path = tmp_path / "round-000008" / "MANIFEST.json"
     data = path.read_bytes()
-    for place in range(len(data)):
+    for position in range(len(data)):
         damaged = bytearray(data)
-        damaged[place] ^= 1 << place % 8
+        damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
         with pytest.raises(InputError, match="MANIFEST.json"):
             checkpoints.read(path.parent)
@@ -90,7 +90,7 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
 
 @pytest.mark.parametrize("names", [("round-000007", "round-000008"), ("round-000008", "round-000007.1")])
 def test_whole_folders_swapped_or_copied(tmp_path, names):
-    """A folder under another round's name is not that round."""
+    """A folder with another round's name is rejected."""
     harness.fill(tmp_path, [7, 8])
     first, second = (tmp_path / name for name in names)
     os.rename(first, tmp_path / "aside")
@@ -100,7 +100,7 @@ def test_whole_folders_swapped_or_copied(tmp_path, names):
     if names[1] == "round-000007.1":
         loaded = checkpoints.load_newest(tmp_path)
         harness.check(loaded, {7})
-        assert "its manifest is that of round 8" in loaded.skipped[0]
+        assert "its manifest belongs to round 8" in loaded.skipped[0]
     else:
-        with pytest.raises(InputError, match="its manifest is that of round 7.*its manifest is that of round 8"):
+        with pytest.raises(InputError, match="its manifest belongs to round 7.*its manifest belongs to round 8"):
             checkpoints.load_newest(tmp_path)

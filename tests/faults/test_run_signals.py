@@ -1,4 +1,4 @@
-"""Runs that signals, a second start or a full disk interrupt; the campaign kills them at any moment."""
+"""Runs interrupted by signals, a second start or a full disk. The campaign also kills them at random times."""
 
 import json
 import os
@@ -11,13 +11,13 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROUNDS = 12
-# Rounds long enough to be hit, a few hundredths of a second.
+# Rounds of a few hundredths of a second, long enough for a signal to arrive.
 EPOCHS = 25
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Starts the run of 12 rounds in a folder."""
+    """Function that starts the run of 12 rounds in a folder."""
     recipe = programs.recipe_file(tmp_path_factory.mktemp("recipe"))
 
     def begin(folder, *more, **options):
@@ -29,7 +29,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(start, tmp_path_factory):
-    """What an uninterrupted run leaves."""
+    """Contents of the folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert start(folder).wait() == 0
     return programs.contents(folder)
@@ -42,19 +42,19 @@ def rows(folder):
         return 0
 
 
-def sealing(folder):
-    """Whether a state is being written at this moment."""
+def is_saving(folder):
+    """True while a checkpoint is being written."""
     for name in ("checkpoints", "best"):
         try:
-            if any(found.startswith(".tmp-") for found in os.listdir(folder / name)):
+            if any(entry.startswith(".tmp-") for entry in os.listdir(folder / name)):
                 return True
         except FileNotFoundError:
             pass
     return False
 
 
-def test_signals_and_a_second_start_while_a_long_call_runs(start, tmp_path):
-    """One round of a minute: the answer must not wait for its end."""
+def test_signals_and_second_start_during_a_long_call(start, tmp_path):
+    """One round of a minute: the program must exit before it ends."""
     long = ("--set", "client.epochs=40000")
     runs = {name: start(tmp_path / name, *long) for name in ("SIGINT", "SIGTERM", "SIGHUP")}
     for run in runs.values():
@@ -74,7 +74,7 @@ def test_signals_and_a_second_start_while_a_long_call_runs(start, tmp_path):
         assert "round 1/" not in run.out
 
 
-def test_a_storm_of_signals_gives_one_sentence(start, unbroken, tmp_path):
+def test_many_signals_print_one_sentence(start, unbroken, tmp_path):
     run = start(tmp_path / "run")
     assert run.until(lambda: "round 3/" in run.out)
     for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP] * 7:
@@ -86,8 +86,8 @@ def test_a_storm_of_signals_gives_one_sentence(start, unbroken, tmp_path):
     assert programs.contents(tmp_path / "run") == unbroken
 
 
-def test_files_that_may_not_grow_stop_the_run_and_lose_nothing(start, unbroken, tmp_path):
-    """A full disk, as a limit on the size of files: sealing the first state fails, then a row of metrics."""
+def test_file_size_limit_stops_the_run_without_loss(start, unbroken, tmp_path):
+    """A file size limit acts as a full disk: the first checkpoint fails, then a row of metrics."""
     folder = tmp_path / "run"
     largest = len(unbroken["metrics"]) - 50
     limits = {
@@ -98,14 +98,14 @@ def test_files_that_may_not_grow_stop_the_run_and_lose_nothing(start, unbroken, 
         run = start(folder, largest=limit)
         assert run.wait() == 3
         assert run.err.startswith("hetero_tf: ") and run.err.count("\n") == 1 and sentence in run.err, run.err
-        assert not sealing(folder)
+        assert not is_saving(folder)
     assert rows(folder) == ROUNDS - 1
     last = start(folder)
     assert last.wait() == 0, last.err
     assert programs.contents(folder) == unbroken
 
 
-def test_other_conditions_are_refused_and_may_be_allowed(start, unbroken, tmp_path):
+def test_other_environment_is_rejected_unless_allowed(start, unbroken, tmp_path):
     folder = tmp_path / "run"
     run = start(folder, "--threads", "2")
     assert run.until(lambda: "round 3/" in run.out)
@@ -121,6 +121,6 @@ def test_other_conditions_are_refused_and_may_be_allowed(start, unbroken, tmp_pa
     allowed = start(folder, "--threads", "1", "--allow_other_machine")
     assert allowed.wait() == 0
     assert "note: threads.inter_op was 2, is 1\n" in allowed.out
-    found = (folder / "metrics.jsonl").read_bytes().splitlines()
-    assert found[:3] == done and [json.loads(row)["round"] for row in found] == list(range(1, ROUNDS + 1))
+    rows_after = (folder / "metrics.jsonl").read_bytes().splitlines()
+    assert rows_after[:3] == done and [json.loads(row)["round"] for row in rows_after] == list(range(1, ROUNDS + 1))
     assert json.loads((folder / "environment.json").read_text())["threads"] == {"inter_op": 1, "intra_op": 1}

@@ -60,14 +60,14 @@ def test_peers_begin_with_the_constants_of_the_global_model():
 @pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "prefix", 1), ("stacked", "rolling", 2)])
 def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engine, submodel, most):
     process = built(f"engine={engine}", f"round.submodel={submodel}")
-    assert max(stack.clients for stack in process.parts.engine.stacks) == most
-    initial, (found, metrics) = tiny.arrays(process.initialize()), after(process)
+    assert max(stack.clients for stack in process.setup.engine.blocks) == most
+    initial, (actual, metrics) = tiny.arrays(process.initialize()), after(process)
     expected, losses = oracle.play(process, initial, tiny.plans(process, 2))
-    assert tiny.gap(found, expected) < 1e-12
+    assert tiny.gap(actual, expected) < 1e-12
     np.testing.assert_allclose([row["loss"] for row in metrics], np.asarray(losses)[:, 0], rtol=1e-12)
     assert all(np.abs(initial[path]).max() > 0.01 for path in FIXED)
-    assert tiny.same(fixed(found), fixed(initial))
-    assert tiny.gap(found, initial) > 1e-3
+    assert tiny.same(fixed(actual), fixed(initial))
+    assert tiny.gap(actual, initial) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_no_method_moves_a_constant(overrides):
 
 def test_a_frozen_head_is_cut_by_labels_like_a_trained_one():
     process = built(base=FROZEN_HEAD)
-    initial, (found, _) = tiny.arrays(process.initialize()), after(process)
+    initial, (actual, _) = tiny.arrays(process.initialize()), after(process)
     expected, _ = oracle.play(process, initial, tiny.plans(process, 2))
-    assert tiny.gap(found, expected) < 1e-12
-    assert process.parts.examples.labels is not None
+    assert tiny.gap(actual, expected) < 1e-12
+    assert process.setup.examples.labels is not None
 
 
 @pytest.mark.parametrize("level", WIDTHS)
@@ -112,7 +112,7 @@ def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
     statistics, model = process.statistics(state, level), process.network(state, level)
     assert list(statistics) == [variable.path for variable in queried(model)]
-    examples, key, labels = process.parts.examples, tf.zeros([2], tf.int32), all_labels(tiny.CLASSES)
+    examples, key, labels = process.setup.examples, tf.zeros([2], tf.int32), all_labels(tiny.CLASSES)
     inputs, _ = process.input.batch(examples.x, examples.y, tf.range(25), 0, key, labels, training=True)
     model(inputs, training=True)
     for variable in queried(model):
@@ -132,7 +132,7 @@ def test_an_exported_model_has_them(tmp_path):
         np.testing.assert_allclose(serve(image=tf.constant(pixels))["logits"], expected, atol=1e-5)
 
 
-def test_a_constant_does_not_travel():
+def test_a_constant_is_not_transferred():
     process = built("round.label_rows=all", "client.loss=cross_entropy")
     for level, cost in zip(WIDTHS, process.client_costs):
         sizes = [np.prod(variable.shape) for variable in process.family.predictor(level).trainable_variables]
@@ -147,5 +147,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("layer", REFUSED)
 def test_constants_that_clients_cannot_keep_are_refused(layer):
-    said = refusal(tiny.process, BASE.replace("PositionTable", layer), "precision=float64")
-    assert said.startswith(f"layer 0_2_{layer.lower()}: its weight {REFUSED[layer]}")
+    message = refusal(tiny.process, BASE.replace("PositionTable", layer), "precision=float64")
+    assert message.startswith(f"layer 0_2_{layer.lower()}: its weight {REFUSED[layer]}")

@@ -43,11 +43,11 @@ def test_taps_are_the_convolution(positions, dtype):
     inputs = tf.cast(rng.normal(size=(3, *positions, 5)), dtype)
     kernel = tf.cast(rng.normal(size=(3, 3, 5, 7)), dtype)
     exact = [tf.cast(value, "float64") for value in (inputs, kernel)]
-    wanted = with_gradients(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), *exact)
-    for found, expected in zip(with_gradients(conv2d_by_taps, inputs, kernel), wanted, strict=True):
-        assert found.dtype == dtype and found.shape == expected.shape
+    references = with_gradients(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), *exact)
+    for actual, expected in zip(with_gradients(conv2d_by_taps, inputs, kernel), references, strict=True):
+        assert actual.dtype == dtype and actual.shape == expected.shape
         atol = TOLERANCE[dtype] * np.abs(expected).max()
-        np.testing.assert_allclose(tf.cast(found, "float64"), expected, atol=atol, rtol=0)
+        np.testing.assert_allclose(tf.cast(actual, "float64"), expected, atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,22 @@ def marked(model):
 def test_models_that_leave_this_machine_or_are_counted_have_convolutions(everywhere, monkeypatch):
     fast, plain = (tiny.process(tiny.IMAGES, f"engine={name}").family for name in ("auto", "sequential"))
     route = fast.route("a")
-    assert marked(fast.alone(route, 9)) == {True} and marked(plain.alone(route, 9)) == {False}
-    assert marked(fast.fresh("a", 9)) == marked(fast.predictor("a")) == {False}
-    assert marked(fast.together(route, 9, 2)) == set()
-    counted, wanted = (counting.forward(family.alone(route, 9), (5, 5, 2)) for family in (fast, plain))
+    assert marked(fast.single_client_model(route, 9)) == {True} and marked(plain.single_client_model(route, 9)) == {
+        False
+    }
+    assert marked(fast.new_training_model("a", 9)) == marked(fast.predictor("a")) == {False}
+    assert marked(fast.batched_model(route, 9, 2)) == set()
+    counted, wanted = (counting.forward(family.single_client_model(route, 9), (5, 5, 2)) for family in (fast, plain))
     assert counted == wanted
-    monkeypatch.setattr(hardware, "devices", lambda: "gpu")
-    assert marked(fast.together(route, 9)) == {False}
+    monkeypatch.setattr(hardware, "device_type", lambda: "gpu")
+    assert marked(fast.batched_model(route, 9)) == {False}
 
 
-def test_a_run_goes_on_with_the_kernels_that_it_began_with(everywhere, train, tmp_path):
+def test_a_resumed_run_uses_the_kernels_of_its_start(everywhere, train, tmp_path):
     text = programs.RECIPE
     train(tmp_path, text, "rounds=1")
     assert json.loads((tmp_path / "environment.json").read_text())["settings"]["by_taps"] == ["a", "b"]
     with pytest.raises(InputError, match=r"other conditions .*settings.by_taps was \['a', 'b'\], is None\)"):
         train(tmp_path, text, "rounds=2", "engine=sequential")
-    _, said = train(tmp_path, text, "rounds=2")
-    assert "wide kernels tap by tap at levels a, b; " in said and "note: settings" not in said
+    _, output = train(tmp_path, text, "rounds=2")
+    assert "; wide kernels tap by tap at levels a, b" in output and "note: settings" not in output

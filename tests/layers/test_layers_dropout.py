@@ -16,30 +16,30 @@ def masks(rate, keys, shape=(40, 8, 16), kind=Dropout):
     """What becomes of ones under each key."""
     layer = kind(rate)
     layer.build(shape)
-    found = []
+    outputs = []
     for key in keys:
         layer.key.assign(key)
-        found.append(layer(tf.ones(shape), training=True).numpy())
-    return np.stack(found)
+        outputs.append(layer(tf.ones(shape), training=True).numpy())
+    return np.stack(outputs)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.5, 0.9])
 def test_mean_and_variance_are_those_of_independent_draws(rate):
-    found = masks(rate, [(7, step) for step in range(20)])
-    assert set(np.unique(found)) == {0, np.float32(2**16 / (2**16 - round(rate * 2**16)))}
-    np.testing.assert_allclose(found.max(), 1 / (1 - rate), rtol=2**-16 / (1 - rate))
-    deviation = (rate / (1 - rate) / found.size) ** 0.5
-    assert abs(found.mean() - 1) < 5 * deviation
-    sums = found.reshape(20 * 40, -1).sum(1)
+    outputs = masks(rate, [(7, step) for step in range(20)])
+    assert set(np.unique(outputs)) == {0, np.float32(2**16 / (2**16 - round(rate * 2**16)))}
+    np.testing.assert_allclose(outputs.max(), 1 / (1 - rate), rtol=2**-16 / (1 - rate))
+    deviation = (rate / (1 - rate) / outputs.size) ** 0.5
+    assert abs(outputs.mean() - 1) < 5 * deviation
+    sums = outputs.reshape(20 * 40, -1).sum(1)
     assert abs(sums.var() / (128 * rate / (1 - rate)) - 1) < 5 * (2 / 800) ** 0.5 + 0.03
 
 
 def test_neighbours_and_consecutive_keys_are_unrelated():
-    kept = masks(0.3, [(start, step) for start in (0, 1) for step in range(20)]) > 0
-    centred = (kept - 0.7) / 0.21**0.5
+    mask = masks(0.3, [(start, step) for start in (0, 1) for step in range(20)]) > 0
+    centred = (mask - 0.7) / 0.21**0.5
     for axis in range(4):
         ahead, behind = (
-            np.take(centred, range(*ends), axis) for ends in ((1, kept.shape[axis]), (0, kept.shape[axis] - 1))
+            np.take(centred, range(*ends), axis) for ends in ((1, mask.shape[axis]), (0, mask.shape[axis] - 1))
         )
         assert abs((ahead * behind).mean()) < 5 * ahead.size**-0.5
     assert abs((centred[:20] * centred[20:]).mean()) < 5 * centred[:20].size ** -0.5
@@ -67,20 +67,20 @@ def test_the_key_is_a_seed_that_the_layer_never_changes():
     assert layer.trainable_variables == []
 
 
-def test_models_start_from_the_values_they_start_from_with_keras_own_dropout():
-    found = []
+def test_initial_weights_are_those_of_a_model_with_keras_dropout():
+    kernels = []
     for kind in (Dropout, keras.layers.Dropout):
         random.seed(5)
         layers = [keras.layers.Dense(4), kind(0.5), kind(0.0), keras.layers.Dense(3)]
-        found.append(keras.Sequential([keras.Input((2,)), *layers]).get_layer(index=-1).kernel.numpy())
-    assert (found[0] == found[1]).all()
+        kernels.append(keras.Sequential([keras.Input((2,)), *layers]).get_layer(index=-1).kernel.numpy())
+    assert (kernels[0] == kernels[1]).all()
 
 
 @pytest.mark.parametrize("channels", [8, 5])
 def test_native_and_xla_draw_the_same_and_gradients_pass_the_mask(channels):
     layer = Dropout(0.4)
     layer.build((None, channels))
-    values, found = tf.random.normal((6, channels)), []
+    values, results = tf.random.normal((6, channels)), []
     for compiled in (False, True):
 
         @tf.function(jit_compile=compiled)
@@ -90,17 +90,17 @@ def test_native_and_xla_draw_the_same_and_gradients_pass_the_mask(channels):
                 outputs = layer(values, training=True)
             return outputs, tape.gradient(outputs, values)
 
-        found.append(graph(values))
-    for native, xla in zip(*found):
+        results.append(graph(values))
+    for native, xla in zip(*results):
         assert native.numpy().tobytes() == xla.numpy().tobytes()
-    outputs, gradient = found[0]
+    outputs, gradient = results[0]
     np.testing.assert_allclose(outputs, values * gradient, rtol=1e-6)
     # A shorter batch draws the first rows of a longer one: the number of examples changes no draw.
     assert layer(values[:2], training=True).numpy().tobytes() == outputs[:2].numpy().tobytes()
 
 
 def test_spatial_dropout_drops_whole_channels():
-    found = masks(0.4, [(1, 2)], (50, 3, 4, 6), SpatialDropout2D)[0]
-    assert (found == found[:, :1, :1]).all()
-    assert abs((found[:, 0, 0] > 0).mean() - 0.6) < 5 * (0.24 / 300) ** 0.5
-    assert not (found[:-1] == found[1:]).all()
+    outputs = masks(0.4, [(1, 2)], (50, 3, 4, 6), SpatialDropout2D)[0]
+    assert (outputs == outputs[:, :1, :1]).all()
+    assert abs((outputs[:, 0, 0] > 0).mean() - 0.6) < 5 * (0.24 / 300) ** 0.5
+    assert not (outputs[:-1] == outputs[1:]).all()

@@ -44,25 +44,25 @@ def relu(x):
 def test_a_post_activation_block_is_its_formula(filters, stride):
     for norm, function, scale in (("sbn", normed, 1.0), ("none", lambda x: x, 0.25)):
         block = PostActivationBlock(filters, stride, norm, scale=scale, **F64)
-        found = block(PIXELS, training=True).numpy()
+        outputs = block(PIXELS, training=True).numpy()
         shortcut = PIXELS
         if (filters, stride) != (5, 1):
             shortcut = function(conv(PIXELS, block.shortcut, stride) / scale)
         hidden = relu(function(conv(PIXELS, block.conv1, stride) / scale))
-        np.testing.assert_allclose(found, relu(function(conv(hidden, block.conv2) / scale) + shortcut), atol=1e-12)
+        np.testing.assert_allclose(outputs, relu(function(conv(hidden, block.conv2) / scale) + shortcut), atol=1e-12)
         assert (block.shortcut is None) == ((filters, stride) == (5, 1))
 
 
 @pytest.mark.parametrize(("filters", "stride"), [(5, 1), (7, 2)])
 @pytest.mark.parametrize("residual", ["input", "activated"])
-def test_a_pre_activation_block_adds_what_it_is_told_and_scales_behind_products(filters, stride, residual):
+def test_a_pre_activation_block_adds_its_residual_and_scales_products(filters, stride, residual):
     block = PreActivationBlock(filters, stride, "none", residual=residual, scaler_at="products", scale=0.5, **F64)
-    found, active = block(PIXELS, training=True).numpy(), relu(PIXELS)
+    outputs, active = block(PIXELS, training=True).numpy(), relu(PIXELS)
     shortcut = PIXELS if residual == "input" else active
     if stride == 2:
         shortcut = conv(active, block.shortcut, 2) * 2
     expected = conv(relu(conv(active, block.conv1, stride) * 2), block.conv2) * 2 + shortcut
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(outputs, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (3, 2), (5, 2)])
@@ -75,11 +75,11 @@ def test_depthwise_convolutions_pad_equally_on_both_sides(size, stride):
 def test_a_separable_block_is_its_formula(scale):
     for norm, function in (("sbn", normed), ("none", lambda x: x)):
         block = SeparableBlock(7, 2, norm, scale=scale, **F64)
-        found = block(PIXELS, training=True).numpy()
+        outputs = block(PIXELS, training=True).numpy()
         hidden = relu(function(conv(conv(PIXELS, block.deep1, 2), block.mix1) / scale))
         expected = relu(function(conv(conv(hidden, block.deep2), block.mix2) / scale))
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-        assert hidden.shape[1:] == (3, 3, 5) and found.shape == (4, 3, 3, 7)
+        np.testing.assert_allclose(outputs, expected, atol=1e-12)
+        assert hidden.shape[1:] == (3, 3, 5) and outputs.shape == (4, 3, 3, 7)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 16])
@@ -93,26 +93,28 @@ def test_doubling_is_bilinear_enlargement(size):
 
 def test_a_gate_multiplies_by_enlarged_weights_between_a_half_and_one():
     gate = AttentionGate("none", **F64)
-    found = gate(PIXELS[:, :, :4]).numpy()
-    weights = found / PIXELS[:, :, :4]
+    outputs = gate(PIXELS[:, :, :4]).numpy()
+    weights = outputs / PIXELS[:, :, :4]
     assert weights.min() >= 0.5 and weights.max() < 1 and np.ptp(weights) > 1e-3
     parts = gate.separable
     small = relu(conv(conv(PIXELS[:, :, :4], parts.deep1, 2), parts.mix1))
     small = relu(conv(conv(small, parts.deep2), parts.mix2))
     large = np.einsum("ij,bjkc,lk->bilc", doubling(6), small, doubling(4))
     np.testing.assert_allclose(weights, 1 / (1 + np.exp(-large)), atol=1e-12)
-    with pytest.raises(ValueError, match=r"must have a known height and width. Received: shape=\(None, None, 6, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"needs inputs of static height and width. Received: shape=\(None, None, 6, 5\)"
+    ):
         AttentionGate().build((None, None, 6, 5))
 
 
 def test_a_mixed_gate_keeps_the_float_type_of_the_weights():
     plain, mixed = AttentionGate(), AttentionGate(dtype="mixed_bfloat16")
-    wanted, _ = plain(PIXELS), mixed(PIXELS)
+    expected, _ = plain(PIXELS), mixed(PIXELS)
     mixed.set_weights(plain.get_weights())
-    found = mixed(PIXELS)
-    assert found.dtype == tf.float32 and {v.dtype for v in mixed.variables} == {"float32"}
+    actual = mixed(PIXELS)
+    assert actual.dtype == tf.float32 and {v.dtype for v in mixed.variables} == {"float32"}
     assert {mixed.separable.mix1.compute_dtype, mixed.separable.mix2.compute_dtype} == {"bfloat16"}
-    assert 0 < np.abs(found - wanted).max() < 1e-2
+    assert 0 < np.abs(actual - expected).max() < 1e-2
 
 
 def test_running_averages_move_by_the_unbiased_moments():
@@ -132,7 +134,7 @@ def test_running_averages_move_by_the_unbiased_moments():
     assert [v.name for v in layer.non_trainable_variables] == list(TrackedBatchNormalization.TRACKS)
 
 
-def test_a_stateless_call_hands_on_the_averages_and_changes_nothing():
+def test_a_stateless_call_returns_the_averages_and_changes_nothing():
     layer = TrackedBatchNormalization(**F64)
     layer.build(PIXELS.shape)
     state = [tf.constant(np.full(5, 2.0)), tf.constant(np.full(5, 3.0))]
@@ -166,7 +168,9 @@ def test_patches_are_projected_row_by_row_behind_the_class_token():
     layer.build(images.shape)
     layer.bias.assign(RNG.normal(size=4))
     projected = tf.nn.conv2d(images, layer.kernel.numpy(), 3, "VALID").numpy().reshape(2, 6, 4) + layer.bias.numpy()
-    rows = np.concatenate([np.broadcast_to(layer.token.numpy(), (2, 1, 4)), projected], 1) + layer.places.numpy()
+    rows = (
+        np.concatenate([np.broadcast_to(layer.token.numpy(), (2, 1, 4)), projected], 1) + layer.position_table.numpy()
+    )
     np.testing.assert_allclose(layer(images), rows, atol=1e-13)
     np.testing.assert_allclose(layer(images, training=True), 2 * rows, atol=1e-13)
     assert (ClassTokenReadout(**F64)(rows).numpy() == rows[:, 0]).all()
@@ -180,18 +184,18 @@ def test_images_that_patches_do_not_fill_are_refused(shape):
 
 def test_with_norms_first_the_sum_passes_through():
     block = TransformerBlock(2, 3, 7, norm_first=True, **F64)
-    found = block(TOKENS).numpy()
+    outputs = block(TOKENS).numpy()
     # Layer norms do not see what is equal in all channels, so it goes through the block unchanged.
-    np.testing.assert_allclose(block(TOKENS + 3), found + 3, atol=1e-12)
+    np.testing.assert_allclose(block(TOKENS + 3), outputs + 3, atol=1e-12)
     attended = TOKENS + block.attention(block.norm1(TOKENS)).numpy()
     hidden = block.gelu(block.expand(block.norm2(attended)))
-    np.testing.assert_allclose(found, attended + block.contract(hidden).numpy(), atol=1e-12)
+    np.testing.assert_allclose(outputs, attended + block.contract(hidden).numpy(), atol=1e-12)
     behind = TransformerBlock(2, 3, 7, **F64)(TOKENS).numpy()
     np.testing.assert_allclose(behind.mean(-1), 0, atol=1e-12)
-    assert np.abs(found.mean(-1)).max() > 0.1
+    assert np.abs(outputs.mean(-1)).max() > 0.1
 
 
-def test_the_epsilon_of_the_norms_is_the_one_given():
+def test_epsilon_reaches_both_norms():
     block = TransformerBlock(2, 3, 7, epsilon=0.5)
     assert {block.norm1.epsilon, block.norm2.epsilon} == {0.5}
     assert TransformerBlock(2, 3, 7).norm1.epsilon == 1e-5

@@ -45,19 +45,19 @@ def of_keras(layer):
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_equal_to_keras_with_the_same_weights(kind, sequences, mask):
     layer = filled(kind(UNITS, return_sequences=sequences))
-    given = None if mask is None else tf.constant(mask)
-    np.testing.assert_allclose(layer(INPUTS, mask=given), of_keras(layer)(INPUTS, mask=given), atol=1e-6)
+    mask_tensor = None if mask is None else tf.constant(mask)
+    np.testing.assert_allclose(layer(INPUTS, mask=mask_tensor), of_keras(layer)(INPUTS, mask=mask_tensor), atol=1e-6)
 
 
 def test_gradients_are_those_of_keras(kind):
     layer = filled(kind(UNITS, return_sequences=True))
-    theirs, found = of_keras(layer), []
+    theirs, gradients = of_keras(layer), []
     for one in (layer, theirs):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(one(INPUTS, mask=tf.constant(MASK)) ** 2)
-        found.append([value.numpy() for value in tape.gradient(loss, [v.value for v in one.trainable_variables])])
-    for mine, wanted in zip(flat(found[0]), found[1], strict=True):
-        np.testing.assert_allclose(mine, wanted, atol=1e-4)
+        gradients.append([value.numpy() for value in tape.gradient(loss, [v.value for v in one.trainable_variables])])
+    for mine, expected in zip(flat(gradients[0]), gradients[1], strict=True):
+        np.testing.assert_allclose(mine, expected, atol=1e-4)
 
 
 def test_initial_values_are_those_of_keras(kind):
@@ -91,7 +91,7 @@ def test_half_the_width_is_the_first_units_of_every_gate(kind):
     np.testing.assert_allclose(whole(INPUTS)[:, :half], narrow(INPUTS), atol=1e-6)
 
 
-def test_padding_does_not_change_the_answer(kind):
+def test_padding_does_not_change_the_output(kind):
     words = RNG.integers(1, 9, (3, 4)).astype(np.int32)
     symbol = keras.Input((None,), dtype="int32")
     model = keras.Model(symbol, kind(UNITS)(Embedding(9, CHANNELS, padding=0)(symbol)))
@@ -102,7 +102,7 @@ def test_padding_does_not_change_the_answer(kind):
     assert np.abs(without(padded) - model(words)).max() > 1e-3
 
 
-def test_several_clients_at_once_are_each_ones_own(kind):
+def test_batched_clients_equal_single_clients(kind):
     clients = 3
     words = RNG.integers(0, 9, (clients, BATCH, POSITIONS)).astype(np.int32)
     parts = [Embedding(9, CHANNELS, padding=0), kind(UNITS, return_sequences=True)]

@@ -80,7 +80,7 @@ def run(model, values, state, inputs, factors):
     return outputs.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
-def assert_as_apart(one, twin, inputs):
+def assert_equals_single_clients(one, twin, inputs):
     """Runs `one` for every client and `twin` once, on random values and keys; all outputs and gradients must agree."""
     rng = np.random.default_rng(0)
     values = [[rng.normal(size=v.shape) for v in one.trainable_variables] for _ in range(K)]
@@ -92,10 +92,10 @@ def assert_as_apart(one, twin, inputs):
         for _ in range(K)
     ]
     factors = rng.normal(size=(K, *one.compute_output_shape(inputs[0].shape)))
-    apart = [run(one, *given) for given in zip(values, states, inputs, factors)]
+    single_results = [run(one, *arguments) for arguments in zip(values, states, inputs, factors)]
 
     def joined(parts, variables):
-        return [together([part[place] for part in parts], len(v.shape)) for place, v in enumerate(variables)]
+        return [together([part[index] for part in parts], len(v.shape)) for index, v in enumerate(variables)]
 
     outputs, gradients = run(
         twin,
@@ -104,18 +104,18 @@ def assert_as_apart(one, twin, inputs):
         together(inputs, len(twin.input_shape)),
         together(factors, len(twin.output_shape)),
     )
-    np.testing.assert_allclose(outputs, together([found for found, _ in apart], outputs.ndim), atol=1e-10)
-    for place, gradient in enumerate(gradients):
-        expected = together([found[place] for _, found in apart], gradient.ndim)
-        np.testing.assert_allclose(gradient, expected, atol=1e-10, err_msg=str(place))
-    assert len(gradients) == len(apart[0][1])
+    np.testing.assert_allclose(outputs, together([result for result, _ in single_results], outputs.ndim), atol=1e-10)
+    for index, gradient in enumerate(gradients):
+        expected = together([result[index] for _, result in single_results], gradient.ndim)
+        np.testing.assert_allclose(gradient, expected, atol=1e-10, err_msg=str(index))
+    assert len(gradients) == len(single_results[0][1])
 
 
 def model_of(kind, arguments, shape, clients=1):
     """A model of one layer for inputs of a shape with the batch."""
     inputs = keras.Input(batch_shape=shape, dtype="int32" if kind == "MaskedTokenEmbedding" else "float64")
-    given = {"clients": clients} if clients > 1 and "clients" in registry.level_arguments(kind) else {}
-    return keras.Model(inputs, layer_class(kind, clients)(**arguments, **given, dtype="float64")(inputs))
+    level_arguments = {"clients": clients} if clients > 1 and "clients" in registry.level_arguments(kind) else {}
+    return keras.Model(inputs, layer_class(kind, clients)(**arguments, **level_arguments, dtype="float64")(inputs))
 
 
 @pytest.mark.parametrize(("kind", "arguments", "shape", "leads"), CASES)
@@ -125,7 +125,7 @@ def test_a_layer_of_k_clients_equals_k_layers(kind, arguments, shape, leads):
     stacked = (K, None, *shape[1:]) if leads else (None, *shape[1:-1], K * shape[-1])
     one, twin = model_of(kind, arguments, (None, *shape[1:])), model_of(kind, arguments, stacked, K)
     assert [v.path.split("/")[-1] for v in one.variables] == [v.path.split("/")[-1] for v in twin.variables]
-    assert_as_apart(one, twin, list(inputs.astype(np.int32) if shape == TOKENS else inputs))
+    assert_equals_single_clients(one, twin, list(inputs.astype(np.int32) if shape == TOKENS else inputs))
 
 
 MODELS = {
@@ -147,38 +147,38 @@ def test_a_recipes_model_of_k_clients_equals_k_models(name):
     else:
         assert twin.input_shape == (None, 8, 8, K * shape[-1])
         inputs = rng.normal(size=(K, 4, *shape))
-    assert_as_apart(one, twin, list(inputs))
+    assert_equals_single_clients(one, twin, list(inputs))
 
 
-def test_a_batch_of_as_many_examples_as_clients_is_no_leading_form():
+def test_a_batch_as_large_as_the_number_of_clients_is_not_the_leading_form():
     one, twin = (
         build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 0.5, 0.5, 9, "float64", clients=clients)
         for clients in (1, K)
     )
-    assert_as_apart(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
+    assert_equals_single_clients(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
 
 
 def test_without_the_gradient_of_groups_convolutions_run_client_by_client(monkeypatch):
     rng = np.random.default_rng(5)
     x, kernel = (tf.constant(rng.normal(size=size), tf.float32) for size in ((2, 5, 5, 6), (3, 3, 2, 12)))
-    found = {}
+    outputs = {}
     for works in (False, True):
         monkeypatch.setattr(padded_conv2d, "groups_work", lambda dtype: works)
-        found[works] = padded_conv2d.grouped_conv2d(x, kernel, 1, "SAME", 3)
-    np.testing.assert_allclose(found[True], found[False], atol=1e-5)
+        outputs[works] = padded_conv2d.grouped_conv2d(x, kernel, 1, "SAME", 3)
+    np.testing.assert_allclose(outputs[True], outputs[False], atol=1e-5)
 
 
 def test_channels_that_are_not_those_of_all_clients_are_refused():
     assert leading_shape((None, 4, 6), 3) == (3, None, 4, 2)
     assert leading_shape((3, None, 8), 3) == (3, None, 8)
-    message = r"the last axis must hold the channels of 3 clients. Received: shape=\(None, 8\)"
+    message = r"the last axis must be divisible by 3 clients. Received: shape=\(None, 8\)"
     with pytest.raises(ValueError, match=message):
         layer_class("Dense", K)(4).build((None, 8))
     with pytest.raises(ValueError, match=message):
         leading_shape((None, 8), 3)
 
 
-def test_a_layer_that_knows_nothing_of_clients_gets_variables_of_another_shape():
+def test_layers_without_a_clients_argument_have_variables_of_another_shape():
     """Nobody can take such a twin for a stack: neither the last axis alone grows nor do the clients lead."""
     for kind, arguments in (("Conv2D", {"filters": 4, "kernel_size": 3}), ("DepthwiseConv2D", {"kernel_size": 3})):
         one, twin = (

@@ -16,8 +16,8 @@ NAMES = [f"B{number}" for number in range(1, 10)]
 
 def packed(share, tolerance=0.05):
     """Blocks of PreResNet-20 under a share of the whole, numbered from 1: skipped, stages."""
-    found = budgets.pack(BLOCKS, budgets.cap(share, WHOLE, tolerance), NAMES)
-    return [place + 1 for place in found.skipped], [[place + 1 for place in stage] for stage in found.stages]
+    packing = budgets.pack(BLOCKS, budgets.cap(share, WHOLE, tolerance), NAMES)
+    return [index + 1 for index in packing.skipped], [[index + 1 for index in stage] for stage in packing.stages]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_other_tolerances_do_not_give_the_published_stages():
 
 
 @pytest.mark.parametrize(("limit", "stages"), [(3, ((0,), (1, 2), (3, 4, 5))), (5, ((0, 1), (2, 3, 4, 5)))])
-def test_the_toy_of_the_paper(limit, stages):
+def test_the_toy_example_of_the_paper(limit, stages):
     assert budgets.pack([3, 2, 1, 0.5, 0.5, 0.5], limit, list("abcdef")) == Packing((), stages)
 
 
@@ -57,23 +57,23 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
         (
             [5, 2, 4, 1],
             3,
-            "unit c takes 4 and the client can hold 3; only units before the first that fits, b, can be left "
-            "out. Raise the budget or the tolerance, or use smaller units",
+            "unit c needs 4, but the limit is 3; only units before the first that fits, b, can be skipped. "
+            "Raise the budget or the tolerance, or use smaller units",
         ),
         (
             [5, 4, 6, 8],
             3,
-            "no unit is left to train: the smallest, b, takes 4 and the client can hold 3. Raise the budget "
-            "or use smaller units",
+            "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use "
+            "smaller units",
         ),
-        ([1, math.inf, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, inf, 1, 1]"),
-        ([1, -1, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, -1, 1, 1]"),
-        ([], 3, "`costs` must hold at least one number, each from 0. Received: costs=[]"),
-        ([1, 1, 1], 3, "`names` must name each of 3 units. Received: names=['a', 'b', 'c', 'd']"),
+        ([1, math.inf, 1, 1], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[1, inf, 1, 1]"),
+        ([1, -1, 1, 1], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[1, -1, 1, 1]"),
+        ([], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[]"),
+        ([1, 1, 1], 3, "`names` must contain 3 names, one per unit. Received: names=['a', 'b', 'c', 'd']"),
         ([1, 1, 1, 1], 0, "`limit` must be positive and finite. Received: limit=0"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(costs, limit, text):
+def test_units_that_cannot_be_packed_are_refused(costs, limit, text):
     assert refusal(budgets.pack, costs, limit, list("abcd")) == text
 
 

@@ -72,7 +72,7 @@ LABELS = RNG.integers(0, 10, 1000).astype(np.int32)
 TEST_LABELS = RNG.integers(0, 10, 300).astype(np.int32)
 OWNERS = (np.arange(1000, dtype=np.int32) * 7) % 22
 PIXELS, VECTORS, WORDS = 9 * RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 6, 8)), RNG.integers(0, 9, (3, 5))
-TAKES = {
+INPUTS = {
     "Dropout": VECTORS,
     "ClassTokenReadout": VECTORS,
     **dict.fromkeys(("Embedding", "MaskedTokenEmbedding"), WORDS),
@@ -148,14 +148,14 @@ def with_gradients(function, *inputs):
 
 
 def data(module, folder, options):
-    found = module.load(folder, **options)
-    return found.train.x, found.train.y, found.train.owners, found.test.x, found.test.y, found.classes
+    dataset = module.load(folder, **options)
+    return dataset.train.x, dataset.train.y, dataset.train.owners, dataset.test.x, dataset.test.y, dataset.classes
 
 
 def inputs(module, folder, options):
     name = module.__name__.rpartition(".")[2]
-    given = {"statistics": (ROWS.mean(0), ROWS.std(0))} if name == "table" else {}
-    source, labels = module.build("float64", **options, **given), np.arange(6, dtype=np.int32)
+    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if name == "table" else {}
+    source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
     x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(name, (TOKENS, None))
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
@@ -164,10 +164,10 @@ def inputs(module, folder, options):
 
 def partitions(module, folder, options):
     owners = {"train_owners": OWNERS, "test_owners": OWNERS[:300]}
-    asked = inspect.signature(module.split).parameters
-    given = {name: value for name, value in owners.items() if name in asked}
+    parameters = inspect.signature(module.split).parameters
+    injected = {name: value for name, value in owners.items() if name in parameters}
     options = {name: str(folder / value) if name == "path" else value for name, value in options.items()}
-    return module.split(LABELS, TEST_LABELS, 10, np.random.default_rng(0), **given, **options).sha256
+    return module.split(LABELS, TEST_LABELS, 10, np.random.default_rng(0), **injected, **options).sha256
 
 
 def stages(module, folder, options):
@@ -190,8 +190,10 @@ def corrections(module, folder, options):
     memory = rows(2, 3)[:, :1] if module.REMEMBERS else None
     term = module.correct(rows(2, 4), rows(2, 4) / 2, memory, slots, **options)
     steps = tf.constant([1, 2])
-    kept = module.remember(memory, rows(2, 4), rows(2, 4) / 2, slots, steps, 0.1, **options) if module.REMEMBERS else ()
-    return term, kept
+    remembered = (
+        module.remember(memory, rows(2, 4), rows(2, 4) / 2, slots, steps, 0.1, **options) if module.REMEMBERS else ()
+    )
+    return term, remembered
 
 
 def optimizers(module, folder, options):
@@ -212,11 +214,11 @@ def masks(module, folder, options):
 
 
 def servers(module, folder, options):
-    given = {"registered": 20, "memory_change": rows(4, 5)}
-    asked = inspect.signature(module.apply).parameters
-    given = {name: value for name, value in given.items() if name in asked}
+    injected = {"registered": 20, "memory_change": rows(4, 5)}
+    parameters = inspect.signature(module.apply).parameters
+    injected = {name: value for name, value in injected.items() if name in parameters}
     slots = tuple(tf.abs(rows(4, 5)) for _ in module.SLOTS)
-    return module.apply(rows(4, 5), rows(4, 5) / 2, tf.ones([4, 5], tf.float64), slots, **given, **options)
+    return module.apply(rows(4, 5), rows(4, 5) / 2, tf.ones([4, 5], tf.float64), slots, **injected, **options)
 
 
 def schedules(module, folder, options):
@@ -227,7 +229,7 @@ def layers(name, options):
     """Weights, outputs and what moves, in training and inference; layers that take the level get a scale of 1/2."""
     keras.utils.set_random_seed(0)
     level = {"scale": 0.5} if "scale" in registry.level_arguments(name) else {}
-    layer, x = layer_class(name)(**options, **level, dtype="float64"), TAKES.get(name, PIXELS)
+    layer, x = layer_class(name)(**options, **level, dtype="float64"), INPUTS.get(name, PIXELS)
     first = layer(x)
     begin = {variable.path.split("/", 1)[-1]: variable.numpy() for variable in layer.variables}
     trains = "training" in inspect.signature(layer.call).parameters
@@ -283,13 +285,13 @@ def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
         if key in ELSEWHERE:
             continue
         required = {o.name: REQUIRED.get(o.name) for o in registry.options(kind, name).values() if o.required}
-        given = required | BESIDE.get(key, BESIDE.get(key[:2], {}))
-        value = given.get(option.name, option.default)
+        options = required | BESIDE.get(key, BESIDE.get(key[:2], {}))
+        value = options.get(option.name, option.default)
         tried = TRIED.get(key) or others(option.constraint, value)
-        found = [outcome(kind, name, {**given, option.name: each}, folder) for each in (value, *tried)]
-        assert tried and not str(found[0]).startswith("refused"), f"{key}: {found[0]}"
-        for index, each in enumerate(found):
-            assert each not in found[:index], f"{key} = {(value, *tried)[index]!r} has no effect"
+        outcomes = [outcome(kind, name, {**options, option.name: each}, folder) for each in (value, *tried)]
+        assert tried and not str(outcomes[0]).startswith("refused"), f"{key}: {outcomes[0]}"
+        for index, each in enumerate(outcomes):
+            assert each not in outcomes[:index], f"{key} = {(value, *tried)[index]!r} has no effect"
 
 
 @pytest.mark.parametrize("name", layer_table.known_layers())

@@ -67,10 +67,10 @@ def test_huge_logits_stay_exact(dtype, level, present, outside):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_client_that_is_not_a_number_is_recognised(dtype, value):
-    for place in range(CLASSES):
+    for index in range(CLASSES):
         logits, targets = examples(1.0, dtype)
         bad = logits.numpy()
-        bad[3, place] = value
+        bad[3, index] = value
         loss, slope = both(tf.constant(bad), targets)
         assert np.isnan(loss[3]) and np.isnan(slope[3]).any()
         assert np.isfinite(np.delete(loss, 3)).all() and np.isfinite(np.delete(slope, 3, 0)).all()
@@ -102,10 +102,10 @@ def test_a_loop_of_a_graph_with_unknown_sizes_gives_the_same(jit, dtype):
 
         return tf.while_loop(lambda index, _: index < 3, step, (0, logits), maximum_iterations=3)[1]
 
-    found, expected = descend(logits, targets), logits.numpy()
+    actual, expected = descend(logits, targets), logits.numpy()
     for _ in range(3):
         expected = expected - 0.5 * plain(expected, targets.numpy(), present, OUTSIDE)[1].astype(dtype)
-    np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype == "float32" else 1e-13)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5 if dtype == "float32" else 1e-13)
 
 
 def test_masked_counts_an_absent_label_as_logit_0():
@@ -123,7 +123,7 @@ def test_cross_entropy_is_the_log_of_the_softmax(shape):
 
 
 @pytest.mark.parametrize("positions", [(), (3,)], ids=["images", "text"])
-def test_what_no_target_of_a_clients_batch_is_counts_as_logit_0(positions):
+def test_labels_absent_from_the_batch_count_as_logit_0(positions):
     logits, targets = examples(2.0, shape=(4, 2, *positions))
     present = np.broadcast_to(PRESENT, (4, *[1] * (1 + len(positions)), CLASSES))
     with tf.GradientTape() as tape:

@@ -10,7 +10,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import export
-from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.variables import constants
 
 BASE = (
@@ -56,8 +56,8 @@ def tokens(process):
 )
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")
-    assert [stack.clients for stack in process.parts.engine.stacks] == [most] * 2
-    assert process.parts.engine.reasons == ()
+    assert [stack.clients for stack in process.setup.engine.blocks] == [most] * 2
+    assert process.setup.engine.reasons == ()
     plans, initial = tiny.plans(process, 2), with_adapters(process)
     state, metrics = process.run(initial, plans)
     expected, losses = oracle.play(process, tiny.arrays(initial), plans)
@@ -128,21 +128,21 @@ def test_a_weak_level_is_the_global_model_without_its_last_ranks():
     np.testing.assert_allclose(process.network(state, "a")(tokens(process)), weak, atol=1e-12)
 
 
-def test_where_only_ranks_are_cut_no_scaler_divides():
+def test_no_scaler_divides_if_only_ranks_are_cut():
     for base, same in ((FROZEN, True), (FROZEN.replace("units: 6", "units: !w 6"), False)):
-        model = built(base=base).family.fresh("c", 13)
+        model = built(base=base).family.new_training_model("c", 13)
         trained, tested = (model(tokens(built()), training=training).numpy() for training in (True, False))
         assert np.allclose(trained, tested, atol=1e-12) == same
 
 
 def test_a_frozen_model_is_measured_like_a_trained_one():
-    (found, _), (expected, _) = (
+    (actual, _), (expected, _) = (
         process.evaluate(process.initialize()) for process in (built('model.frozen=["0", "3"]'), built(base=ADAPTED))
     )
-    assert found == pytest.approx(expected, rel=1e-12) and found["global_perplexity"] > 1
+    assert actual == pytest.approx(expected, rel=1e-12) and actual["global_perplexity"] > 1
 
 
-def test_neither_the_base_nor_frozen_units_travel():
+def test_neither_the_base_nor_frozen_units_are_transferred():
     process = built(*ALL_ROWS)
     for level, cost in zip("ac", process.client_costs):
         model = process.family.predictor(level)
@@ -156,12 +156,12 @@ def test_neither_the_base_nor_frozen_units_travel():
     assert thawed.bytes_down - process.client_costs[0].bytes_down == 8 * table
 
 
-def test_a_constant_kernel_costs_no_gradient_of_its_own():
+def test_constant_kernels_cost_no_weight_gradient():
     thawed, process = built("model.frozen=[]", base=BASE), built()
     block, dense = "1", "2"
 
     def of(process, unit):
-        return Costs(process.family, process.example_shape, 13).units("a", 1.0)[unit]
+        return LevelCosts(process.family, process.example_shape, 13).units("a", 1.0)[unit]
 
     # Four positions; 8 inputs and 6 outputs, or rank 4.
     assert (of(thawed, dense).multiply_adds, of(thawed, dense).by_constants) == (4 * 48, 0)
@@ -176,17 +176,17 @@ def test_an_export_predicts_what_the_model_does(level, tmp_path):
     state = with_adapters(process)
     folder, _ = export.export(process, state, {}, tmp_path, {}, level)
     serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    given = tokens(process)
+    inputs = tokens(process)
     name = next(iter(serve.structured_input_signature[1]))
-    found = serve(**{name: tf.constant(given)})["logits"]
-    np.testing.assert_allclose(found, process.network(state, level)(given), atol=1e-5)
+    actual = serve(**{name: tf.constant(inputs)})["logits"]
+    np.testing.assert_allclose(actual, process.network(state, level)(inputs), atol=1e-5)
 
 
 FIARSE = ("round.mask=fiarse", "levels.entries={c: 1/4}", "levels.assignment=dynamic")
 REFUSED = {
     "blockwise": (
         ("model.frozen=[0]", "client.stages=blockwise", "levels.budgets={c: 0.5}"),
-        "model.frozen: does not go with client.stages blockwise, each of whose stages trains its units. Received: ['0']",
+        "model.frozen: cannot be combined with client.stages blockwise, which trains every unit. Received: ['0']",
     ),
     "personal": (
         ("model.frozen=[0]", "round.personal=[0]"),
@@ -207,12 +207,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_keys_that_contradict_each_other_are_refused(case):
-    overrides, told = REFUSED[case]
-    assert told in refusal(tiny.process, ADAPTED, *overrides)
+    overrides, expected = REFUSED[case]
+    assert expected in refusal(tiny.process, ADAPTED, *overrides)
 
 
 UNFREEZABLE = {
-    "nothing": ('model.frozen=["0", "1", "2", "3"]', BASE, "nothing is left to train; leave a unit out"),
+    "nothing": ('model.frozen=["0", "1", "2", "3"]', BASE, "no weights are left to train; leave a unit out"),
     "no weights": ('model.frozen=["1"]', tiny.DENSE.replace("Scaler, ReLU]", "Scaler]\n    - ReLU"), "unit 1 has no "),
     "running averages": (
         'model.frozen=["0"]',
@@ -224,11 +224,11 @@ UNFREEZABLE = {
 
 @pytest.mark.parametrize("case", UNFREEZABLE)
 def test_units_that_cannot_be_frozen_are_refused(case):
-    override, base, told = UNFREEZABLE[case]
-    assert told in refusal(tiny.process, base, override)
+    override, base, expected = UNFREEZABLE[case]
+    assert expected in refusal(tiny.process, base, override)
 
 
-def test_a_frozen_unit_of_a_cut_model_stands_still_and_the_first_ones_cost_one_pass():
+def test_frozen_units_stay_constant_and_leading_ones_cost_one_pass():
     process, thawed = (tiny.process(tiny.DENSE, *more) for more in (('model.frozen=["0"]',), ()))
     state = process.initialize()
     after, _ = process.run(state, tiny.plans(process, 2))
@@ -236,6 +236,6 @@ def test_a_frozen_unit_of_a_cut_model_stands_still_and_the_first_ones_cost_one_p
     assert changed == {path: path.startswith("1_") for path in process.paths}
     expected, _ = oracle.play(process, tiny.arrays(state), tiny.plans(process, 2))
     assert tiny.gap(tiny.arrays(after), expected) < 1e-5
-    (found,), (whole,) = (each.client_costs[0].train_flops for each in (process, thawed))
-    labels = thawed.parts.examples.present.shape[1]
-    assert (whole, found) == (6 * (2 * 8 + 8 * labels), 2 * 2 * 8 + 6 * 8 * labels)
+    (actual,), (whole,) = (each.client_costs[0].train_flops for each in (process, thawed))
+    labels = thawed.setup.examples.present.shape[1]
+    assert (whole, actual) == (6 * (2 * 8 + 8 * labels), 2 * 2 * 8 + 6 * 8 * labels)

@@ -48,7 +48,7 @@ def process(request):
     return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
 
 
-def test_what_no_client_has_come_to_stays_as_it_is(process):
+def test_units_that_no_client_reaches_stay_unchanged(process):
     staged = len(process.family.stages["b"])
     assert staged == 3
     old, new, row = trained(process, cut(of_levels(process, [0, 2], [1, 1]), 1, staged))
@@ -60,11 +60,11 @@ def test_what_no_client_has_come_to_stays_as_it_is(process):
 
 def of_first_level(plan):
     """The plan of the one client of level a."""
-    (place,) = np.flatnonzero(plan.levels == 0)
-    return Plan(*(array[place : place + 1] for array in plan.arrays()))
+    (index,) = np.flatnonzero(plan.levels == 0)
+    return Plan(*(array[index : index + 1] for array in plan.arrays()))
 
 
-def test_a_unit_is_the_mean_of_those_who_trained_it(process):
+def test_a_unit_is_the_mean_of_the_clients_that_trained_it(process):
     plan = of_levels(process, [0, 2], [0, 1])
     short = cut(plan, 1, 3)
     alone = of_first_level(plan)
@@ -87,7 +87,7 @@ def test_counted_values_are_merged_whatever_stage_was_reached():
     np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)
 
 
-def test_stages_are_reached_by_the_steps_that_are_there():
+def test_stages_are_reached_by_the_remaining_steps():
     rows = np.full((2, 2, 3, 4), -1, np.int32)
     stages = np.asarray([[0, 1, 2], [0, 0, 1]], np.int32)
     rows[0, 0, :, 0] = rows[1, 0, 0, 0] = rows[1, 1, 2, 0] = 5
@@ -100,15 +100,15 @@ def test_late_clients_of_blockwise_training_return_whole_stages():
         *STAGED,
         "availability={deadline: 0.5, seconds_per_step: {a: 0.01, b: 0.03}, spread: 0.4, late: partial}",
     )
-    state, kept = process.initialize(), set()
+    state, stage_counts = process.initialize(), set()
     for round in range(8):
         plan = process.plan(round)
         for level, stages, rows in zip(plan.levels, plan.stages, plan.rows):
-            found = stages[(rows >= 0).any(axis=1)]
-            counts = np.bincount(found, minlength=1)
+            completed = stages[(rows >= 0).any(axis=1)]
+            counts = np.bincount(completed, minlength=1)
             assert level == 0 or len(set(counts.tolist())) == 1
-            kept.add((int(level), len(set(found.tolist()))))
+            stage_counts.add((int(level), len(set(completed.tolist()))))
     state, rows = process.run(state, [process.plan(round) for round in range(8)])
-    assert {(1, 3)} < kept and kept & {(1, 1), (1, 2)}
+    assert {(1, 3)} < stage_counts and stage_counts & {(1, 1), (1, 2)}
     assert all(np.isfinite(value).all() for value in tiny.arrays(state).values())
     assert sum(row["partial"] for row in rows) > 0

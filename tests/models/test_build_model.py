@@ -83,9 +83,9 @@ def test_the_cnn_starts_as_the_authors_code_does():
 
 
 def test_the_transformer_starts_as_the_authors_code_does():
-    found = trainable(build("wikitext2", "d", TOKENS, classes=400))
+    weights = trainable(build("wikitext2", "d", TOKENS, classes=400))
     bounds = {"query_kernel": 32**-0.5, "key_kernel": 32**-0.5, "value_kernel": 32**-0.5, "output_kernel": 32**-0.5}
-    for path, value in found.items():
+    for path, value in weights.items():
         layer, kind = path.split("/")[-2:]
         if kind in ("tokens", "places"):
             assert abs(value.std() - 1) < 0.05
@@ -101,22 +101,22 @@ def test_the_transformer_starts_as_the_authors_code_does():
             assert (value == (kind == "gamma")).all()
 
 
-def test_repeated_blocks_start_alike_only_where_the_recipe_says_so():
-    found = trainable(build("wikitext2", "e", TOKENS, classes=30))
-    blocks = sorted({path.split("/")[0] for path in found if "transformer_block" in path.split("/")[0]})
+def test_repeated_blocks_start_equal_only_if_the_recipe_requires_it():
+    weights = trainable(build("wikitext2", "e", TOKENS, classes=30))
+    blocks = sorted({path.split("/")[0] for path in weights if "transformer_block" in path.split("/")[0]})
     assert len(blocks) == 4
-    for path, value in found.items():
+    for path, value in weights.items():
         if path.startswith(blocks[0]):
             for other in blocks[1:]:
-                assert (found[path.replace(blocks[0], other, 1)] == value).all()
+                assert (weights[path.replace(blocks[0], other, 1)] == value).all()
     text = tiny.TEXT.replace("- TransformerBlock: {", "- Repeat: {times: 2, layer: {TransformerBlock: {")
     text = text.replace("hidden: !w 12}", "hidden: !w 12}}}")
-    apart = trainable(build_model(recipe.loads(text).model, TOKENS, 1.0, classes=30))
-    one, two = (value for path, value in apart.items() if path.endswith("query_kernel"))
+    separate = trainable(build_model(recipe.loads(text).model, TOKENS, 1.0, classes=30))
+    one, two = (value for path, value in separate.items() if path.endswith("query_kernel"))
     assert (one != two).all()
 
 
-def test_initial_values_depend_on_the_seed_and_leave_pythons_generator_alone():
+def test_initial_values_depend_on_the_seed_and_do_not_change_pythons_generator():
     model = recipe.loads(tiny.IMAGES).model
 
     def values(seed):
@@ -129,7 +129,7 @@ def test_initial_values_depend_on_the_seed_and_leave_pythons_generator_alone():
     assert random.getstate() == state
 
 
-def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other():
+def test_initial_values_are_those_of_layers_created_and_called_in_order():
     """Initialisers draw their seeds when they are made or when they are built: another order would give others."""
 
     def head():
@@ -145,13 +145,13 @@ def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other(
             value = make()(value)
     finally:
         random.setstate(state)
-    wanted = keras.Model(inputs, value).trainable_variables
-    found = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, classes=9, seed=3).trainable_variables
-    for mine, one in zip(found, wanted, strict=True):
+    expected = keras.Model(inputs, value).trainable_variables
+    actual = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, classes=9, seed=3).trainable_variables
+    for mine, one in zip(actual, expected, strict=True):
         assert mine.numpy().tobytes() == one.numpy().tobytes(), mine.path
 
 
-def test_what_keras_says_becomes_one_sentence_with_the_layers_place():
+def test_keras_error_becomes_one_sentence_with_the_layers_path():
     got = recipe.loads(tiny.DENSE)
     # The rules for recipes refuse this before a model is built; layers of plug-ins have no such rules.
     layers = (
@@ -168,7 +168,7 @@ def test_what_keras_says_becomes_one_sentence_with_the_layers_place():
 
 
 @pytest.mark.parametrize(
-    "said, sentence",
+    "error_text, sentence",
     [
         (
             "Exception encountered when calling A.call().\n\n\x1b[1mToo small. Received: 3\x1b[0m\n\nArguments",
@@ -179,8 +179,8 @@ def test_what_keras_says_becomes_one_sentence_with_the_layers_place():
         ("x" * 999, "x" * 300),
     ],
 )
-def test_the_first_sentence_of_an_exception(said, sentence):
-    assert first_sentence(ValueError(said)) == sentence
+def test_the_first_sentence_of_an_exception(error_text, sentence):
+    assert first_sentence(ValueError(error_text)) == sentence
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "TEXT"])
@@ -197,7 +197,7 @@ def test_every_variable_and_output_has_the_float_type_of_the_recipe(base, dtype)
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "TEXT"])
-def test_a_model_is_an_ordinary_keras_model(base, tmp_path):
+def test_model_is_an_ordinary_keras_model(base, tmp_path):
     shape = TOKENS if base == "TEXT" else (5, 5, 2)
     model = build_model(recipe.loads(getattr(tiny, base)).model, shape, 0.5, 0.5, tiny.WORDS)
     rng = np.random.default_rng(0)

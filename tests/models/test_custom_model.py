@@ -40,31 +40,31 @@ def residual(width, classes):
     return keras.Model(inputs, keras.layers.Dense(classes)(value))
 
 
-def built(function, text=WITHOUT_MODEL):
+def build_process(function, text=WITHOUT_MODEL):
     return learning_process(text, *tiny.images(), parallel=1, model=function)
 
 
 def test_rounds_equal_those_of_the_same_layers_in_a_recipe():
     """Also that it is scaled, that the labels a client lacks are cut, and that paths are alike at all widths."""
-    own, known = (
-        built(dense),
+    custom, from_recipe = (
+        build_process(dense),
         tiny.process(tiny.DENSE, "levels.mix=a1-c1", "levels.assignment=fixed", "engine=sequential", parallel=1),
     )
-    state, expected = own.initialize(), known.initialize()
+    state, expected = custom.initialize(), from_recipe.initialize()
     assert list(state.weights) == ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]
     assert [value.shape for value in state.weights.values()] == [value.shape for value in expected.weights.values()]
-    state = own.begin(dict(zip(state.weights, expected.weights.values())))
+    state = custom.begin(dict(zip(state.weights, expected.weights.values())))
     for _ in range(2):
-        (state, row), (expected, other) = own.next(state), known.next(expected)
+        (state, row), (expected, other) = custom.next(state), from_recipe.next(expected)
         assert row.pop("levels") == other.pop("levels") and row == pytest.approx(other, rel=1e-5)
     for value, same in zip(state.weights.values(), expected.weights.values()):
         np.testing.assert_allclose(value, same, rtol=1e-5, atol=1e-6)
-    assert own.evaluate(state, "all")[0] == pytest.approx(known.evaluate(expected, "all")[0], rel=1e-4)
-    unscaled = built(lambda width, classes: dense(width, classes))
-    assert unscaled.next(unscaled.initialize())[1]["loss"] != own.next(own.initialize())[1]["loss"]
+    assert custom.evaluate(state, "all")[0] == pytest.approx(from_recipe.evaluate(expected, "all")[0], rel=1e-4)
+    unscaled = build_process(lambda width, classes: dense(width, classes))
+    assert unscaled.next(unscaled.initialize())[1]["loss"] != custom.next(custom.initialize())[1]["loss"]
 
 
-def test_initial_values_depend_on_the_seed_alone_and_are_nested_in_name():
+def test_initial_values_depend_on_the_seed_alone_and_have_equal_paths():
     one, same = (build_custom_model(dense, SHAPE, 1.0, seed=4) for _ in range(2))
     other = build_custom_model(dense, SHAPE, 1.0, seed=5)
     narrow = build_custom_model(dense, SHAPE, 0.25, seed=4)
@@ -76,8 +76,8 @@ def test_initial_values_depend_on_the_seed_alone_and_are_nested_in_name():
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_a_residual_model_is_trained_cut_described_and_answers_pixels():
-    process = built(lambda width, classes: static_norms(residual(width, classes)))
+def test_residual_model_is_trained_cut_described_and_predicts_from_pixels():
+    process = build_process(lambda width, classes: static_norms(residual(width, classes)))
     assert process.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
     state = process.initialize()
     losses = []
@@ -91,16 +91,16 @@ def test_a_residual_model_is_trained_cut_described_and_answers_pixels():
     assert describe(process).levels["a"].parameters == process.network(state).count_params() - 2 * 8
 
 
-def test_static_norms_keep_weights_statistics_and_answers():
+def test_static_norms_keep_weights_statistics_and_outputs():
     model = residual(1.0, 4)
     norm = next(layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization))
     for number, variable in enumerate(norm.weights):
         variable.assign(variable + 0.3 * (number + 1))
-    found = static_norms(model)
-    (static,) = (layer for layer in found.layers if isinstance(layer, StaticBatchNormalization))
+    static_model = static_norms(model)
+    (static,) = (layer for layer in static_model.layers if isinstance(layer, StaticBatchNormalization))
     assert static.name == norm.name and static.epsilon == 0.01
     x = np.random.default_rng(0).normal(size=(3, *SHAPE))
-    np.testing.assert_allclose(found(x), model(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(static_model(x), model(x), rtol=1e-5, atol=1e-6)
     plain = static_norms(keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(scale=False)]))
     np.testing.assert_array_equal(plain.layers[0].gamma, np.ones(3))
 
@@ -119,11 +119,11 @@ def frozen(width, classes):
     return model
 
 
-def alike(width, classes):
+def same_names(width, classes):
     parts, inputs = [], keras.Input(SHAPE)
     for size in (50, 2):
-        given = keras.Input((size,))
-        parts.append(keras.Model(given, keras.layers.Dense(2, name="same")(given)))
+        part_inputs = keras.Input((size,))
+        parts.append(keras.Model(part_inputs, keras.layers.Dense(2, name="same")(part_inputs)))
     value = parts[1](parts[0](keras.layers.Flatten()(inputs)))
     return keras.Model(inputs, keras.layers.Dense(classes)(value))
 
@@ -162,7 +162,7 @@ def failing(width, classes):
         (softmax, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
-        (alike, "`model` must give its layers different names. Received: two weights named"),
+        (same_names, "`model` must give its layers different names. Received: two weights named"),
         (
             two_outputs,
             "`model` must give one tensor of logits of the shape (None, 9). Received: 2 outputs of the shapes",
@@ -172,8 +172,8 @@ def failing(width, classes):
         (lambda width, classes: dense(1.5 - width, classes), "`model` must build the same layers at every width"),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(function, sentence):
-    assert refusal(built, function).startswith(sentence)
+def test_untrainable_model_is_refused_with_one_sentence(function, sentence):
+    assert refusal(build_process, function).startswith(sentence)
 
 
 class Stepping(keras.Model):
@@ -226,8 +226,8 @@ def adapted():
     ],
 )
 def test_parts_that_a_round_would_ignore_are_refused(make, sentence):
-    said = refusal(build_custom_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
-    assert said.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")
+    message = refusal(build_custom_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
+    assert message.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")
 
 
 def test_losses_of_a_layer_are_refused_and_penalties_of_frozen_weights_accepted():
@@ -248,7 +248,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_probabilities_are_refused_however_they_arise(name):
+def test_probabilities_are_refused_in_every_form(name):
     assert refusal(check_behavior, one_layer(ENDS[name]), SHAPE).startswith("`model` must give logits, since the loss")
 
 
@@ -261,7 +261,7 @@ def test_levels_of_one_model_are_reported():
     with pytest.warns(
         UserWarning, match="levels a and c are the same model: `model` builds equal shapes at the widths"
     ):
-        built(lambda width, classes: dense(1.0, classes))
+        build_process(lambda width, classes: dense(1.0, classes))
 
 
 def transfer(trainable=True):
@@ -279,7 +279,7 @@ def transfer(trainable=True):
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_static_norms_reach_nested_models_and_keep_what_is_frozen(trainable):
+def test_static_norms_replace_norms_of_nested_models_and_keep_frozen_ones(trainable):
     model, x = transfer(trainable), np.random.default_rng(0).normal(size=(3, *SHAPE))
     static = static_norms(model)
     check_structure(static, SHAPE, 3)
@@ -301,16 +301,18 @@ def test_norms_that_static_ones_cannot_replace_are_refused():
 
 
 def test_inputs_of_another_shape_and_layers_that_only_recipes_have_are_refused():
-    said = refusal(build_custom_model, dense, (6, 6, 2), 1.0)
-    assert said == "`model` must take inputs of the shape (6, 6, 2) of the data. Received: (5, 5, 2)"
+    message = refusal(build_custom_model, dense, (6, 6, 2), 1.0)
+    assert message == "`model` must take inputs of the shape (6, 6, 2) of the data. Received: (5, 5, 2)"
     with pytest.raises(ValueError, match="one client at a time"):
         build_custom_model(dense, SHAPE, 1.0, clients=2)
-    said = refusal(built, dense, WITHOUT_MODEL.replace("mix: a1-c1", "mix: a1-c1\n  budgets: {c: 0.5}"))
-    assert said.startswith("`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets")
+    message = refusal(build_process, dense, WITHOUT_MODEL.replace("mix: a1-c1", "mix: a1-c1\n  budgets: {c: 0.5}"))
+    assert message.startswith(
+        "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels"
+    )
 
 
-def test_a_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
-    given = {
+def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
+    mapping = {
         "name": "mine",
         "data": {"name": "synthetic", "size": 8},
         "input": "images",
@@ -322,20 +324,20 @@ def test_a_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
         "rounds": 2,
         "model": {"layers": ["Flatten", {"Dense": {"units": "!w 8"}}, {"Dense": {"units": "!classes"}}]},
     }
-    one = recipe.given(given)
+    one = recipe.as_recipe(mapping)
     assert one.model.layers[1].args == {"units": Width(8)}
-    assert recipe.given(one) is one and recipe.given(one.source) == recipe.loads(one.source)
-    assert recipe.given("tiny/digits").source == recipe.load("tiny/digits").source
-    assert recipe.given({**given, "model": 3}, own_model=True).model.layers == ()
-    assert recipe.given(one, own_model=True).model.layers == ()
-    assert refusal(recipe.given, {**given, "rounds": object()}) == (
-        "a recipe must hold numbers, texts, lists, tuples and mappings. Received: object"
+    assert recipe.as_recipe(one) is one and recipe.as_recipe(one.source) == recipe.loads(one.source)
+    assert recipe.as_recipe("tiny/digits").source == recipe.load("tiny/digits").source
+    assert recipe.as_recipe({**mapping, "model": 3}, custom_model=True).model.layers == ()
+    assert recipe.as_recipe(one, custom_model=True).model.layers == ()
+    assert refusal(recipe.as_recipe, {**mapping, "rounds": object()}) == (
+        "a recipe may contain only numbers, texts, lists, tuples and mappings. Received: object"
     )
-    assert "the key 'model' is missing" in refusal(recipe.given, {k: v for k, v in given.items() if k != "model"})
-    assert hetero_tf.learning_process(given).recipe.name == "mine"
+    assert "the key 'model' is missing" in refusal(recipe.as_recipe, {k: v for k, v in mapping.items() if k != "model"})
+    assert hetero_tf.learning_process(mapping).recipe.name == "mine"
 
 
-def test_the_model_takes_pixels_as_they_are_stored_and_warns_of_others():
+def test_model_takes_stored_pixels_and_warns_of_others():
     process = tiny.shared(tiny.DENSE)
     state, x = process.initialize(), process.dataset.test.x
     network, model = process.network(state), process.model(state)

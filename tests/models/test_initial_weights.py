@@ -37,9 +37,9 @@ def read(tmp_path):
     def start(changes=None, reinitialize=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         np.savez(tmp_path / "weights.npz", **arrays)
-        found, source = initial_weights.read(str(tmp_path / "weights.npz"), variables, reinitialize)
+        weights, source = initial_weights.read(str(tmp_path / "weights.npz"), variables, reinitialize)
         assert source == str(tmp_path / "weights.npz")
-        return found
+        return weights
 
     return start
 
@@ -61,16 +61,16 @@ def run(tmp_path):
 
 
 def test_values_come_in_the_order_and_dtype_of_the_variables(read):
-    found = read()
-    assert list(found) == [variable.path for variable in VARIABLES]
-    for name, value in found.items():
+    arrays = read()
+    assert list(arrays) == [variable.path for variable in VARIABLES]
+    for name, value in arrays.items():
         assert value.dtype == np.float32
         np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
     exact = read(variables=[Variable(one.path, one.shape, "float64") for one in VARIABLES])
     assert all((exact[name] == ARRAYS[name]).all() and exact[name].dtype == np.float64 for name in exact)
 
 
-def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
+def test_reinitialized_variables_ignore_the_file(read):
     for changes in ({}, {"2_0_dense/kernel": np.ones((3, 9)), "2_0_dense/bias": None}):
         assert list(read(changes, reinitialize=("2_0_dense",))) == ["1_1/kernel", "1_10/kernel"]
     assert list(read(reinitialize=("1_1/kernel",))) == ["1_10/kernel", "2_0_dense/kernel", "2_0_dense/bias"]
@@ -79,7 +79,7 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"2_0_dense/bias": None},
@@ -106,16 +106,16 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
         ),
         ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
         ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
-        ({"1_10/kernel": np.ones(2, object)}, "holds Python objects, which could run code when read"),
+        ({"1_10/kernel": np.ones(2, object)}, "contains Python objects, which could run code when read"),
     ],
 )
-def test_what_does_not_fit_is_refused(read, changes, told):
-    with pytest.raises(InputError, match=told) as refusal:
+def test_arrays_that_do_not_fit_are_refused(read, changes, message):
+    with pytest.raises(InputError, match=message) as refusal:
         read(changes)
     assert "weights.npz" in str(refusal.value)
 
 
-def test_a_fresh_name_that_is_no_variable_is_refused(read):
+def test_unknown_reinitialize_name_is_refused(read):
     with pytest.raises(
         InputError,
         match="model.reinitialize: must name variables or layers of the model. Received: '2_0_dens'; did you mean",
@@ -123,27 +123,27 @@ def test_a_fresh_name_that_is_no_variable_is_refused(read):
         read(reinitialize=("2_0_dens",))
 
 
-def test_a_run_folder_gives_its_best_state_before_its_newest(run):
+def test_run_folder_prefers_its_best_state_to_its_newest(run):
     folder = run(7, {name: value + 7 for name, value in ARRAYS.items()}, best=False)
-    found, source = initial_weights.read(str(folder.path), VARIABLES)
-    assert source == f"{folder.checkpoints}, round 7" and (found["1_10/kernel"] > 4).all()
+    arrays, source = initial_weights.read(str(folder.path), VARIABLES)
+    assert source == f"{folder.checkpoints}, round 7" and (arrays["1_10/kernel"] > 4).all()
     run(3)
-    found, source = initial_weights.read(str(folder.path), VARIABLES)
+    arrays, source = initial_weights.read(str(folder.path), VARIABLES)
     assert source == f"{folder.best}, round 3"
-    for name, value in found.items():
+    for name, value in arrays.items():
         np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
     fresh, _ = initial_weights.read(str(folder.path), VARIABLES, ("2_0_dense",))
     assert list(fresh) == ["1_1/kernel", "1_10/kernel"]
 
 
-def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
-    own = {"clients/personal/1_10/kernel": np.asarray([[1, 2], [3, 6]], np.float32)}
-    found, _ = initial_weights.read(str(run(1, **own).path), VARIABLES)
-    np.testing.assert_array_equal(found["1_10/kernel"], np.asarray([2, 4], np.float32))
+def test_personal_units_of_a_run_are_averaged(run):
+    personal = {"clients/personal/1_10/kernel": np.asarray([[1, 2], [3, 6]], np.float32)}
+    arrays, _ = initial_weights.read(str(run(1, **personal).path), VARIABLES)
+    np.testing.assert_array_equal(arrays["1_10/kernel"], np.asarray([2, 4], np.float32))
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"2_0_dense/bias": None},
@@ -154,21 +154,21 @@ def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
         ({"1_10/kernel": np.array([1, np.inf])}, "1_10/kernel must be finite"),
     ],
 )
-def test_a_run_that_does_not_fit_is_refused_as_a_file_is(run, changes, told):
-    with pytest.raises(InputError, match=f"run/best, round 4: .*{told}"):
+def test_run_that_does_not_fit_is_refused_like_a_file(run, changes, message):
+    with pytest.raises(InputError, match=f"run/best, round 4: .*{message}"):
         initial_weights.read(str(run(4, changes).path), VARIABLES)
 
 
-def test_what_is_no_whole_run_is_refused(run, tmp_path):
-    for place, told in (
+def test_incomplete_run_is_refused(run, tmp_path):
+    for path, message in (
         (
             tmp_path / "gone",
             "gone: could not read: No such file or directory; name a .npz file, or the folder of a run",
         ),
-        (tmp_path, "is not a run folder, it has no recipe.yaml; name one that `train` wrote"),
+        (tmp_path, "is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"),
     ):
-        with pytest.raises(InputError, match=told):
-            initial_weights.read(str(place), VARIABLES)
+        with pytest.raises(InputError, match=message):
+            initial_weights.read(str(path), VARIABLES)
     folder = run(2)
     with pytest.raises(InputError, match="best: is not a run folder"):
         initial_weights.read(str(folder.best), VARIABLES)

@@ -40,66 +40,66 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 
 
 def costs(*overrides, base=DEEP):
-    given = recipe.loads(base, "tiny", overrides)
-    return level_costs.Costs(family_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
+    tested_recipe = recipe.loads(base, "tiny", overrides)
+    return level_costs.LevelCosts(family_of(tested_recipe, (5, 5, 2), 9), (5, 5, 2), 9)
 
 
-def family_of(given, shape, classes):
-    return build_family(given, shape, shape, classes)
+def family_of(tested_recipe, shape, classes):
+    return build_family(tested_recipe, shape, shape, classes)
 
 
-def described(*overrides, base=DEEP, **about):
+def describe_levels(*overrides, base=DEEP, **about):
     return describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
 
 
-def test_values_of_a_depth_are_those_up_to_its_exit():
-    found = described(EQUAL, "levels.depths={a: 2, b: 1, c: 1}").levels
-    assert found["a"].parameters == STEM + FIRST + 2 * NEXT + 2 * HEAD
-    assert found["b"].parameters == STEM + FIRST + HEAD
-    assert found["b"].bytes_down == found["b"].bytes_up == 4 * found["b"].parameters
-    assert found["b"].multiply_adds < found["a"].multiply_adds and found["b"].paper_flops < found["a"].paper_flops
-    text = accounting.to_text(described(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"))
+def test_values_of_a_depth_end_at_its_exit():
+    levels = describe_levels(EQUAL, "levels.depths={a: 2, b: 1, c: 1}").levels
+    assert levels["a"].parameters == STEM + FIRST + 2 * NEXT + 2 * HEAD
+    assert levels["b"].parameters == STEM + FIRST + HEAD
+    assert levels["b"].bytes_down == levels["b"].bytes_up == 4 * levels["b"].parameters
+    assert levels["b"].multiply_adds < levels["a"].multiply_adds and levels["b"].paper_flops < levels["a"].paper_flops
+    text = accounting.to_text(describe_levels(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"))
     row = next(line.split() for line in text.splitlines() if line.startswith("3_0_pre_activation_block/conv1/kernel"))
     assert row[1:] == ["3x3x12x12", "-", "-"]
 
 
-def test_an_ensemble_costs_as_often_as_it_has_networks():
+def test_ensemble_cost_is_proportional_to_its_networks():
     equal = "levels.widths={a: 0.25, b: 0.25, c: 0.25}"
-    one = described(equal, base=IMAGES).levels["a"]
-    found = described(equal, "levels.members={a: 4, b: 2, c: 1}", base=IMAGES).levels
+    one = describe_levels(equal, base=IMAGES).levels["a"]
+    levels = describe_levels(equal, "levels.members={a: 4, b: 2, c: 1}", base=IMAGES).levels
     for name, many in (("a", 4), ("b", 2), ("c", 1)):
         for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
-            assert getattr(found[name], key) == many * getattr(one, key)
+            assert getattr(levels[name], key) == many * getattr(one, key)
         # They are trained one after the other.
-        assert found[name].memory.total == one.memory.total
+        assert levels[name].memory.total == one.memory.total
 
 
-def test_what_stays_with_the_clients_does_not_travel():
-    found = described(EQUAL, "round.personal=['0', '5']").levels["a"]
-    assert found.bytes_down == found.bytes_up == 4 * (found.parameters - STEM - HEAD)
-    nothing = described("round.personal=[all]").levels["a"]
+def test_personal_values_are_not_transferred():
+    level = describe_levels(EQUAL, "round.personal=['0', '5']").levels["a"]
+    assert level.bytes_down == level.bytes_up == 4 * (level.parameters - STEM - HEAD)
+    nothing = describe_levels("round.personal=[all]").levels["a"]
     assert nothing.bytes_down == nothing.bytes_up == 0
 
 
-def test_a_client_receives_what_it_runs_and_sends_what_it_trains():
+def test_client_receives_run_units_and_sends_trained_ones():
     # The exit is read by no stage; the first block is left out where not even it fits.
-    found = described(*BUDGETS).levels["b"]
-    assert found.bytes_down == found.bytes_up == 4 * (found.parameters - HEAD)
-    last = described("client.stages={name: joint, exits: last}", EQUAL).levels["a"]
+    level = describe_levels(*BUDGETS).levels["b"]
+    assert level.bytes_down == level.bytes_up == 4 * (level.parameters - HEAD)
+    last = describe_levels("client.stages={name: joint, exits: last}", EQUAL).levels["a"]
     assert last.bytes_down == 4 * last.parameters and last.bytes_up == 4 * (last.parameters - HEAD)
-    counted = described("client.stages={name: joint, exits: last}", "round.untrained=counted").levels["a"]
+    counted = describe_levels("client.stages={name: joint, exits: last}", "round.untrained=counted").levels["a"]
     assert counted.bytes_up == counted.bytes_down
 
 
 @pytest.mark.parametrize("more", ["round.label_rows=all", "client.label_cut=false", "client.loss=cross_entropy"])
-def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
-    cut, whole = (described(*extra, labels=[2, 4], base=IMAGES).levels["a"] for extra in ((), (more,)))
+def test_all_label_rows_are_sent_down_without_a_label_cut(more):
+    cut, whole = (describe_levels(*extra, labels=[2, 4], base=IMAGES).levels["a"] for extra in ((), (more,)))
     # The head: 12 values and a bias for each label.
     assert whole.bytes_down - cut.bytes_down == 4 * 13 * (9 - 3)
     assert whole.bytes_up - cut.bytes_up == (4 * 13 * (9 - 3) if "all" in more else 0)
 
 
-def test_operations_of_each_stage_follow_what_is_run_and_trained():
+def test_operations_of_a_stage_depend_on_run_and_trained_units():
     joint, staged = costs(EQUAL), costs(*BUDGETS)
     units = {unit: cost.multiply_adds for unit, cost in joint.units("a", 1.0).items()}
     assert joint.train_flops("a") == (6 * sum(units.values()),)
@@ -114,14 +114,14 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
     )
 
 
-def test_a_level_of_other_epochs_costs_as_often_and_spreads_its_buffer_over_its_own():
+def test_cost_of_a_level_is_proportional_to_its_epochs_except_for_its_buffer():
     each = "client.epochs={a: 3, b: 5, c: 1}"
-    once, often = (
-        level_loads(costs(EQUAL, more), described(EQUAL, more).levels, 10.0).levels
+    one_epoch, more_epochs = (
+        level_loads(costs(EQUAL, more), describe_levels(EQUAL, more).levels, 10.0).levels
         for more in ("client.epochs=1", each)
     )
-    assert [more.train_flops / one.train_flops for one, more in zip(once, often)] == pytest.approx([3, 5, 1])
-    assert [more.bytes_up for more in often] == [one.bytes_up for one in once]
+    assert [more.train_flops / one.train_flops for one, more in zip(one_epoch, more_epochs)] == pytest.approx([3, 5, 1])
+    assert [more.bytes_up for more in more_epochs] == [one.bytes_up for one in one_epoch]
     buffered = ("client.stages={name: blockwise, buffered: true}",)
     flops = {
         name: costs(*BUDGETS, *more, f"client.epochs={epochs}").train_flops("b")[1]
@@ -130,47 +130,50 @@ def test_a_level_of_other_epochs_costs_as_often_and_spreads_its_buffer_over_its_
     assert flops["own"] == flops["all"] < flops["none"]
 
 
-def test_nested_widths_cost_what_each_width_costs():
-    found = costs("client.stages=nested", base=IMAGES)
-    each = {width: 6 * sum(cost.multiply_adds for cost in found.units("a", width).values()) for width in (1, 0.5, 0.25)}
-    assert found.train_flops("a") == (each[0.25], each[0.5], each[1])
-    assert found.train_flops("c") == (each[0.25],)
+def test_nested_widths_cost_the_sum_of_the_widths():
+    level_costs_of_recipe = costs("client.stages=nested", base=IMAGES)
+    each = {
+        width: 6 * sum(cost.multiply_adds for cost in level_costs_of_recipe.units("a", width).values())
+        for width in (1, 0.5, 0.25)
+    }
+    assert level_costs_of_recipe.train_flops("a") == (each[0.25], each[0.5], each[1])
+    assert level_costs_of_recipe.train_flops("c") == (each[0.25],)
     assert each[0.25] < each[0.5] < each[1]
 
 
-def test_slimmable_training_costs_what_all_its_widths_cost():
+def test_slimmable_training_costs_the_sum_of_its_widths():
     process = tiny.process(IMAGES, "client.stages=slimmable")
-    found, loads = accounting.describe(process).levels, accounting.describe(process).loads
-    count = level_costs.Costs(process.family, (5, 5, 2), 9)
+    levels, loads = accounting.describe(process).levels, accounting.describe(process).loads
+    count = level_costs.LevelCosts(process.family, (5, 5, 2), 9)
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
     assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
     assert [load.trains for load in loads.levels] == ["3 widths", "2 widths", "width 1/4"]
-    held = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
-    assert [load.estimate for load in loads.levels] == [held[1], held[0.5], held[0.25]]
+    memory_by_width = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
+    assert [load.estimate for load in loads.levels] == [memory_by_width[1], memory_by_width[0.5], memory_by_width[0.25]]
     joint = accounting.describe(tiny.process(IMAGES)).levels
-    extra = {name: found[name].memory.total - joint[name].memory.total for name in "abc"}
-    activations = {name: forward(process.family.fresh(name, 9), (5, 5, 2)).activations for name in "bc"}
+    extra = {name: levels[name].memory.total - joint[name].memory.total for name in "abc"}
+    activations = {name: forward(process.family.new_training_model(name, 9), (5, 5, 2)).activations for name in "bc"}
     assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
 
 
-def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(eager):
+def test_client_costs_equal_the_description_and_models_remain_trainable(eager):
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
-    found = accounting.describe(process).levels
+    levels = accounting.describe(process).levels
     client_costs = process.client_costs
     assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
-        (found[name].bytes_down, found[name].bytes_up) for name in "abc"
+        (levels[name].bytes_down, levels[name].bytes_up) for name in "abc"
     ]
     state, row = process.next(process.initialize(), [0, 1, 3])
     assert row["loss"] > 0 and all(np.isfinite(value).all() for value in tiny.arrays(state).values())
 
 
-def test_an_ensembles_work_is_that_of_one_network(eager):
+def test_client_cost_of_an_ensemble_is_that_of_one_network(eager):
     process = tiny.process(IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, costs_of_levels = accounting.describe(process), process.client_costs
+    description, costs_of_levels = accounting.describe(process), process.client_costs
     # Means over clients are rounded to whole bytes.
     assert [4 * costs_of_levels[0].bytes_down, 2 * costs_of_levels[1].bytes_up] == pytest.approx(
-        [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2
+        [description.levels["a"].bytes_down, description.levels["b"].bytes_up], abs=2
     )
     assert costs_of_levels[0] == costs_of_levels[1] == costs_of_levels[2]
     plan = process.plan(0)
@@ -179,13 +182,13 @@ def test_an_ensembles_work_is_that_of_one_network(eager):
     assert row[0]["bytes_down"] == len(plan.clients) * costs_of_levels[0].bytes_down
 
 
-def test_training_in_stages_costs_what_was_counted_by_hand():
+def test_staged_training_costs_equal_hand_counts():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
-    given = recipe.load("methods/fedepth")
-    found = level_costs.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
-    (joint,) = found.train_flops("a")
+    fedepth_recipe = recipe.load("methods/fedepth")
+    fedepth_costs = level_costs.LevelCosts(family_of(fedepth_recipe, (32, 32, 3), 10), (32, 32, 3), 10)
+    (joint,) = fedepth_costs.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
-    assert [round(sum(found.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
+    assert [round(sum(fedepth_costs.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
 
 
 def test_budgets_of_products_divide_by_products():
@@ -199,20 +202,20 @@ def test_budgets_of_products_divide_by_products():
     assert loads.measure == "multiply_adds" and loads.whole == sum(units[unit] for unit in units if unit != "2")
 
 
-def test_units_that_nobody_can_hold_are_refused():
+def test_units_that_exceed_every_budget_are_refused():
     nobody = ("levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
     assert refusal(costs, *BUDGETS, *nobody) == (
-        "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
+        "levels.budgets: no client trains unit 1: it exceeds every budget; raise a budget or the tolerance, or "
         "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"
     )
-    with pytest.raises(InputError, match=r"^levels\.budgets\.c, in shares of the whole model: no unit is left to t"):
+    with pytest.raises(InputError, match=r"^levels\.budgets\.c, in shares of the full model: no unit fits the bud"):
         costs(*BUDGETS, "levels.budgets={c: 0.01}")
 
 
-def test_budgets_are_described_with_stages_and_what_is_left_out():
+def test_budgets_are_described_with_stages_and_skipped_units():
     process = tiny.process(DEEP, *BUDGETS)
-    found = accounting.describe(process)
-    loads = found.loads
+    description = accounting.describe(process)
+    loads = description.loads
     assert [(load.level, load.budget, load.trains) for load in loads.levels] == [
         ("a", Fraction(1), "all"),
         ("b", Fraction(1, 2), "3 stages"),
@@ -220,14 +223,14 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     ]
     assert loads.of_budget(loads.levels[0]) == pytest.approx(1)
     assert not any(loads.is_over(load) for load in loads.levels) and loads.tolerance == 0.05
-    held = loads.levels[1]
-    assert [unit for part in held.parts for unit in part.units] == ["1", "3", "4"] and held.skipped == ()
+    level_load = loads.levels[1]
+    assert [unit for part in level_load.parts for unit in part.units] == ["1", "3", "4"] and level_load.skipped == ()
     steps = process.partition.train.sizes.mean() * 2
-    flops = level_costs.Costs(process.family, (5, 5, 2), 9).train_flops("b")
-    assert held.train_flops == pytest.approx(steps * sum(flops)) and held.clients == 1
-    plain = accounting.to_json(found)
+    flops = level_costs.LevelCosts(process.family, (5, 5, 2), 9).train_flops("b")
+    assert level_load.train_flops == pytest.approx(steps * sum(flops)) and level_load.clients == 1
+    plain = accounting.to_json(description)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"
-    assert "level  budget  budget MB" in accounting.to_text(found)
+    assert "level  budget  budget MB" in accounting.to_text(description)
 
 
 DEPTHS = (EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
@@ -243,10 +246,10 @@ PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers:
         ((*PEERS, "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
     ],
 )
-def test_what_levels_train_is_said(overrides, trains, skipped):
-    found = accounting.describe(tiny.process(DEEP, *overrides)).loads
-    assert [load.trains for load in found.levels] == trains
-    assert found.levels[1].skipped == skipped
+def test_description_reports_the_training_of_levels(overrides, trains, skipped):
+    loads = accounting.describe(tiny.process(DEEP, *overrides)).loads
+    assert [load.trains for load in loads.levels] == trains
+    assert loads.levels[1].skipped == skipped
 
 
 def test_levels_that_differ_in_width_alone_have_no_such_table():
@@ -255,9 +258,9 @@ def test_levels_that_differ_in_width_alone_have_no_such_table():
     assert nested.loads is None and accounting.to_json(nested)["loads"] is None
 
 
-def test_running_statistics_travel_and_are_no_parameters():
-    tracked = described(base=IMAGES.replace("sbn", "bn")).levels["a"]
-    fixed = described(base=IMAGES).levels["a"]
+def test_running_statistics_are_transferred_and_are_not_parameters():
+    tracked = describe_levels(base=IMAGES.replace("sbn", "bn")).levels["a"]
+    fixed = describe_levels(base=IMAGES).levels["a"]
     assert tracked.parameters == fixed.parameters
     assert tracked.bytes_up == fixed.bytes_up + 4 * 2 * 8
     assert sum(math.prod(shape) for shape in tracked.shapes.values()) == tracked.parameters + 16

@@ -10,8 +10,8 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.level_costs import Costs
-from hetero_tf.models.costs.unit_costs import unit_costs, whole_model
+from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.models.costs.unit_costs import full_model_cost, unit_costs
 from hetero_tf.models.family import build_family
 
 SHAPE, CLASSES = (5, 5, 2), 9
@@ -23,130 +23,140 @@ MEMBERS = ("levels.widths={a: 1/2, b: 1/2, c: 1/2}", LEVELS, "levels.members={a:
 
 
 @functools.cache
-def fitted(base, *overrides):
+def load_fitted(base, *overrides):
     """The recipe as its budgets make it."""
-    return memory.fitted(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
+    return memory.fit_levels(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
 
 
-def costs(given):
-    return Costs(build_family(given, SHAPE, SHAPE, CLASSES), SHAPE, CLASSES)
+def costs(fit_recipe):
+    return LevelCosts(build_family(fit_recipe, SHAPE, SHAPE, CLASSES), SHAPE, CLASSES)
 
 
-def taken(given, width):
+def unit_memory(fit_recipe, width):
     """Bytes of every unit of the trunk at a width."""
-    model = build_model(given.model, SHAPE, width, classes=CLASSES)
-    return {cost.unit: cost.memory(32) for cost in unit_costs(model, SHAPE, given.model.units)}
+    model = build_model(fit_recipe.model, SHAPE, width, classes=CLASSES)
+    return {cost.unit: cost.memory(32) for cost in unit_costs(model, SHAPE, fit_recipe.model.units)}
 
 
-def test_budgets_are_shares_of_the_model_at_width_1_whatever_the_levels_have():
+def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():
     narrow = recipe.loads(PLAIN, "tiny", ["levels.widths={a: 1/4, b: 1/4, c: 1/4}", "levels.budgets={a: 1/2}"])
-    assert whole_model(narrow, SHAPE, SHAPE, CLASSES) == costs(narrow).whole == sum(taken(narrow, 1.0).values())
-    assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(taken(narrow, 0.25).values()))
+    assert (
+        full_model_cost(narrow, SHAPE, SHAPE, CLASSES) == costs(narrow).whole == sum(unit_memory(narrow, 1.0).values())
+    )
+    assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(unit_memory(narrow, 0.25).values()))
 
 
 def test_megabytes_become_shares():
-    whole = sum(taken(recipe.loads(PLAIN), 1.0).values()) / 2**20
-    given = fitted(PLAIN, LEVELS, f"levels.budgets={{a: {whole:.6f} MB, b: {whole / 4:.6f}MB, c: 1/6}}")
-    assert given.levels.budgets == pytest.approx({"a": 1, "b": 0.25, "c": 1 / 6}, rel=1e-3)
-    staged = fitted(PLAIN, methods.EVEN, LEVELS, f"levels.budgets={{c: {whole / 4:.6f} MB}}", "client.stages=blockwise")
+    whole = sum(unit_memory(recipe.loads(PLAIN), 1.0).values()) / 2**20
+    fit_recipe = load_fitted(PLAIN, LEVELS, f"levels.budgets={{a: {whole:.6f} MB, b: {whole / 4:.6f}MB, c: 1/6}}")
+    assert fit_recipe.levels.budgets == pytest.approx({"a": 1, "b": 0.25, "c": 1 / 6}, rel=1e-3)
+    staged = load_fitted(
+        PLAIN, methods.EVEN, LEVELS, f"levels.budgets={{c: {whole / 4:.6f} MB}}", "client.stages=blockwise"
+    )
     assert len(build_family(staged, SHAPE, SHAPE, CLASSES).stages["c"]) > 1
 
 
 @pytest.mark.parametrize("rounding", ["up", "down"])
-def test_levels_become_as_wide_as_their_budgets_hold(rounding):
+def test_levels_are_reduced_to_the_width_of_their_budgets(rounding):
     settings = (LEVELS, f"levels.rounding={rounding}", "levels.widths={a: 1, b: 1/2, c: 1/2}")
-    given = fitted(PLAIN, *settings, "levels.budgets={a: 1, b: 2/3, c: 1/4}", "levels.fit=widths")
-    widths, limit = given.levels.widths, 0.25 * 1.05 * sum(taken(given, 1.0).values())
+    fit_recipe = load_fitted(PLAIN, *settings, "levels.budgets={a: 1, b: 2/3, c: 1/4}", "levels.fit=widths")
+    widths, limit = fit_recipe.levels.widths, 0.25 * 1.05 * sum(unit_memory(fit_recipe, 1.0).values())
     assert widths["a"] == 1 and widths["b"] == 0.5 and widths["c"] < 0.5
     # The finest size of the model is 24: one step wider would be too much.
-    assert sum(taken(given, widths["c"]).values()) <= limit < sum(taken(given, widths["c"] + 1 / 24).values())
-    assert memory.exceeded(costs(given)) == {}
-
-
-def test_all_levels_become_as_wide_as_the_smallest_budget_holds():
-    given = fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=common_width")
-    alone = fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=widths")
-    assert set(given.levels.widths.values()) == {alone.levels.widths["c"]}
-
-
-def test_clients_of_depths_hold_what_lies_between_the_ends_and_become_shallower():
-    given = fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.3}", "levels.fit=depths")
-    units, whole = taken(given, 1.0), costs(given).whole
-    assert memory.estimate(costs(given), "a") == pytest.approx(
-        sum(units[unit] for unit in "135") + sum(costs(given).units("a", 1.0)[unit].memory(32) for unit in "24")
+    assert (
+        sum(unit_memory(fit_recipe, widths["c"]).values())
+        <= limit
+        < sum(unit_memory(fit_recipe, widths["c"] + 1 / 24).values())
     )
-    depths = given.levels.depths
+    assert memory.over_budget(costs(fit_recipe)) == {}
+
+
+def test_all_levels_are_reduced_to_the_width_of_the_smallest_budget():
+    fit_recipe = load_fitted(
+        PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=common_width"
+    )
+    alone = load_fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 1/2, c: 1/4}", "levels.fit=widths")
+    assert set(fit_recipe.levels.widths.values()) == {alone.levels.widths["c"]}
+
+
+def test_depth_levels_count_the_units_between_the_ends_and_become_shallower():
+    fit_recipe = load_fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.3}", "levels.fit=depths")
+    units, whole = unit_memory(fit_recipe, 1.0), costs(fit_recipe).whole
+    assert memory.estimate(costs(fit_recipe), "a") == pytest.approx(
+        sum(units[unit] for unit in "135") + sum(costs(fit_recipe).units("a", 1.0)[unit].memory(32) for unit in "24")
+    )
+    depths = fit_recipe.levels.depths
     assert depths == {"a": 3, "b": 2, "c": 1}
     for name, depth in depths.items():
-        deeper = fitted(methods.DEEP, *DEPTHS, f"levels.depths.{name}={min(depth + 1, 3)}")
-        limit = 1.05 * given.levels.budgets[name] * whole
-        assert depth == 1 or memory.estimate(costs(given), name) <= limit
+        deeper = load_fitted(methods.DEEP, *DEPTHS, f"levels.depths.{name}={min(depth + 1, 3)}")
+        limit = 1.05 * fit_recipe.levels.budgets[name] * whole
+        assert depth == 1 or memory.estimate(costs(fit_recipe), name) <= limit
         assert depth == 3 or memory.estimate(costs(deeper), name) > limit
 
 
-def test_clients_of_an_ensemble_train_as_many_networks_as_their_budgets_hold():
-    given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
-    found, levels = costs(given), given.levels
-    one = sum(taken(given, levels.widths["c"]).values())
+def test_ensemble_clients_train_the_networks_that_fit_their_budgets():
+    fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
+    level_costs, levels = costs(fit_recipe), fit_recipe.levels
+    one = sum(unit_memory(fit_recipe, levels.widths["c"]).values())
     assert set(levels.widths.values()) == {levels.widths["c"]} and levels.members["c"] == 1
     for name, count in levels.members.items():
-        limit = 1.05 * levels.budgets[name] * found.whole
-        assert memory.estimate(found, name) == pytest.approx(count * one) and count * one <= limit
+        limit = 1.05 * levels.budgets[name] * level_costs.whole
+        assert memory.estimate(level_costs, name) == pytest.approx(count * one) and count * one <= limit
         assert count == 4 or (count + 1) * one > limit
 
 
-def test_networks_of_a_level_without_a_budget_are_as_many_as_the_recipe_says():
-    given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 0.6, c: 0.3}", "levels.fit=members")
-    assert given.levels.members["b"] == 4 > given.levels.members["a"] >= given.levels.members["c"] == 1
+def test_level_without_a_budget_keeps_its_networks():
+    fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 0.6, c: 0.3}", "levels.fit=members")
+    assert fit_recipe.levels.members["b"] == 4 > fit_recipe.levels.members["a"] >= fit_recipe.levels.members["c"] == 1
 
 
-def test_nothing_is_fitted_where_only_idle_levels_have_budgets():
+def test_levels_are_unchanged_if_only_idle_levels_have_budgets():
     settings = ("levels.assignment=fixed", "levels.idle=[c]", "round.clients=2", "levels.budgets={c: 0.3}")
-    given = fitted(PLAIN, *MEMBERS, *settings, "levels.fit=members")
-    assert set(given.levels.members.values()) == {4} and set(given.levels.widths.values()) == {0.5}
+    fit_recipe = load_fitted(PLAIN, *MEMBERS, *settings, "levels.fit=members")
+    assert set(fit_recipe.levels.members.values()) == {4} and set(fit_recipe.levels.widths.values()) == {0.5}
 
 
-def test_what_no_width_fits_is_refused_and_what_is_idle_is_not_looked_at():
+def test_budget_below_every_width_is_refused_except_for_idle_levels():
     settings = (LEVELS, "levels.assignment=fixed", "levels.fit=widths")
-    told = refusal(fitted, PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}")
-    assert told == (
-        "levels.fit: even the narrowest model exceeds the budget of level c; raise its budget, or leave its clients out "
-        "by levels.idle. Received: levels.budgets.c=0.01"
+    message = refusal(load_fitted, PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}")
+    assert message == (
+        "levels.fit: even the narrowest model exceeds the budget of level c; raise its budget, or exclude its clients by "
+        "levels.idle. Received: levels.budgets.c=0.01"
     )
-    idle = fitted(PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}", "levels.idle=[c]", "round.clients=2")
-    assert idle.levels.widths == recipe.loads(PLAIN).levels.widths and memory.exceeded(costs(idle)) == {}
+    idle = load_fitted(PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}", "levels.idle=[c]", "round.clients=2")
+    assert idle.levels.widths == recipe.loads(PLAIN).levels.widths and memory.over_budget(costs(idle)) == {}
 
 
-def test_levels_over_their_budgets_are_named_with_what_they_hold():
-    given = fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 0.99, c: 1/2}")
-    assert memory.exceeded(costs(given)) == {"c": pytest.approx(2.0)}
-    taught = fitted(
+def test_levels_over_their_budgets_are_named_with_their_memory():
+    fit_recipe = load_fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 0.99, c: 1/2}")
+    assert memory.over_budget(costs(fit_recipe)) == {"c": pytest.approx(2.0)}
+    taught = load_fitted(
         PLAIN,
         LEVELS,
         "levels.budgets={a: 1}",
         "client.stages={name: nested, distill: true}",
         "client.coupling=self_distillation",
     )
-    assert memory.exceeded(costs(taught)) == {"a": pytest.approx(2.0)}
+    assert memory.over_budget(costs(taught)) == {"a": pytest.approx(2.0)}
 
 
-def test_a_process_is_built_at_the_widths_that_were_found():
+def test_process_is_built_at_the_fitted_widths():
     process = tiny.process(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths")
     assert (
         process.recipe.levels.widths["c"]
-        == fitted(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths").levels.widths["c"]
+        == load_fitted(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths").levels.widths["c"]
     )
     state, _ = process.next(process.initialize())
     assert state.round == 1
 
 
-def test_what_was_found_is_told():
-    given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
-    width = memory.as_fraction(given.levels.widths["a"])
-    assert memory.told(given.levels) == (
-        f"widths a {width}, b {width}, c {width}; members a {given.levels.members['a']}, "
-        f"b {given.levels.members['b']}, c 1"
+def test_fit_is_described():
+    fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
+    width = memory.as_fraction(fit_recipe.levels.widths["a"])
+    assert memory.describe_fit(fit_recipe.levels) == (
+        f"widths a {width}, b {width}, c {width}; members a {fit_recipe.levels.members['a']}, "
+        f"b {fit_recipe.levels.members['b']}, c 1"
     )
-    assert memory.told(recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels) == (
-        "widths a 1, b 1/3"
-    )
+    assert memory.describe_fit(
+        recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels
+    ) == ("widths a 1, b 1/3")

@@ -12,7 +12,7 @@ from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.store import checkpoints
 
 
-def keeping():
+def build_with_tables():
     """Slots, personal units and memory at once."""
     return tiny.shared(
         methods.DENSE,
@@ -24,59 +24,59 @@ def keeping():
     )
 
 
-def ensemble():
+def build_ensemble():
     """The moments of two networks."""
     return tiny.shared(methods.DENSE, "levels.mix=b1", "levels.members={b: 2}", methods.server("adam"))
 
 
-def everything(state):
+def flat_state(state):
     """All arrays of a state, by name."""
     return {name: np.asarray(value) for name, value in arrays_of(state, {}, "a").items()}
 
 
-def play(process, state, rounds):
+def run_rounds(process, state, rounds):
     for _ in range(rounds):
         state, _ = process.next(state)
     return state
 
 
 @pytest.mark.parametrize(
-    ("build", "kept"),
+    ("build", "expected_tables"),
     [
-        (keeping, {"server/drift", "clients/personal", "clients/memory"}),
-        (ensemble, {"server/first_moment", "server/second_moment"}),
+        (build_with_tables, {"server/drift", "clients/personal", "clients/memory"}),
+        (build_ensemble, {"server/first_moment", "server/second_moment"}),
     ],
 )
-def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_path):
+def test_restored_state_is_bit_equal_and_continues_equally(build, expected_tables, tmp_path):
     process = build()
-    state = play(process, process.initialize(), 2)
+    state = run_rounds(process, process.initialize(), 2)
     checkpoints.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}, "a"), {}, 1)
     opened = open_newest(tmp_path / "checkpoints", process)
-    found, statistics, skipped = opened.state, opened.statistics, opened.skipped
-    assert (found.round, statistics, skipped) == (2, {}, ())
-    assert tiny.same(everything(found), everything(state))
-    moved = {name.rsplit("/", 2)[0] for name, value in everything(found).items() if value.any()}
-    assert moved == kept | {"weights"}
-    assert tiny.same(everything(play(process, found, 2)), everything(play(process, state, 2)))
+    loaded, statistics, skipped = opened.state, opened.statistics, opened.skipped
+    assert (loaded.round, statistics, skipped) == (2, {}, ())
+    assert tiny.same(flat_state(loaded), flat_state(state))
+    moved = {name.rsplit("/", 2)[0] for name, value in flat_state(loaded).items() if value.any()}
+    assert moved == expected_tables | {"weights"}
+    assert tiny.same(flat_state(run_rounds(process, loaded, 2)), flat_state(run_rounds(process, state, 2)))
     # Weights alone would go on in another way.
     bare = dataclasses.replace(process.initialize(), round=2, weights=state.weights)
-    assert not tiny.same(tiny.arrays(play(process, bare, 1)), tiny.arrays(play(process, state, 1)))
+    assert not tiny.same(tiny.arrays(run_rounds(process, bare, 1)), tiny.arrays(run_rounds(process, state, 1)))
 
 
-def test_every_table_is_sealed_under_its_own_name():
-    paths = [f"{unit}_{place}_dense/{name}" for unit, place in ((0, 1), (1, 0)) for name in ("kernel", "bias")]
+def test_every_table_has_a_separate_name_in_the_checkpoint():
+    paths = [f"{unit}_{position}_dense/{name}" for unit, position in ((0, 1), (1, 0)) for name in ("kernel", "bias")]
     tables = {"weights": paths, "server/drift": paths, "clients/personal": paths[:2], "clients/memory": paths}
-    assert set(arrays_of(keeping().initialize(), {}, "a")) == {
-        f"{table}/{path}" for table, own in tables.items() for path in own
+    assert set(arrays_of(build_with_tables().initialize(), {}, "a")) == {
+        f"{table}/{path}" for table, table_paths in tables.items() for path in table_paths
     }
-    shapes = {name: value.shape for name, value in everything(keeping().initialize()).items()}
+    shapes = {name: value.shape for name, value in flat_state(build_with_tables().initialize()).items()}
     assert all(shape[0] == 4 for name, shape in shapes.items() if name.startswith("clients/"))
     assert shapes["clients/personal/0_1_dense/kernel"] == (4, *shapes["weights/0_1_dense/kernel"])
 
 
-def test_a_state_of_another_method_is_refused(tmp_path):
+def test_state_of_another_method_is_refused(tmp_path):
     plain = tiny.process(methods.DENSE, "levels.mix=b1")
     state = plain.initialize()
     checkpoints.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
     with pytest.raises(InputError, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
-        open_newest(tmp_path / "checkpoints", keeping())
+        open_newest(tmp_path / "checkpoints", build_with_tables())

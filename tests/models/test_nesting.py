@@ -112,7 +112,7 @@ def check(body, narrow=0.5):
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_axes_that_pack_several_things_are_refused(name):
+def test_axes_that_pack_several_quantities_are_refused(name):
     assert refusal(check, PACKED[name]).startswith("`model` packs several things, such as positions, branches, heads")
 
 
@@ -122,9 +122,11 @@ def test_correct_cuts_are_accepted(name):
 
 
 def test_the_refusal_names_the_weight_and_the_shapes():
-    said = refusal(check, PACKED["positions"], 0.25)
-    assert said.endswith("Received: head/kernel of the shape (64, 10) at level a and (16, 10) at level b")
-    assert "on axis 0 of head/kernel" in said and "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it" in said
+    message = refusal(check, PACKED["positions"], 0.25)
+    assert message.endswith("Received: head/kernel of the shape (64, 10) at level a and (16, 10) at level b")
+    assert (
+        "on axis 0 of head/kernel" in message and "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it" in message
+    )
 
 
 def test_levels_with_equal_shapes_are_the_same_model():

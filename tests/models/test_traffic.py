@@ -39,18 +39,18 @@ def flops(trained, *routes, constant=()):
     return traffic.stage_flops(Stage(routes, frozenset(trained)), units, EXITS, epochs=4)
 
 
-def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
+def test_joint_training_is_three_forward_passes_of_two_operations_per_product():
     assert flops(UNITS, route()) == 6 * 1280
     assert flops(UNITS, route(width=0.5)) == 6 * 320
 
 
-def test_constants_cost_no_gradient_and_before_what_is_trained_one_pass():
+def test_constants_cost_no_gradient_and_one_pass_before_trained_units():
     assert flops(UNITS, route(), constant=("stem", "one")) == 2 * (40 + 400) + 6 * 840
     assert flops(UNITS, route(), constant=("three",)) == 6 * 880 + 4 * 400
     assert flops(UNITS, route(), constant=("stem", "one", "two")) == 2 * 440 + (4 * 300 + 6 * 100) + 6 * 440
 
 
-def test_a_frozen_part_is_only_run_forward():
+def test_frozen_part_is_only_run_forward():
     # Three stages of one block each; what stands before is frozen, what would follow is left out.
     stages = [
         flops(("stem", "one", "head"), route(("stem", "one", "head"))),
@@ -60,16 +60,16 @@ def test_a_frozen_part_is_only_run_forward():
     assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
 
 
-def test_a_buffered_part_is_run_in_one_of_four_epochs():
+def test_buffered_part_is_run_in_one_of_four_epochs():
     assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
     assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
 
 
-def test_what_is_not_trained_behind_what_is_passes_the_gradient_on():
+def test_frozen_units_after_trained_ones_pass_the_gradient():
     assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
 
 
-def test_a_peer_costs_what_its_own_stages_train():
+def test_cost_of_a_peer_depends_on_its_stages():
     peer = dataclasses.replace(route(("stem", "one", "two", "head"), frozen=2), network=1)
     stage = Stage((route(), peer), frozenset(UNITS), (frozenset(("two", "head")),))
     assert traffic.stage_flops(stage, of_units, EXITS, epochs=4) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
@@ -82,37 +82,37 @@ def test_exits_and_further_routes_add_up():
     assert flops(UNITS, route(width=0.5), route()) == 6 * (320 + 1280)
 
 
-def test_a_round_costs_what_each_client_receives_sends_and_computes():
-    found = traffic.round_cost(
+def test_round_cost_counts_traffic_and_operations_of_each_client():
+    cost = traffic.round_cost(
         COSTS,
         levels=[0, 1, 1, 0],
         steps=[1, 3, 2, 0],
         examples=[[5, 0, 0], [4, 4, 2], [4, 1, 0], [0, 0, 0]],
         stages=[[0, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]],
     )
-    assert found.bytes_down.tolist() == [400, 40, 40, 400]
+    assert cost.bytes_down.tolist() == [400, 40, 40, 400]
     # The last client returns nothing, but it had to receive the model before it could fail.
-    assert found.bytes_up.tolist() == [360, 36, 36, 0]
-    assert found.train_flops.tolist() == [30_000, 4 * 600 + 6 * 100, 3_000, 0]
-    assert found.metrics() == {"bytes_down": 880, "bytes_up": 432, "train_flops": 36_000}
-    assert {type(value) for value in found.metrics().values()} == {int}
+    assert cost.bytes_up.tolist() == [360, 36, 36, 0]
+    assert cost.train_flops.tolist() == [30_000, 4 * 600 + 6 * 100, 3_000, 0]
+    assert cost.metrics() == {"bytes_down": 880, "bytes_up": 432, "train_flops": 36_000}
+    assert {type(value) for value in cost.metrics().values()} == {int}
 
 
 def test_sums_do_not_overflow():
     huge = traffic.ClientCost(2**31, 2**31, (10**12,))
-    found = traffic.round_cost(
+    cost = traffic.round_cost(
         [huge],
         np.zeros(100, np.int32),
         np.full(100, 10, np.int32),
         np.full((100, 10), 500, np.int32),
         np.zeros((100, 10), np.int32),
     )
-    assert found.metrics() == {"bytes_down": 100 * 2**31, "bytes_up": 100 * 2**31, "train_flops": 5 * 10**17}
+    assert cost.metrics() == {"bytes_down": 100 * 2**31, "bytes_up": 100 * 2**31, "train_flops": 5 * 10**17}
 
 
 def test_steps_that_do_not_reach_the_server_are_not_counted():
-    found = traffic.round_cost(COSTS, [1, 1], [1, 0], [[5, 5], [5, 5]], [[0, 1], [0, 1]])
-    assert found.metrics() == {"bytes_down": 80, "bytes_up": 36, "train_flops": 3000}
+    cost = traffic.round_cost(COSTS, [1, 1], [1, 0], [[5, 5], [5, 5]], [[0, 1], [0, 1]])
+    assert cost.metrics() == {"bytes_down": 80, "bytes_up": 36, "train_flops": 3000}
 
 
 def test_arrays_must_be_of_the_same_clients_and_steps():
@@ -126,11 +126,11 @@ def test_arrays_must_be_of_the_same_clients_and_steps():
         traffic.round_cost(COSTS, [0, 1], [3, 3], np.ones((2, 3)), np.zeros((2, 1), int))
 
 
-def test_a_run_is_the_sum_of_its_rounds_wherever_it_is_resumed():
+def test_run_cost_is_the_sum_of_its_rounds_after_any_resume():
     rows = [
         {"round": number + 1, "bytes_down": 10 * number, "bytes_up": number, "train_flops": 100} for number in range(5)
     ]
-    whole = traffic.accumulated(rows, 0)
+    whole = traffic.accumulate_bytes(rows, 0)
     assert [row["bytes"] for row in whole] == [0, 11, 33, 66, 110]
-    assert [*whole[:2], *traffic.accumulated(rows[2:], whole[1]["bytes"])] == whole
+    assert [*whole[:2], *traffic.accumulate_bytes(rows[2:], whole[1]["bytes"])] == whole
     assert "bytes" not in rows[0]

@@ -54,13 +54,13 @@ def units():
     return costs(PRE_RES_NET_20, (32, 32, 3))
 
 
-def test_blocks_take_what_the_paper_prints(units):
+def test_cost_of_blocks_equals_the_paper(units):
     blocks = [f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)]
     assert [unit.unit for unit in units] == ["0", *blocks, "4", "5"]
     assert [megabytes(unit) for unit in units[1:10]] == pytest.approx(TABLE, abs=0.02)
 
 
-def test_the_whole_model_takes_what_the_paper_prints(units):
+def test_cost_of_the_full_model_equals_the_paper(units):
     whole = total(units)
     assert megabytes(whole) == pytest.approx(116.04, abs=0.02)
     assert whole.parameters == 272_282
@@ -69,14 +69,14 @@ def test_the_whole_model_takes_what_the_paper_prints(units):
         assert budgets.cap(share, megabytes(whole), 0.0) == pytest.approx(row, abs=0.02)
 
 
-def test_elements_and_products_of_blocks_are_those_counted_by_hand(units):
-    place = 16 * 32 * 32
-    half, quarter = [5 * place // 2] * 2, [5 * place // 4] * 2
-    first, last = place + 5 * place // 2, place // 2 + 5 * place // 4
-    assert [unit.elements for unit in units] == [place, *[5 * place] * 3, first, *half, last, *quarter, 0, 10]
+def test_elements_and_products_of_blocks_equal_hand_counts(units):
+    map_size = 16 * 32 * 32
+    half, quarter = [5 * map_size // 2] * 2, [5 * map_size // 4] * 2
+    first, last = map_size + 5 * map_size // 2, map_size // 2 + 5 * map_size // 4
+    assert [unit.elements for unit in units] == [map_size, *[5 * map_size] * 3, first, *half, last, *quarter, 0, 10]
     same, down = 2 * 9 * 16 * 16 * 32 * 32, 16 * 16 * 32 * (9 * 16 + 9 * 32 + 16)
-    found = [unit.multiply_adds for unit in units]
-    assert found == [27 * place, same, same, same, down, same, same, down, same, same, 0, 640]
+    multiply_adds = [unit.multiply_adds for unit in units]
+    assert multiply_adds == [27 * map_size, same, same, same, down, same, same, down, same, same, 0, 640]
     assert [unit.parameters for unit in units[:2]] == [432, 2 * 9 * 16 * 16 + 4 * 16]
 
 
@@ -93,7 +93,7 @@ def test_budgets_are_measured_in_memory_or_in_products(units):
     assert units[1].by("multiply_adds") == 2 * 9 * 16 * 16 * 32 * 32
 
 
-def test_narrow_models_take_less(units):
+def test_narrow_models_cost_less(units):
     half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
     assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
     assert total(half).parameters == 68_690
@@ -122,19 +122,19 @@ def test_memory_is_values_and_gradients_of_a_batch_and_the_weights():
     assert total([cost, cost]) == UnitCost("all", 20, 6, 0)
 
 
-def test_a_layer_outside_every_unit_is_refused():
+def test_layer_outside_every_unit_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(2, name="tail")(keras.layers.Dense(3, name="body")(inputs)))
-    said = refusal(unit_costs, model, (4,), {"body": "1"}, kind=ValueError)
-    assert said == "`units` must name the unit of every layer. Received: units without tail"
+    message = refusal(unit_costs, model, (4,), {"body": "1"}, kind=ValueError)
+    assert message == "`units` must name the unit of every layer. Received: units without tail"
 
 
-def test_branches_are_units_like_others():
+def test_branches_are_ordinary_units():
     inputs = keras.Input((4,))
     body = keras.layers.Dense(3, name="body")(inputs)
     exits = [keras.layers.Dense(2, name="exit")(body), keras.layers.Dense(2, name="tail")(body)]
-    found = unit_costs(keras.Model(inputs, exits), (4,), {"body": "1", "exit": "e", "tail": "2", "gone": "3"})
-    assert [(cost.unit, cost.elements, cost.multiply_adds) for cost in found] == [
+    multiply_adds = unit_costs(keras.Model(inputs, exits), (4,), {"body": "1", "exit": "e", "tail": "2", "gone": "3"})
+    assert [(cost.unit, cost.elements, cost.multiply_adds) for cost in multiply_adds] == [
         ("1", 3, 12),
         ("e", 2, 6),
         ("2", 2, 6),
@@ -161,8 +161,10 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_shape_known_only_at_run_time_is_refused(name):
+def test_shape_known_only_at_run_time_is_refused(name):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, Unknown(name="guess")(inputs))
-    with pytest.raises(InputError, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
+    with pytest.raises(
+        InputError, match=r"guess: its cost cannot be counted, because a shape is only known at run time"
+    ):
         COUNTS[name](model)

@@ -45,7 +45,7 @@ def checkpoint(side=SIDE, classes=21):
     return {name: rng.normal(scale=0.5, size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def normed(x, scale, bias):
+def layer_norm(x, scale, bias):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale + bias
 
 
@@ -57,7 +57,7 @@ def tanh(x):
     return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def encoded(arrays, image, gelu):
+def encode(arrays, image, gelu):
     """What one image's class token becomes, behind the last norm."""
     arrays = {name: value.astype(np.float64) for name, value in arrays.items()}
     squares = [
@@ -68,33 +68,33 @@ def encoded(arrays, image, gelu):
     tokens = [np.tensordot(square, arrays["embedding/kernel"], 3) + arrays["embedding/bias"] for square in squares]
     x = np.stack([arrays["cls"][0, 0], *tokens]) + arrays["Transformer/posembed_input/pos_embedding"][0]
     for number in range(BLOCKS):
-        own = {
+        block_arrays = {
             name.split("/", 2)[2]: value
             for name, value in arrays.items()
             if name.startswith(f"Transformer/encoderblock_{number}/")
         }
-        y = normed(x, own["LayerNorm_0/scale"], own["LayerNorm_0/bias"])
+        y = layer_norm(x, block_arrays["LayerNorm_0/scale"], block_arrays["LayerNorm_0/bias"])
         for head in range(HEADS):
             query, key, value = (
-                y @ own[f"MultiHeadDotProductAttention_1/{name}/kernel"][:, head]
-                + own[f"MultiHeadDotProductAttention_1/{name}/bias"][head]
+                y @ block_arrays[f"MultiHeadDotProductAttention_1/{name}/kernel"][:, head]
+                + block_arrays[f"MultiHeadDotProductAttention_1/{name}/bias"][head]
                 for name in ("query", "key", "value")
             )
             scores = np.exp(query @ key.T / math.sqrt(WIDTH // HEADS))
             mixed = scores / scores.sum(-1, keepdims=True) @ value
-            x = x + mixed @ own["MultiHeadDotProductAttention_1/out/kernel"][head]
-        x = x + own["MultiHeadDotProductAttention_1/out/bias"]
-        y = normed(x, own["LayerNorm_2/scale"], own["LayerNorm_2/bias"])
-        y = gelu(y @ own["MlpBlock_3/Dense_0/kernel"] + own["MlpBlock_3/Dense_0/bias"])
-        x = x + y @ own["MlpBlock_3/Dense_1/kernel"] + own["MlpBlock_3/Dense_1/bias"]
-    return normed(x[0], arrays["Transformer/encoder_norm/scale"], arrays["Transformer/encoder_norm/bias"])
+            x = x + mixed @ block_arrays["MultiHeadDotProductAttention_1/out/kernel"][head]
+        x = x + block_arrays["MultiHeadDotProductAttention_1/out/bias"]
+        y = layer_norm(x, block_arrays["LayerNorm_2/scale"], block_arrays["LayerNorm_2/bias"])
+        y = gelu(y @ block_arrays["MlpBlock_3/Dense_0/kernel"] + block_arrays["MlpBlock_3/Dense_0/bias"])
+        x = x + y @ block_arrays["MlpBlock_3/Dense_1/kernel"] + block_arrays["MlpBlock_3/Dense_1/bias"]
+    return layer_norm(x[0], arrays["Transformer/encoder_norm/scale"], arrays["Transformer/encoder_norm/bias"])
 
 
-def model_of(path, *overrides):
+def build_model(path, *overrides):
     """The model that a run with these initial weights begins with, and its head."""
-    given = (f"model.initial_weights={path}", f"model.reinitialize=[{HEAD}]", "precision=float64")
+    settings = (f"model.initial_weights={path}", f"model.reinitialize=[{HEAD}]", "precision=float64")
     sizes = ("model.settings.scale=1", f"model.settings.patch={PATCH}")
-    process = learning_process(recipe.load(NAME, [*given, *sizes, *overrides]))
+    process = learning_process(recipe.load(NAME, [*settings, *sizes, *overrides]))
     state = process.initialize()
     return process.network(state, "a"), [np.asarray(state.weights[f"{HEAD}/{part}"]) for part in ("kernel", "bias")]
 
@@ -115,68 +115,68 @@ def command(tmp_path, capsys):
 @pytest.mark.parametrize(("gelu", "activation"), [("exact", exact), ("tanh", tanh)])
 def test_logits_are_those_of_a_plain_vit(command, tmp_path, gelu, activation):
     arrays = checkpoint()
-    code, said, _ = command(arrays)
-    assert (code, said.splitlines()[1].split()[-1]) == (0, f"model.reinitialize=[{HEAD}]")
-    model, (kernel, bias) = model_of(
+    code, output, _ = command(arrays)
+    assert (code, output.splitlines()[1].split()[-1]) == (0, f"model.reinitialize=[{HEAD}]")
+    model, (kernel, bias) = build_model(
         tmp_path / "vit.npz", f"model.layers[1].Repeat.layer.TransformerBlock.gelu_form={gelu}"
     )
     images = np.random.default_rng(6).normal(size=(2, SIDE * PATCH, SIDE * PATCH, 3))
-    expected = [encoded(arrays, image, activation) @ kernel + bias for image in images]
+    expected = [encode(arrays, image, activation) @ kernel + bias for image in images]
     np.testing.assert_allclose(model(images, training=False), expected, atol=1e-8)
     other = {exact: tanh, tanh: exact}[activation]
-    assert abs(encoded(arrays, images[0], other) @ kernel + bias - expected[0]).max() > 1e-6
+    assert abs(encode(arrays, images[0], other) @ kernel + bias - expected[0]).max() > 1e-6
 
 
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/"])
-def test_names_may_begin_with_what_a_training_loop_saves(prefix):
+def test_names_may_have_the_prefix_of_a_training_loop(prefix):
     arrays = checkpoint()
     wrapped = {f"{prefix}{name}": value for name, value in arrays.items()} | {"opt/state/step": np.zeros(1)}
-    found, expected = vit_checkpoint.convert(wrapped, LAYERS), vit_checkpoint.convert(arrays, LAYERS)
-    assert found.keys() == expected.keys() and all((found[path] == expected[path]).all() for path in found)
-    assert not any(path.startswith(HEAD) for path in found)
+    actual, expected = vit_checkpoint.convert(wrapped, LAYERS), vit_checkpoint.convert(arrays, LAYERS)
+    assert actual.keys() == expected.keys() and all((actual[path] == expected[path]).all() for path in actual)
+    assert not any(path.startswith(HEAD) for path in actual)
 
 
-def test_h5_files_hold_the_same_arrays(tmp_path):
+def test_h5_files_contain_the_same_arrays(tmp_path):
     h5py, arrays = pytest.importorskip("h5py"), checkpoint()
     with h5py.File(tmp_path / "vit.h5", "w") as file:
         for name, value in arrays.items():
             file[f"{name}:0"] = value
         file["elsewhere"] = h5py.ExternalLink("/etc/other.h5", "/x")
-    found = vit_checkpoint.read_checkpoint(tmp_path / "vit.h5")
-    assert found.keys() == arrays.keys() and all((found[name] == arrays[name]).all() for name in arrays)
+    actual = vit_checkpoint.read_checkpoint(tmp_path / "vit.h5")
+    assert actual.keys() == arrays.keys() and all((actual[name] == arrays[name]).all() for name in arrays)
     (tmp_path / "raw.bin").write_bytes(bytes(8))
     with h5py.File(tmp_path / "outside.h5", "w") as file:
         file.create_dataset("cls", (2,), "f4", external=[(str(tmp_path / "raw.bin"), 0, 8)])
     with pytest.raises(InputError, match="outside.h5: cls must hold numbers in the file itself"):
         vit_checkpoint.read_checkpoint(tmp_path / "outside.h5")
     (tmp_path / "text.h5").write_text("no")
-    with pytest.raises(InputError, match="text.h5: cannot be read as an .h5 file, it is damaged or something else"):
+    with pytest.raises(InputError, match="text.h5: cannot be read as an .h5 file; it is damaged or has another format"):
         vit_checkpoint.read_checkpoint(tmp_path / "text.h5")
 
 
 def test_positions_of_another_grid_are_interpolated_between_its_corners():
     rows, columns = np.meshgrid(np.arange(3.0), np.arange(3.0), indexing="ij")
-    places = np.concatenate([[[7.0, 8.0]], np.stack([rows, 10 * columns], -1).reshape(9, 2)])
-    found = vit_checkpoint.interpolated(places, 5)
-    np.testing.assert_array_equal(found[0], [7, 8])
-    np.testing.assert_allclose(found[1:].reshape(5, 5, 2)[1, 3], [0.5, 15])
-    np.testing.assert_allclose(vit_checkpoint.interpolated(found, 3), places)
-    np.testing.assert_array_equal(vit_checkpoint.interpolated(places, 3), places)
+    positions = np.concatenate([[[7.0, 8.0]], np.stack([rows, 10 * columns], -1).reshape(9, 2)])
+    interpolated = vit_checkpoint.interpolate_positions(positions, 5)
+    np.testing.assert_array_equal(interpolated[0], [7, 8])
+    np.testing.assert_allclose(interpolated[1:].reshape(5, 5, 2)[1, 3], [0.5, 15])
+    np.testing.assert_allclose(vit_checkpoint.interpolate_positions(interpolated, 3), positions)
+    np.testing.assert_array_equal(vit_checkpoint.interpolate_positions(positions, 3), positions)
     with pytest.raises(InputError, match="class token and a square of patches. Received: 7 positions"):
-        vit_checkpoint.interpolated(np.zeros((7, 2)), 3)
+        vit_checkpoint.interpolate_positions(np.zeros((7, 2)), 3)
 
 
-def test_a_checkpoint_of_other_images_fits_with_side(command, tmp_path):
+def test_checkpoint_of_another_image_size_fits_with_side(command, tmp_path):
     arrays = checkpoint(side=6)
     assert command(arrays)[0] == 0
     with pytest.raises(
         InputError, match=r"0_1_patch_embedding/places must have shape \(17, 12\).*Received: \(37, 12\)"
     ):
-        model_of(tmp_path / "vit.npz")
+        build_model(tmp_path / "vit.npz")
     assert command(arrays, f"--side={SIDE}")[0] == 0
-    model, _ = model_of(tmp_path / "vit.npz")
-    (places,) = [variable for variable in model.variables if variable.path.endswith("places")]
-    np.testing.assert_allclose(places[1], arrays["Transformer/posembed_input/pos_embedding"][0, 1])
+    model, _ = build_model(tmp_path / "vit.npz")
+    (positions,) = [variable for variable in model.variables if variable.path.endswith("places")]
+    np.testing.assert_allclose(positions[1], arrays["Transformer/posembed_input/pos_embedding"][0, 1])
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_other_images_fits_with_side(command, tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_is_said(command, changes, recipe_name, sentence):
+def test_mismatch_is_reported(command, changes, recipe_name, sentence):
     arrays = {name: value for name, value in (checkpoint() | changes).items() if value is not None}
     code, _, complained = command(arrays, f"--recipe={recipe_name}")
     assert code == 2 and complained.startswith(f"vit_checkpoint: {sentence}")

@@ -1,4 +1,4 @@
-"""A vector file of the HeteroFL authors' code: its names, its recipe, and its learning process, plans and masks."""
+"""A vector file of the HeteroFL authors' code: its names, recipe, learning process, plans and masks."""
 
 import dataclasses
 
@@ -10,29 +10,29 @@ from methods_files import File
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.inputs import masked_text
 
-STAGES = ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local")
+STAGES = ("cut", "loss", "norm", "client", "merge", "round", "unchanged", "sbn", "global", "local")
 
 
 class Vectors(File):
-    """A `File` that knows its model and what it leaves out."""
+    """A `File` with the names of its model and a list of the arrays that it omits."""
 
     @property
     def text(self):
-        """Whether the examples are rows of words."""
+        """True if the examples are rows of words."""
         return self.meta["model"] == "transformer"
 
-    def leaves_out(self, name):
-        """Whether a shortened file says that it does not hold what stands under a name."""
+    def omits(self, name):
+        """True if a shortened file lists a name as omitted."""
         return name in self.meta.get("left_out", ())
 
     @property
     def has_results(self):
-        """Whether the file holds the run in this precision; shortened files may leave one out."""
-        return not self.leaves_out(self.prefix)
+        """True if the file has the run in this precision; shortened files may omit one."""
+        return not self.omits(self.prefix)
 
-    def steps(self, place):
-        """Number of local steps of a client, by its place "roundR/clientU"."""
-        return super().steps(place, "step{}/mask" if self.text else "batch{}/img")
+    def steps(self, prefix):
+        """Number of local steps of a client, by its prefix "roundR/clientU"."""
+        return super().steps(prefix, "step{}/mask" if self.text else "batch{}/img")
 
     def names(self):
         """PyTorch parameter names in the order of the Keras model's variables."""
@@ -52,47 +52,47 @@ class Replay(common.Replay):
         self.file, meta = vectors, vectors.meta
         dataset, work = _text_data(vectors) if vectors.text else _image_data(vectors)
         text, labels = heterofl_recipe(vectors, engine, label_cut), meta["label_split"]
-        tests = [self._tested(client, dataset.test.y) for client in range(len(labels))]
+        tests = [self._test_rows(client, dataset.test.y) for client in range(len(labels))]
         process = common.build_process(text, dataset, [1] * len(labels), labels, tests=tests)
         super().__init__(vectors, gaps, process, {})
         self.paths = dict(zip(vectors.names(), process.paths, strict=True))
         self.plans = [self.plan_of(batches, meta["bptt"] if vectors.text else 0) for batches in work]
         if vectors.text:
-            self._read_given_masks()
+            self._use_recorded_masks()
 
-    def _read_given_masks(self):
-        """Lets the process, and what measures the model, read the masks of the file."""
-        process, source = self.process, _with_given_masks(self.file, self.plans)
-        examples = dataclasses.replace(process.parts.examples, input=source)
-        parts = dataclasses.replace(process.parts, examples=examples)
+    def _use_recorded_masks(self):
+        """Replace the input of the process and of its evaluator by one that reads the file's masks."""
+        process, masked_input = self.process, _recorded_masks_input(self.file, self.plans)
+        examples = dataclasses.replace(process.setup.examples, input=masked_input)
+        setup = dataclasses.replace(process.setup, examples=examples)
         evaluator = dataclasses.replace(process.evaluator, examples=examples)
-        self.process = dataclasses.replace(process, input=source, parts=parts, evaluator=evaluator)
+        self.process = dataclasses.replace(process, input=masked_input, setup=setup, evaluator=evaluator)
         self.trainer = common.Trainer(self.process)
 
-    def _tested(self, client, labels):
-        """Which test examples are the client's: as the file lists them, which it must if any has its labels."""
+    def _test_rows(self, client, labels):
+        """Return the rows of a client's test examples. The file must list them if any has the client's labels."""
         name = f"eval/local{client}/rows"
-        own = [] if labels is None else np.isin(labels, self.file.meta["label_split"][client])
-        if np.any(own) and name not in self.file:
+        has_label = [] if labels is None else np.isin(labels, self.file.meta["label_split"][client])
+        if np.any(has_label) and name not in self.file:
             raise SystemExit(f"{self.file.name}: lacks {name}")
         return np.asarray(self.file.arrays.get(name, []), np.int32)
 
     def covered(self, plan):
-        """`{path: mask of the entries that some client covers}`: its level's share of every axis, its own labels."""
-        found = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
+        """`{path: mask of the entries that some client covers}`: its level's share of every axis, and its labels."""
+        masks = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
         # The label axes: rows of the words' vectors, and the outputs of the last layer.
-        axes = {**({0: 0} if self.file.text else {}), len(found) - 2: -1, len(found) - 1: -1}
+        axes = {**({0: 0} if self.file.text else {}), len(masks) - 2: -1, len(masks) - 1: -1}
         for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
-            stack = self.process.parts.engine.stacks[self.process.family.submodel_of[level]]
-            for place, (mask, shape) in enumerate(zip(found.values(), stack.own_shapes, strict=True)):
+            block = self.process.setup.engine.blocks[self.process.family.submodel_of[level]]
+            for position, (mask, shape) in enumerate(zip(masks.values(), block.client_shapes, strict=True)):
                 index = [np.arange(size) for size in shape]
-                if place in axes:
-                    index[axes[place]] = np.asarray(self.meta["label_split"][client])
+                if position in axes:
+                    index[axes[position]] = np.asarray(self.meta["label_split"][client])
                 mask[np.ix_(*index)] = True
-        return found
+        return masks
 
     def stages(self):
-        """The stages that the file must show."""
+        """Stages that the file must show."""
         shown = {
             "cut": any(
                 self.has_cut(number, client) for number, cohort in enumerate(self.file.cohorts) for client in cohort
@@ -103,14 +103,14 @@ class Replay(common.Replay):
         return {stage for stage in STAGES if shown.get(stage, True)}
 
     def has_cut(self, number, client):
-        """Whether the file holds the sub-model that a client was handed: in float32, and never the whole model."""
+        """True if the file has the sub-model that a client received. It has it in float32, never for the global level."""
         whole = self.meta["levels"][client] == self.meta["global_level"]
-        left_out = self.file.leaves_out(f"round{number}/client{client}/before")
+        left_out = self.file.omits(f"round{number}/client{client}/before")
         return self.file.precision == "float32" and not whole and not left_out
 
 
 def _image_data(vectors):
-    """All batches of all clients as one training split, and the batches of each round."""
+    """Return all batches of all clients as one training split, and the batches of each round."""
     examples = common.Examples()
     work = examples.rounds(vectors)
     classes = len(vectors.arrays["global_init/" + vectors.names()[-1]])
@@ -119,15 +119,15 @@ def _image_data(vectors):
 
 
 def _text_data(vectors):
-    """All token rows as one split, padded on the right, and for each round the rows of every client and step."""
+    """Return all token rows as one right-padded split, and for each round the rows of every client and step."""
     rows, work = [], []
     for number, cohort in enumerate(vectors.cohorts):
         work.append({})
         for client in cohort:
-            place = f"round{number}/client{client}"
-            tokens = vectors.input(f"{place}/tokens")
+            prefix = f"round{number}/client{client}"
+            tokens = vectors.input(f"{prefix}/tokens")
             batch = np.arange(len(rows), len(rows) + len(tokens), dtype=np.int32)
-            work[-1][client] = [batch] * vectors.steps(place)
+            work[-1][client] = [batch] * vectors.steps(prefix)
             rows.extend(tokens)
     longest = max(map(len, rows))
     padded = np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
@@ -135,35 +135,37 @@ def _text_data(vectors):
     return Dataset(Split(padded, None), test, classes=vectors.meta["num_tokens"], source=vectors.name), work
 
 
-def _with_given_masks(vectors, planned):
-    """The production input, reading the file's masks instead of random numbers, and rows without their padding."""
-    bptt, places = vectors.meta["bptt"], []
+def _recorded_masks_input(vectors, planned):
+    """Return the production input with the file's masks instead of random numbers, and rows without padding."""
+    bptt, prefixes = vectors.meta["bptt"], []
     for number, cohort in enumerate(vectors.cohorts):
-        places += [(number, client, f"round{number}/client{client}") for client in cohort]
-    # Rows stand in the training split in this order.
-    tokens = [vectors.arrays[f"{place}/tokens"] for *_, place in places]
-    lengths = np.concatenate([np.full(len(own), own.shape[1], np.int32) for own in tokens])
+        prefixes += [(number, client, f"round{number}/client{client}") for client in cohort]
+    # The training split has the rows in this order.
+    tokens = [vectors.arrays[f"{prefix}/tokens"] for *_, prefix in prefixes]
+    lengths = np.concatenate(
+        [np.full(len(client_tokens), client_tokens.shape[1], np.int32) for client_tokens in tokens]
+    )
     test, steps = vectors.arrays["eval/mask"], max(plan.rows.shape[1] for plan in planned)
-    most = max(map(len, [test, *tokens]))
-    table = np.zeros((len(planned) + 1, len(vectors.meta["levels"]), steps, most, bptt), np.float32)
-    for number, client, place in places:
-        for step in range(vectors.steps(place)):
-            mask = vectors.arrays[f"{place}/step{step}/mask"]
+    max_rows = max(map(len, [test, *tokens]))
+    table = np.zeros((len(planned) + 1, len(vectors.meta["levels"]), steps, max_rows, bptt), np.float32)
+    for number, client, prefix in prefixes:
+        for step in range(vectors.steps(prefix)):
+            mask = vectors.arrays[f"{prefix}/step{step}/mask"]
             table[number, client, step, : mask.shape[0], : mask.shape[1]] = mask
     table[-1, 0, 0, : test.shape[0], : test.shape[1]] = test
 
-    def given(key, shape):
-        # Training keys are (seed, round, client, step), one for each client of a stack; those of the test are
+    def recorded_uniform(key, shape):
+        # Training keys are (seed, round, client, step), one for each client of a block; test keys are
         # (seed, row, start).
         mask = tf.gather_nd(table, key[..., 1:]) if key.shape[-1] == 4 else tf.constant(table)[-1, 0, 0]
         return 1.0 - mask[..., : shape[0], : shape[1]]
 
-    source = masked_text.build(vectors.precision, segment=bptt, uniform=given)
+    source = masked_text.build(vectors.precision, segment=bptt, uniform=recorded_uniform)
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        # The clients that idle in a tick read row 0, which is not shorter than the rows of the others.
-        most = tf.reduce_min(tf.gather(lengths, rows[..., 0])) if training else x.shape[1]
-        return source.batch(x[:, :most], y, rows, start, key, labels, training)
+        # Idle clients of a step read row 0, which is not shorter than the other rows.
+        max_rows = tf.reduce_min(tf.gather(lengths, rows[..., 0])) if training else x.shape[1]
+        return source.batch(x[:, :max_rows], y, rows, start, key, labels, training)
 
     return dataclasses.replace(source, batch=batch)
 
@@ -205,7 +207,7 @@ def _transformer_names(meta):
 
 
 def heterofl_recipe(file, engine, label_cut, **round):
-    """A complete recipe; `label_cut` on or off, `round` what else stands in that section."""
+    """Return a complete recipe with the label cut on or off; `round` has more keys of that section."""
     meta, text = file.meta, file.meta["model"] == "transformer"
     levels = list(dict.fromkeys([meta["global_level"], *meta["levels"]]))
     return common.recipe_text(
@@ -241,9 +243,9 @@ def _conv(meta):
 def _resnet(meta):
     norm, scaler = _settings(meta)
     stages = [
-        f"Repeat: {{times: {blocks}, first: {{stride: {1 if place == 0 else 2}}}, layer: {{PreActivationBlock: "
+        f"Repeat: {{times: {blocks}, first: {{stride: {1 if stage == 0 else 2}}}, layer: {{PreActivationBlock: "
         f"{{filters: !w {width}, norm: {norm}, scaler: {scaler}}}}}}}"
-        for place, (width, blocks) in enumerate(zip(meta["hidden"], meta.get("blocks", [2, 2, 2, 2])))
+        for stage, (width, blocks) in enumerate(zip(meta["hidden"], meta.get("blocks", [2, 2, 2, 2])))
     ]
     stem = f"PaddedConv2D: {{filters: !w {meta['hidden'][0]}, use_bias: false}}"
     end = f"[Scaler: {{enabled: {scaler}}}, Norm: {{kind: {norm}}}, ReLU, GlobalAveragePooling2D]"

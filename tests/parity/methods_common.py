@@ -1,6 +1,6 @@
-"""What the replays of vectors share: data, recipes, plans, one client's training, and the comparisons of a round.
+"""Shared code of the replays: data, recipes, plans, one client's training, and the comparisons of a round.
 
-Each `methods_*.py` has `replay(path)`, which gives (stage, largest difference, tolerance) one after the other.
+Each `methods_*.py` has `replay(path)`, which returns (stage, largest difference, tolerance) of every stage.
 """
 
 import json
@@ -18,48 +18,48 @@ from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import State, learning_process
 from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.global_row import joined
+from hetero_tf.rounds.global_row import concat_values
 from hetero_tf.rounds.merge import coverage, merge_variables
 
 
 class Examples:
-    """Collects the batches of all clients as one training split; each becomes the ids of its examples."""
+    """Collector of the batches of all clients as one training split; each becomes the ids of its examples."""
 
     def __init__(self):
         self.images, self.labels = [], []
 
     def add(self, images, labels):
-        """Adds one batch (images with channels last) and gives its ids."""
+        """Add one batch (images with channels last) and return its ids."""
         first = sum(map(len, self.labels))
         self.images.append(images)
         self.labels.append(labels)
         return np.arange(first, first + len(labels), dtype=np.int32)
 
-    def batches(self, file, place):
-        """Adds the batches under a place, in order, and gives their ids."""
-        return [self.add(images, labels) for images, labels in file.batches(place)]
+    def batches(self, file, prefix):
+        """Add the batches under a prefix, in order, and return their ids."""
+        return [self.add(images, labels) for images, labels in file.batches(prefix)]
 
     def rounds(self, file):
-        """Adds the batches of every client of every round: for each round `{client: ids of its batches}`."""
+        """Add the batches of every client of every round; return `{client: ids of its batches}` of each round."""
         return [
             {client: self.batches(file, f"round{number}/client{client}") for client in cohort}
             for number, cohort in enumerate(file.cohorts)
         ]
 
     def clients(self, file):
-        """Adds the batches of every client, which are the same in all rounds: `{client: ids of its batches}`."""
+        """Add the batches of every client, equal in all rounds; return `{client: ids of its batches}`."""
         clients = sorted({client for cohort in file.cohorts for client in cohort})
         return {client: self.batches(file, f"client{client}") for client in clients}
 
     def dataset(self, classes, source, test=None):
-        """The `Dataset`; where no (images, labels) are given as its test split, the first example stands for them."""
+        """Return the `Dataset`. `test` is (images, labels) of its test split; None: the first training example."""
         train = Split(np.concatenate(self.images), np.concatenate(self.labels))
         return Dataset(train, Split(*test or (train.x[:1], train.y[:1])), classes=classes, source=source)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a plan: a client, its level's position in the mix, and each step's batch of ids, stage and start."""
+    """One slot of a plan: a client, its level's index in the mix, and each step's batch of ids, stage and start."""
 
     client: int
     level: int
@@ -70,22 +70,22 @@ class Entry:
 
 
 def named_levels(values):
-    """`{name of its level: value}`, the largest first."""
+    """Return `{name of its level: value}`, the largest first."""
     return dict(zip("abcdefghijklmnopqrstuvwxyz", sorted(set(values), reverse=True)))
 
 
 def recipe_text(file, clients, layers, widths, **sections):
-    """A whole recipe with stand-in data.
+    """Return a complete recipe with placeholder data.
 
     Args:
-        file: `File`, whose meta data name settings of the optimizer; those with a rate of each round have no `lr`.
-        clients: Their number.
-        layers: The lines of model.layers.
+        file: `File`. Its meta data have the optimizer's settings, without `lr` if each round has a rate.
+        clients: Number of clients.
+        layers: Lines of model.layers.
         widths: `{level: width}`.
-        sections: Their contents, beside or instead of what stands here.
+        sections: Contents of sections, which extend or replace the defaults below.
     """
     optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta.get("momentum", 0.0)}
-    given = {
+    document = {
         "name": "parity",
         "data": {"name": "synthetic"},
         "input": {"name": "images"},
@@ -99,17 +99,17 @@ def recipe_text(file, clients, layers, widths, **sections):
         "precision": "float64",
     }
     for name, content in sections.items():
-        given[name] = given.get(name, {}) | content if isinstance(content, dict) else content
-    # JSON is YAML too; the lines of layers have tags, which JSON lacks.
-    top = "".join(f"{name}: {json.dumps(content)}\n" for name, content in given.items())
+        document[name] = document.get(name, {}) | content if isinstance(content, dict) else content
+    # JSON is valid YAML; the lines of layers have tags, which JSON lacks.
+    top = "".join(f"{name}: {json.dumps(content)}\n" for name, content in document.items())
     return top + "model:\n  layers:\n" + "".join(f"    - {line}\n" for line in layers)
 
 
 def post_activation_resnet(meta, blocks, norm, stem, scaled=""):
     """A ResNet whose norms follow its convolutions: lines of model.layers, and `{PyTorch module: Keras layer}`.
 
-    Of each stage `meta` has a width and `blocks` a number of blocks. PyTorch's norms begin with `stem`; `scaled` stands
-    before every width.
+    `meta` has a width and `blocks` a number of blocks for each stage. Names of PyTorch's norms begin with `stem`;
+    `scaled` is a prefix of every width.
     """
     widths = [f"{scaled}{width}" for width in meta["widths"]]
     lines = [f"[PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: {norm}}}, ReLU]"]
@@ -127,7 +127,7 @@ def post_activation_resnet(meta, blocks, norm, stem, scaled=""):
 
 
 def plan(entries):
-    """A `plans.Plan` of entries, in their order."""
+    """Build a `Plan` of entries, in their order."""
     steps = [len(entry.batches) for entry in entries]
     size = (len(entries), max(steps), max(len(batch) for entry in entries for batch in entry.batches))
     rows, starts, stages = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32), np.zeros(size[:2], np.int32)
@@ -143,13 +143,19 @@ def plan(entries):
 
 
 def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
-    """The learning process of a recipe text; of each client the number of examples, its labels, and its test examples.
+    """Build the learning process of a recipe text.
 
-    None stands for all labels and for no test examples; `rates` may give the learning rate of each round.
+    Args:
+        text: The recipe.
+        dataset: `Dataset`.
+        sizes: Number of training examples of each client.
+        labels: Labels of each client; None: all.
+        rates: Learning rate of each round; None: the recipe's.
+        tests: Rows of each client's test examples; None: no examples.
     """
     mask = np.ones((len(sizes), dataset.classes), bool)
-    for client, own in enumerate(labels or ()):
-        mask[client] = np.isin(np.arange(dataset.classes), own)
+    for client, client_labels in enumerate(labels or ()):
+        mask[client] = np.isin(np.arange(dataset.classes), client_labels)
     train = ClientExamples.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
     test = ClientExamples.empty(len(sizes)) if tests is None else ClientExamples.from_lists(tests)
     partition = Partition(train=train, test=test, label_mask=mask)
@@ -160,7 +166,7 @@ def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
 
 
 def state_of(process, weights, round=0):
-    """A fresh `State` before a round with global values `{path: array}`; those not given keep their initial value."""
+    """Return a new `State` before a round with global values `{path: array}`; other values stay initial."""
     start, dtype = process.initialize(), process.recipe.float_type
     unknown = sorted(weights.keys() - start.weights.keys())
     if unknown:
@@ -175,7 +181,7 @@ def state_of(process, weights, round=0):
 
 @dataclass(frozen=True)
 class Trained:
-    """What one client returns: losses and gradient norms of its steps, `{path: value}`, the same of each peer, its row."""
+    """Result of one client: losses and gradient norms of its steps, `{path: value}`, the same of each peer, its row."""
 
     losses: np.ndarray
     norms: np.ndarray
@@ -192,10 +198,10 @@ class Trainer:
         self.process, self._compiled = process, {}
 
     def __call__(self, state, plan, slot):
-        """Trains the client in a slot of a plan from a `State`, alone in its stack: `Trained`."""
+        """Train the client in a slot of a plan from a `State`, in a block without other clients: `Trained`."""
         submodel, steps = self.process.family.submodel_of[plan.levels[slot]], int(plan.steps[slot])
-        stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.placement.cut.contained
-        empty = [(0, stack.clients - 1)]
+        block, contained = self.process.setup.engine.blocks[submodel], self.process.setup.layout.cut.contained
+        empty = [(0, block.clients - 1)]
         work = (
             np.pad(plan.clients[slot : slot + 1], empty, constant_values=-1),
             np.pad(plan.members[slot : slot + 1], empty),
@@ -204,25 +210,25 @@ class Trainer:
             plan.starts[slot, :steps],
             plan.stages[slot, :steps],
         )
-        given = in_order(state)
+        values = in_order(state)
         rate = tf.constant(self.process.learning_rate(state.round), self.process.recipe.float_type)
         if submodel not in self._compiled:
-            self._compiled[submodel] = self._compile(submodel, given)
+            self._compiled[submodel] = self._compile(submodel, values)
         row, losses, norms, memory = self._compiled[submodel](
-            given["weights"], given["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate
+            values["weights"], values["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate
         )
-        paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[submodel]]
+        paths = [path for path, contains in zip(self.process.paths, contained, strict=True) if contains[submodel]]
 
         def named(row, network=0):
-            return {path: value.numpy() for path, value in zip(paths, stack.from_row(row, network), strict=True)}
+            return {path: value.numpy() for path, value in zip(paths, block.from_row(row, network), strict=True)}
 
         remembered = named(memory[0][0]) if memory else None
-        peers = [named(row, network) for network in range(1, stack.networks)]
+        peers = [named(row, network) for network in range(1, block.networks)]
         return Trained(losses.numpy(), norms.numpy(), named(row), remembered, peers, row.numpy())
 
-    def _compile(self, submodel, given):
-        clients = self.process.parts.engine.stacks[submodel].clients
-        tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), given)
+    def _compile(self, submodel, values):
+        clients = self.process.setup.engine.blocks[submodel].clients
+        tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), values)
         # One trace for every number of steps and every size of a batch.
         shapes = ([clients], [clients], [], [clients, None, None], [None], [None])
         number, *work = (tf.TensorSpec(shape, tf.int32) for shape in ([], *shapes))
@@ -231,8 +237,8 @@ class Trainer:
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
-            state = {"weights": joined(weights), "slots": [], "tables": tables}
-            update = train_block(self.process.parts, submodel, state, number, tf.constant(0), BlockPlan(*work), rate)
+            state = {"weights": concat_values(weights), "slots": [], "tables": tables}
+            update = train_block(self.process.setup, submodel, state, number, tf.constant(0), BlockPlan(*work), rate)
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
 
@@ -240,7 +246,7 @@ class Trainer:
 
 
 def predict(process, state, images, level=None, training=False):
-    """Logits of a level's predictor; with `training` its norms use the moments of the images themselves."""
+    """Return the logits of a level's predictor; with `training` its norms use the moments of these images."""
     images = tf.constant(images, process.recipe.float_type)
     return process.network(state, level, statistics={})(images, training=training)
 
@@ -266,70 +272,71 @@ class Replay:
     def __init__(self, file, gaps, process, stems):
         self.file, self.meta, self.gaps, self.process = file, file.meta, gaps, process
         self.paths = variable_paths(process.paths, stems)
-        self.shapes = dict(zip(process.paths, process.parts.placement.cut.shapes, strict=True))
+        self.shapes = dict(zip(process.paths, process.setup.layout.cut.shapes, strict=True))
         self.trainer = Trainer(process)
 
-    def given(self, place, smaller=()):
-        """`{path: value}` of what the file has under a place; `smaller`: values with other shapes than globally."""
+    def read_values(self, prefix, smaller=()):
+        """Read `{path: value}` under a prefix of the file; `smaller`: values whose shapes are not the global ones."""
         shapes = self.shapes | {path: value.shape for path, value in dict(smaller).items()}
-        return self.file.weights(place, self.paths, shapes, self.flattened)
+        return self.file.weights(prefix, self.paths, shapes, self.flattened)
 
-    def expected(self, place, smaller=()):
-        """The same under a place of its results."""
-        return self.given(self.file.prefix + place, smaller)
+    def expected(self, prefix, smaller=()):
+        """Read `{path: value}` under a prefix of the file's results."""
+        return self.read_values(self.file.prefix + prefix, smaller)
 
     def start(self):
         """The `State` before the first round."""
-        return state_of(self.process, self.given("global_init"))
+        return state_of(self.process, self.read_values("global_init"))
 
     def plan_of(self, batches, segment=0):
-        """The plan of a round of `{client: its batches}`; each step starts so many words behind the one before."""
+        """Build the plan of a round of `{client: its batches}`; each step starts `segment` words after the last one."""
         names, levels, entries = self.process.recipe.levels.names, self.meta["levels"], []
-        for client, own in batches.items():
-            starts = [segment * step for step in range(len(own))]
-            entries.append(Entry(client, names.index(levels[client]), own, starts=starts))
+        for client, client_batches in batches.items():
+            starts = [segment * step for step in range(len(client_batches))]
+            entries.append(Entry(client, names.index(levels[client]), client_batches, starts=starts))
         return plan(entries)
 
-    def note(self, stage, found, name):
-        """Compares an array with a result of the file."""
-        self.gaps.note(stage, found, self.file.result(name))
+    def note(self, stage, actual, name):
+        """Compare an array with a result of the file."""
+        self.gaps.note(stage, actual, self.file.result(name))
 
-    def compare_client(self, state, plan, slot, place):
-        """Trains the client in a slot of a plan; its losses and values against those of the file: `Trained`."""
-        found = self.trainer(state, plan, slot)
-        self.note("loss", found.losses, f"{place}/loss")
-        self.compare_values(found, place)
-        return found
+    def compare_client(self, state, plan, slot, prefix):
+        """Train the client in a slot of a plan and compare its losses and values with the file: `Trained`."""
+        trained = self.trainer(state, plan, slot)
+        self.note("loss", trained.losses, f"{prefix}/loss")
+        self.compare_values(trained, prefix)
+        return trained
 
-    def compare_values(self, found, place):
-        """The values that a client returns against those of the file."""
-        self.gaps.note("client", found.values, self.expected(f"{place}/after", found.values))
+    def compare_values(self, trained, prefix):
+        """Compare the values that a client returns with the file."""
+        self.gaps.note("client", trained.values, self.expected(f"{prefix}/after", trained.values))
 
     def compare_round(self, state, plan, number, covered=None, stage="round"):
-        """Runs a planned round and compares its result: the `State` after it.
+        """Run a planned round, compare its result, and return the `State` after it.
 
-        What no client covers must keep its bits, here as in the file; `covered`: `{path: mask of the covered entries}`.
+        Entries that no client covers must keep their bits, here and in the file.
+        `covered`: `{path: mask of the covered entries}`.
         """
-        after, expected = merged(self.process, state, plan), self.expected(f"round{number}/global_after")
+        after, expected = run_planned_round(self.process, state, plan), self.expected(f"round{number}/global_after")
         self.gaps.note(stage, after.weights, expected)
         if covered is not None:
-            before = self.expected(f"round{number - 1}/global_after") if number else self.given("global_init")
-            self.gaps.note_kept("kept", after.weights, state.weights, covered)
-            self.gaps.note_kept("kept", expected, before, covered)
+            before = self.expected(f"round{number - 1}/global_after") if number else self.read_values("global_init")
+            self.gaps.note_unchanged("unchanged", after.weights, state.weights, covered)
+            self.gaps.note_unchanged("unchanged", expected, before, covered)
         return after
 
 
-def merged(process, state, plan):
-    """The `State` after one planned round."""
+def run_planned_round(process, state, plan):
+    """Return the `State` after one planned round."""
     return process.run(state, [plan])[0]
 
 
 def merge(process, state, total, masks, counts):
-    """`{path: value}` after the production merge alone.
+    """Run the production merge and return `{path: value}`.
 
-    `total` has the sum over clients of each variable, weighed by `counts`; `masks` is `{axis: [clients, size]}`, 1 for
-    what each client holds.
+    `total` is the sum over clients of each variable, weighted by `counts`; `masks` is `{axis: [clients, size]}`, 1 for
+    the coordinates of each client.
     """
-    covered = coverage(process.parts.placement.cut, masks, [counts] * len(total))
-    found = merge_variables(process.parts, in_order(state), total, covered)
-    return dict(zip(process.paths, found["weights"], strict=True))
+    covered = coverage(process.setup.layout.cut, masks, [counts] * len(total))
+    merged_state = merge_variables(process.setup, in_order(state), total, covered)
+    return dict(zip(process.paths, merged_state["weights"], strict=True))

@@ -15,40 +15,40 @@ from hetero_tf.base import registry
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
 TOLERANCE = 1e-9
-# What a client of budget group 0..3 counts more for an exit in the public code's merge; 1 for those not listed.
+# Factors of the clients of budget groups 0..3 for an exit in the public code's merge; 1 for exits not listed.
 EXIT_FACTORS = {1: (4, 0, 0, 0), 2: (2, 2, 0, 0), 3: (2, 0, 2, 0), 4: (2, 2, 0, 0), 5: (4, 0, 0, 0)}
 
 
 def replay(path):
-    """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
+    """Replay all clients and rounds of one file, and its predictions: (stage, gap, tolerance) of every stage."""
     file, gaps = File(path), Gaps()
     peers, sequential = file.meta["variant"] == "mkd", Replay(file, gaps, "sequential")
     stacked, state = None if peers else Replay(file, gaps, "stacked"), sequential.start()
     for number in range(len(file.cohorts)):
-        found = sequential.compare_clients(state, number)
+        client_values = sequential.compare_clients(state, number)
         after = sequential.expected(f"round{number}/global_after")
         if peers:
-            sequential.compare_kept_peers(state, number)
-            sequential.compare_sum(state, found, after)
+            sequential.compare_stored_peers(state, number)
+            sequential.compare_sum(state, client_values, after)
         else:
-            stacked.compare_whole(state, number, found, after)
+            stacked.compare_complete_round(state, number, client_values, after)
         state = common.state_of(sequential.process, after, number + 1)
     sequential.compare_predictions(state)
-    return gaps.told(file, _stages(sequential), ("frozen",), TOLERANCE)
+    return gaps.check_stages(file, _stages(sequential), ("frozen",), TOLERANCE)
 
 
 def _stages(replay):
-    """The stages that a file must show: with peers only the merge, with exits those that the public code weighs."""
-    variant, cohorts, found = replay.meta["variant"], replay.file.cohorts, {"loss", "client", "frozen", "logits"}
-    if any(replay.kept_stages(number, client) for number, own in enumerate(cohorts) for client in own):
-        found |= {"stage"}
+    """Stages that a file must show: with peers only the merge, with exits also those that the public code weights."""
+    variant, cohorts, stages = replay.meta["variant"], replay.file.cohorts, {"loss", "client", "frozen", "logits"}
+    if any(replay.recorded_stages(number, client) for number, cohort in enumerate(cohorts) for client in cohort):
+        stages |= {"stage"}
     if variant == "mkd":
-        return found | {"merge"} | ({"peer"} if any(map(replay.has_peer, cohorts[0])) else set())
-    return found | {"round"} | ({"weighed exits"} if variant == "heads" else set())
+        return stages | {"merge"} | ({"peer"} if any(map(replay.has_peer, cohorts[0])) else set())
+    return stages | {"round"} | ({"weighed exits"} if variant == "heads" else set())
 
 
 class Replay(common.Replay):
-    """One file set up as a learning process."""
+    """One file as a learning process."""
 
     def __init__(self, file, gaps, engine):
         meta, examples = file.meta, common.Examples()
@@ -60,38 +60,37 @@ class Replay(common.Replay):
             for size, group in zip(meta["client_train_sizes"], meta["budget_group"], strict=True)
         ]
         text, dataset = _recipe(file, self.levels, layers, engine), examples.dataset(meta["num_classes"], file.name)
-        # What tests register would stand in the tables of all tests behind them.
-        with mock.patch.dict(registry._plugged["stages"]):
+        # Without the patch, later tests would see the registered plug-in.
+        with mock.patch.dict(registry._registered["stages"]):
             registry.register_plugin("given_stages")
             process = common.build_process(text, dataset, sizes, rates=meta["lr_per_round"])
         super().__init__(file, gaps, process, stems)
 
     def entry(self, number, client, stages=None):
-        """A client's `Entry`; `stages`: of so many stages only."""
-        place = f"round{number}/client{client}"
-        order = self.file.arrays[f"{place}/step_stage"].tolist()
+        """A client's `Entry`; `stages`: number of its first stages to train, None for all."""
+        prefix = f"round{number}/client{client}"
+        order = self.file.arrays[f"{prefix}/step_stage"].tolist()
         steps = len(order) if stages is None else sum(stage < stages for stage in order)
-        batches = [self.batches[number][client][batch] for batch in self.file.arrays[f"{place}/step_batch"][:steps]]
+        batches = [self.batches[number][client][batch] for batch in self.file.arrays[f"{prefix}/step_batch"][:steps]]
         return common.Entry(client, self.levels.index(self.level(client)), batches, order[:steps])
 
     def level(self, client):
-        """The level of a client: its budget group."""
+        """Level of a client: its budget group."""
         return LEVELS[self.meta["budget_group"][client]]
 
     def has_peer(self, client):
-        """Whether a client trains a peer too: those of the largest budget, where the file is about peers."""
+        """True if a client also trains a peer: clients of the largest budget in files about peers."""
         return self.meta["variant"] == "mkd" and self.level(client) == LEVELS[3]
 
-    def kept_stages(self, number, client):
-        """How many stages the file tells apart of a client: of the first with five or more all but the last."""
-        meta, cohort = self.meta, self.file.cohorts[number]
-        counts = {one: len(meta["stages_by_group"][str(meta["budget_group"][one])]) for one in cohort}
-        least = meta.get("stages_told_from", 5)
-        first = next((one for one, count in counts.items() if count >= least), None)
-        return counts[client] - 1 if client == first else 0
+    def recorded_stages(self, number, client):
+        """Numbers of the stages, from 1, after which the file records the values of a client."""
+        prefix = f"{self.file.prefix}round{number}/client{client}/after_stage"
+        return {
+            int(name.removeprefix(prefix).partition("/")[0]) for name in self.file.arrays if name.startswith(prefix)
+        }
 
     def untrained(self, client):
-        """Paths of the values that a client trains in none of its stages; running statistics are none of them."""
+        """Paths of the values that a client trains in none of its stages, without running statistics."""
         group, exits = str(self.meta["budget_group"][client]), self.meta["variant"] == "heads"
         stages = self.meta["stages_by_group"][group]
         moving = {f"layer{unit}" for units in stages for unit in units} | {"first", "first_norm", "bn9", "linear"}
@@ -104,111 +103,119 @@ class Replay(common.Replay):
         }
 
     def counted(self, clients):
-        """`{client: what it counts in the merge}`."""
+        """`{client: its weight in the merge}`."""
         return {client: self.process.partition.train.sizes[client] for client in clients}
 
     def exit_factors(self):
-        """`{path: factor of each budget group}` of the exits before the last that the public code weighs by groups."""
+        """`{path: factor of each budget group}` of the exits before the last that the public code weights by group."""
         numbers = {
-            path: int(found[1])
+            path: int(match[1])
             for name, path in self.paths.items()
-            if (found := re.match(r"(?:pre_)?linear(\d+)\.", name))
+            if (match := re.match(r"(?:pre_)?linear(\d+)\.", name))
         }
         weighed = EXIT_FACTORS.keys() - {max(numbers.values(), default=0)}
         return {path: EXIT_FACTORS[number] for path, number in numbers.items() if number in weighed}
 
     def compare_clients(self, state, number):
-        """Losses and values of every client, also after each of its stages, and its peer's: `{client: values}`."""
+        """Compare losses and values of every client and its peer, also after each stage: `{client: values}`."""
         returned = {}
         for client in self.file.cohorts[number]:
             if self.has_peer(client):
                 returned[client] = self.compare_peers(state, number, client)
                 continue
-            found = self.compare_client(
-                state, self.plan_alone(number, client), 0, f"round{number}/client{client}"
+            values = self.compare_client(
+                state, self.single_client_plan(number, client), 0, f"round{number}/client{client}"
             ).values
             self.gaps.setdefault("frozen", 0.0)
             for path in self.untrained(client):
-                self.gaps.note("frozen", found[path], state.weights[path])
+                self.gaps.note("frozen", values[path], state.weights[path])
             self.compare_stages(state, number, client)
-            returned[client] = found
+            returned[client] = values
         return returned
 
     def compare_stages(self, state, number, client):
-        """What each stage but the last leaves, where the file has it; what it does not train keeps its bits."""
+        """Compare the values after each recorded stage; values that a stage does not train keep their bits."""
         before = {path: value.numpy() for path, value in state.weights.items()}
-        for stage in range(1, self.kept_stages(number, client) + 1):
-            found = self.trainer(state, common.plan([self.entry(number, client, stage)]), 0).values
-            changed = self.expected(f"round{number}/client{client}/after_stage{stage}")
-            self.gaps.note("stage", found, changed, some=True)
-            for path in found.keys() - changed.keys():
-                self.gaps.note("frozen", found[path], before[path])
-            before = found
+        recorded = self.recorded_stages(number, client)
+        for stage in range(1, max(recorded, default=0) + 1):
+            values = self.trainer(state, common.plan([self.entry(number, client, stage)]), 0).values
+            if stage in recorded:
+                changed = self.expected(f"round{number}/client{client}/after_stage{stage}")
+                self.gaps.note("stage", values, changed, some=True)
+                for path in values.keys() - changed.keys():
+                    self.gaps.note("frozen", values[path], before[path])
+            before = values
 
     def compare_peers(self, state, number, client):
-        """A client and its peer, which starts as the public code's: one peer serves all clients there."""
-        place = f"round{number}/client{client}"
-        found = self.trainer(self.with_peer(state, f"{place}/aux_before"), self.plan_alone(number, client), 0)
-        total = sum(self.file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
-        self.gaps.note("loss", found.losses, total)
-        self.compare_values(found, place)
-        (peer,) = found.peers
-        self.gaps.note("peer", peer, self.expected(f"{place}/aux_after"))
-        return found.values
+        """Compare a client and its peer, which starts as in the public code, where all clients share one peer."""
+        prefix = f"round{number}/client{client}"
+        trained = self.trainer(
+            self.with_peer(state, f"{prefix}/aux_before"), self.single_client_plan(number, client), 0
+        )
+        total = sum(self.file.result(f"{prefix}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
+        self.gaps.note("loss", trained.losses, total)
+        self.compare_values(trained, prefix)
+        (peer,) = trained.peers
+        self.gaps.note("peer", peer, self.expected(f"{prefix}/aux_after"))
+        return trained.values
 
-    def plan_alone(self, number, client):
-        """The plan of a round of one client."""
+    def single_client_plan(self, number, client):
+        """Plan of a round with one client."""
         return common.plan([self.entry(number, client)])
 
-    def with_peer(self, state, place):
-        """The state in which every client has the peer of a place."""
-        values, clients = self.expected(place), len(self.process.partition.train)
+    def with_peer(self, state, prefix):
+        """State in which every client has the peer under a prefix."""
+        values, clients = self.expected(prefix), len(self.process.partition.train)
         peers = {path: np.stack([value[None]] * clients) for path, value in values.items()}
         return dataclasses.replace(state, clients={**state.clients, "peers": peers})
 
-    def compare_kept_peers(self, state, number):
-        """What a round leaves of the clients' peers: what the public code's peer becomes beside each, from one start."""
+    def compare_stored_peers(self, state, number):
+        """Compare the peers that a round stores with the public code's peer after each client, from one start."""
         for client in filter(self.has_peer, self.file.cohorts[number]):
-            place = f"round{number}/client{client}"
-            before = self.with_peer(state, f"{place}/aux_before")
-            after = common.merged(self.process, before, self.plan_alone(number, client)).clients["peers"]
+            prefix = f"round{number}/client{client}"
+            before = self.with_peer(state, f"{prefix}/aux_before")
+            after = common.run_planned_round(self.process, before, self.single_client_plan(number, client)).clients[
+                "peers"
+            ]
             self.gaps.note(
-                "peer", {path: table[client, 0] for path, table in after.items()}, self.expected(f"{place}/aux_after")
+                "peer", {path: table[client, 0] for path, table in after.items()}, self.expected(f"{prefix}/aux_after")
             )
 
-    def compare_whole(self, state, number, returned, after):
-        """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
+    def compare_complete_round(self, state, number, returned, after):
+        """Compare a complete round; exits, which the public code weights without dividing, by a plain sum."""
         planned = common.plan([self.entry(number, client) for client in returned])
-        found = dict(common.merged(self.process, state, planned).weights)
+        merged = dict(common.run_planned_round(self.process, state, planned).weights)
         counted, groups, plain = self.counted(returned), self.meta["budget_group"], dict(after)
-        for path, own in self.exit_factors().items():
-            weighed = sum(own[groups[client]] * counted[client] * values[path] for client, values in returned.items())
+        for path, factors in self.exit_factors().items():
+            weighed = sum(
+                factors[groups[client]] * counted[client] * values[path] for client, values in returned.items()
+            )
             self.gaps.note("weighed exits", weighed / sum(counted.values()), plain.pop(path))
-            del found[path]
-        self.gaps.note("round", found, plain)
+            del merged[path]
+        self.gaps.note("round", merged, plain)
 
     def compare_sum(self, state, returned, after):
-        """The merge alone: the public code's clients train one after another with the same peer."""
+        """Compare only the merge: the public code's clients train one after another with the same peer."""
         counted = self.counted(returned)
         total = [
             tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
             for path in self.process.paths
         ]
-        axes, counts = self.process.parts.placement.cut.distinct, tf.constant(list(counted.values()), tf.float64)
+        axes, counts = self.process.setup.layout.cut.distinct, tf.constant(list(counted.values()), tf.float64)
         masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in axes}
         self.gaps.note("merge", common.merge(self.process, state, total, masks, counts), after)
 
     def compare_predictions(self, state):
-        """Logits of the whole net, batch by batch: without running statistics those of the batch count."""
+        """Compare logits of the complete network for each batch; without running statistics use the batch's moments."""
         for batch, (images, _) in enumerate(self.file.batches("eval")):
-            found = common.predict(self.process, state, images, training=not self.meta["track_running_stats"])
-            self.note("logits", found, f"eval/batch{batch}/logits")
+            logits = common.predict(self.process, state, images, training=not self.meta["track_running_stats"])
+            self.note("logits", logits, f"eval/batch{batch}/logits")
 
 
 def _layers(file, norm):
-    """The lines of model.layers, and `{PyTorch module: Keras layer}`."""
+    """Return the lines of model.layers, and `{PyTorch module: Keras layer}`."""
     arrays = {name[len("global_init/") :]: file.arrays[name] for name in file.arrays if name.startswith("global_init/")}
-    exits = {int(found[1]) for name in arrays if (found := re.fullmatch(r"pre_linear(\d+)\.bias", name))}
+    exits = {int(match[1]) for name in arrays if (match := re.fullmatch(r"pre_linear(\d+)\.bias", name))}
     units = sum(name.endswith(".0.conv1.weight") for name in arrays)
     lines = [f"[PaddedConv2D: {{filters: {len(arrays['first.weight'])}, use_bias: false}}, Norm: {{kind: {norm}}}]"]
     stems = {"first": "0_0_padded_conv2d", "first_norm": f"0_1_norm/{norm}"}
@@ -226,19 +233,19 @@ def _layers(file, norm):
     return lines, stems
 
 
-def _head(exit, place, norm):
-    """`{PyTorch module: Keras layer}` of a head, whose norm has no ReLU behind it where it is one of several exits."""
+def _head(exit, unit, norm):
+    """`{PyTorch module: Keras layer}` of a head; in models with several exits no ReLU follows its norm."""
     before, position = (f"pre_linear{exit}", 2) if exit else ("bn9", 3)
-    return {before: f"{place}_0_norm/{norm}", f"linear{exit}": f"{place}_{position}_dense"}
+    return {before: f"{unit}_0_norm/{norm}", f"linear{exit}": f"{unit}_{position}_dense"}
 
 
 def _recipe(file, levels, layers, engine):
-    """The recipe; a level is a budget group, and only the whole one and those with peers need their true budget."""
+    """Return the recipe. A level is a budget group; only the complete model and levels with peers need a true budget."""
     meta, peers = file.meta, file.meta["variant"] == "mkd"
-    given = {level: meta["stages_by_group"][str(LEVELS.index(level))] for level in levels}
-    whole = [list(range(1, 1 + max(stages[-1][-1] for stages in given.values())))]
-    budgets = {level: 0.5 if stages != whole else 2 if peers else 1 for level, stages in given.items()}
-    stages = {"name": "given_stages", "given": json.dumps(given), "peers": peers}
+    stages_by_level = {level: meta["stages_by_group"][str(LEVELS.index(level))] for level in levels}
+    whole = [list(range(1, 1 + max(stages[-1][-1] for stages in stages_by_level.values())))]
+    budgets = {level: 0.5 if stages != whole else 2 if peers else 1 for level, stages in stages_by_level.items()}
+    stages = {"name": "given_stages", "units": json.dumps(stages_by_level), "peers": peers}
     return common.recipe_text(
         file,
         len(meta["client_train_sizes"]),

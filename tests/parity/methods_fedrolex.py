@@ -1,4 +1,4 @@
-"""Replays FedRolex: windows that roll, or coordinates that the file gives for each convolution, client and round."""
+"""Replays FedRolex: rolling windows, or recorded coordinates of each convolution, client and round."""
 
 import dataclasses
 import math
@@ -11,12 +11,12 @@ from methods_files import Gaps
 
 
 class Channels(int):
-    """The size of a convolution's output axis, which tells it from the other axes of that size."""
+    """Size of a convolution's output axis, different from the equal sizes of other axes."""
 
     def __new__(cls, size, conv):
-        found = super().__new__(cls, size)
-        found.conv = conv
-        return found
+        channels = super().__new__(cls, size)
+        channels.conv = conv
+        return channels
 
     def __eq__(self, other):
         return isinstance(other, Channels) and (int(self), self.conv) == (int(other), other.conv)
@@ -26,12 +26,12 @@ class Channels(int):
 
 
 def replay(path):
-    """(stage, gap, tolerance) of one file."""
+    """Replay a file: (stage, gap, tolerance) of every stage."""
     file, gaps, examples = Vectors(path, "float64"), Gaps(), common.Examples()
     file.meta |= {"model": "resnet18", "users_per_round": file.cohorts}
     work = examples.rounds(file)
     dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
-    # Clients one by one with all labels, as the vectors have them; rounds as they are run.
+    # Train clients sequentially with all labels, as in the vectors; run rounds as in production.
     clients = Replay(file, gaps, dataset, "sequential", label_cut=False)
     rounds = Replay(file, gaps, dataset, "stacked", label_cut=True)
     state = rounds.start()
@@ -40,11 +40,11 @@ def replay(path):
         state = dataclasses.replace(state, round=cohort["t"])
         state = rounds.compare_round(state, rounds.plan_of(batches), number, rounds.covered(number))
     rounds.compare_prediction(state)
-    return gaps.told(file, {"loss", "norm", "client", "round", "kept", "global", "local"})
+    return gaps.check_stages(file, {"loss", "norm", "client", "round", "unchanged", "global", "local"})
 
 
 class Replay(common.Replay):
-    """One file with an engine, with or without the label cut."""
+    """One file as a learning process with an engine, with or without the label cut."""
 
     def __init__(self, file, gaps, dataset, engine, label_cut):
         text = heterofl_recipe(file, engine, label_cut, submodel={"name": "rolling"})
@@ -57,18 +57,18 @@ class Replay(common.Replay):
         self.paths = paths
 
     def compare_clients(self, number, batches):
-        """Each client's training, from the weights of the authors' run."""
-        before = self.expected(f"round{number - 1}/global_after") if number else self.given("global_init")
+        """Compare each client's training, from the weights of the authors' run."""
+        before = self.expected(f"round{number - 1}/global_after") if number else self.read_values("global_init")
         state, planned = common.state_of(self.process, before, self.meta["rounds"][number]["t"]), self.plan_of(batches)
         for slot, client in enumerate(batches):
-            place = f"round{number}/client{client}"
-            trained = self.compare_client(state, planned, slot, place)
-            self.gaps.note("norm", trained.norms, self.file.result(f"{place}/grad_norm"), relative=True)
+            prefix = f"round{number}/client{client}"
+            trained = self.compare_client(state, planned, slot, prefix)
+            self.gaps.note("norm", trained.norms, self.file.result(f"{prefix}/grad_norm"), relative=True)
 
     def covered(self, number):
-        """`{path: mask of the entries that a client covers}`, by the windows of its level and its labels."""
+        """`{path: mask of the entries that some client covers}`, by the windows of its level and its labels."""
         cohort, windows = self.meta["rounds"][number], _windows(self.paths)
-        found = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
+        masks = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
         for client in cohort["users"]:
             rate = self.meta["level_rate"][self.meta["levels"][client]]
             for name, path in self.paths.items():
@@ -81,11 +81,11 @@ class Replay(common.Replay):
                         index[axis] = self.file.input(stored) if self.meta["algo"] == "random" else rolled
                 if name.startswith("linear"):
                     index[-1] = np.asarray(self.meta["label_split"][client])
-                found[path][np.ix_(*index)] = True
-        return found
+                masks[path][np.ix_(*index)] = True
+        return masks
 
     def compare_prediction(self, state):
-        """Logits and loss of the whole model, and its logits under every client's labels."""
+        """Compare logits and loss of the global model, and its logits under every client's labels."""
         images, labels = self.file.input("eval/img"), self.file.input("eval/label")
         logits = common.predict(self.process, state, images, training=True)
         first = common.predict(self.process, state, images[:3], training=True)
@@ -97,9 +97,9 @@ class Replay(common.Replay):
 
 
 def _with_stored_coordinates(process, file, paths):
-    """The process with an axis of its own for each convolution, whose coordinates stand in the file."""
+    """Return the process with a separate axis for each convolution, whose coordinates the file has."""
     windows = _windows(paths)
-    cut, tables = process.parts.placement.cut, _tables(file)
+    cut, tables = process.setup.layout.cut, _tables(file)
 
     def named(axis, conv):
         return axis if conv is None else dataclasses.replace(axis, size=Channels(axis.size, conv))
@@ -109,22 +109,22 @@ def _with_stored_coordinates(process, file, paths):
         for path, axes in zip(process.paths, cut.axes, strict=True)
     )
 
-    def keep(size, kept, round, client, seed):
-        return tf.gather_nd(tf.constant(tables[size.conv, kept]), [[round, client]])[0]
+    def keep(size, count, round, client, seed):
+        return tf.gather_nd(tf.constant(tables[size.conv, count]), [[round, client]])[0]
 
-    placement = dataclasses.replace(process.parts.placement, cut=dataclasses.replace(cut, axes=axes))
-    algorithm = dataclasses.replace(process.parts.algorithm, submodel=keep)
-    parts = dataclasses.replace(process.parts, placement=placement, algorithm=algorithm)
-    return dataclasses.replace(process, parts=parts)
+    layout = dataclasses.replace(process.setup.layout, cut=dataclasses.replace(cut, axes=axes))
+    algorithm = dataclasses.replace(process.setup.algorithm, submodel=keep)
+    setup = dataclasses.replace(process.setup, layout=layout, algorithm=algorithm)
+    return dataclasses.replace(process, setup=setup)
 
 
 def _windows(paths):
     """`{variable path: name of the convolution whose outputs each dimension is, or None}`."""
-    found, entered, left = {}, None, "conv1.weight"
+    windows, entered, left = {}, None, "conv1.weight"
     for name, path in paths.items():
         block, _, layer = name.rpartition(".")[0].rpartition(".")
         inner, outer = f"{block}.conv1.weight", f"{block}.conv2.weight"
-        # A block's first norm is the first of it: it reads what the block before has left.
+        # A block begins with its first norm, which reads the output of the previous block.
         if name.endswith(".n1.weight"):
             entered, left = left, outer
         ends = {
@@ -136,20 +136,20 @@ def _windows(paths):
             "conv2": (None, None, inner, outer),
             "shortcut": (None, None, entered, outer),
         }
-        found[path] = ends[layer]
-    return found
+        windows[path] = ends[layer]
+    return windows
 
 
 def _tables(file):
     """`{(convolution, channels kept): int32 [rounds, clients, kept]}`, by the rounds' own numbers."""
-    last, found = max(cohort["t"] for cohort in file.meta["rounds"]), {}
+    last, tables = max(cohort["t"] for cohort in file.meta["rounds"]), {}
     for number, cohort in enumerate(file.meta["rounds"]):
         for client in cohort["users"]:
-            place = f"round{number}/client{client}/index/"
+            prefix = f"round{number}/client{client}/index/"
             for name in file.arrays:
-                if name.startswith(place):
+                if name.startswith(prefix):
                     index = file.input(name)
                     size = (last + 1, len(file.meta["levels"]), len(index))
-                    table = found.setdefault((name.removeprefix(place), len(index)), np.zeros(size, np.int32))
+                    table = tables.setdefault((name.removeprefix(prefix), len(index)), np.zeros(size, np.int32))
                     table[cohort["t"], client] = index
-    return found
+    return tables

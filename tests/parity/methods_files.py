@@ -1,4 +1,4 @@
-"""Reads the methods' vector files into Keras layouts, and notes how far results are from them."""
+"""Reader of vector files in Keras layouts, and the largest difference of each stage."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 TOLERANCE = 1e-8
-# PyTorch's name of what Keras calls the last part of a variable's path.
+# PyTorch's name for the last part of a Keras variable's path.
 LEAVES = {
     "kernel": "weight",
     "depthwise_kernel": "weight",
@@ -19,15 +19,15 @@ LEAVES = {
 }
 
 
-# Results that no replay compares: counters of batches, and what follows from results that are compared.
+# Results that no replay compares: counters of batches, and values derived from compared results.
 DERIVED = re.compile(r"num_batches_tracked$|/reported_loss(_acc)?$|/loss_acc$|/as_published/")
 
 
 class Arrays(dict):
-    """Arrays by name, which remember who was read."""
+    """Arrays by name. `read` has the names that were read."""
 
-    def __init__(self, given):
-        super().__init__(given)
+    def __init__(self, arrays):
+        super().__init__(arrays)
         self.read = set()
 
     def __getitem__(self, name):
@@ -57,7 +57,7 @@ class File:
 
     @property
     def cohorts(self):
-        """The active clients of every round, in order."""
+        """Active clients of every round, in order."""
         for key in ("users_per_round", "users"):
             if key in self.meta:
                 return self.meta[key]
@@ -72,45 +72,45 @@ class File:
         return value.transpose(0, 2, 3, 1) if value.ndim == 4 else value
 
     def result(self, name):
-        """A result of the run, as it stands."""
+        """A result of the run, unchanged."""
         return self.arrays[self.prefix + name]
 
-    def steps(self, place, part="batch{}/img"):
-        """How many batches stand under a place."""
+    def steps(self, prefix, part="batch{}/img"):
+        """Number of batches under a prefix."""
         count = 0
-        while f"{place}/{part.format(count)}" in self.arrays:
+        while f"{prefix}/{part.format(count)}" in self.arrays:
             count += 1
         return count
 
-    def batches(self, place):
-        """(images, labels) of every batch under a place."""
-        names = [f"{place}/batch{step}" for step in range(self.steps(place))]
+    def batches(self, prefix):
+        """(images, labels) of every batch under a prefix."""
+        names = [f"{prefix}/batch{step}" for step in range(self.steps(prefix))]
         return [(self.input(f"{name}/img"), self.input(f"{name}/label")) for name in names]
 
-    def weights(self, place, paths, shapes, flattened=None):
-        """The weights under a place, such as "global_init" or "f64/round0/global_after".
+    def weights(self, prefix, paths, shapes, flattened=None):
+        """Read the weights under a prefix, such as "global_init" or "f64/round0/global_after".
 
         Args:
-            place: Their common prefix.
-            paths: `{PyTorch name: variable path}`; names that the place lacks are left out.
+            prefix: Common prefix of their names.
+            paths: `{PyTorch name: variable path}`; names that the file lacks are omitted.
             shapes: `{variable path: shape}`.
-            flattened: `{PyTorch name: (height, width)}` of dense kernels behind a flattened map.
+            flattened: `{PyTorch name: (height, width)}` of dense kernels that read a flattened map.
 
         Returns:
             `{variable path: array}` in the file's precision and the layout of Keras.
         """
-        found = {}
+        weights = {}
         for name, path in paths.items():
-            if f"{place}/{name}" in self.arrays:
-                value = self.arrays[f"{place}/{name}"].astype(self.precision)
+            if f"{prefix}/{name}" in self.arrays:
+                value = self.arrays[f"{prefix}/{name}"].astype(self.precision)
                 if flattened and name in flattened:
                     value = channels_last(value, *flattened[name])
-                found[path] = keras_layout(value, shapes[path], name)
-        return found
+                weights[path] = keras_layout(value, shapes[path], name)
+        return weights
 
 
 def keras_layout(value, shape, name=""):
-    """A PyTorch array in the layout of Keras: kernels lead with space or inputs; embeddings keep their order."""
+    """Convert a PyTorch array to the layout of Keras: kernels lead with space or inputs; embeddings do not change."""
     if value.ndim == 4:
         dense = value.transpose(2, 3, 1, 0)
         # Depthwise kernels have their channels before the 1.
@@ -118,24 +118,24 @@ def keras_layout(value, shape, name=""):
     elif value.ndim == 2 and "embedding" not in name:
         value = value.T
     if value.size != np.prod(shape):
-        raise SystemExit(f"an array of shape {value.shape} stands for a variable of shape {shape}")
+        raise SystemExit(f"an array of shape {value.shape} does not fit a variable of shape {shape}")
     return value.reshape(shape)
 
 
 def channels_last(kernel, height, width):
-    """A dense kernel (outputs, channels * height * width) for inputs flattened as (height, width, channels)."""
+    """Reorder a dense kernel (outputs, channels * height * width) for inputs flattened as (height, width, channels)."""
     maps = kernel.reshape(len(kernel), -1, height, width)
     return maps.transpose(0, 2, 3, 1).reshape(kernel.shape)
 
 
 def variable_paths(paths, stems):
-    """`{PyTorch name: variable path}` of all variables below some layers.
+    """Return `{PyTorch name: variable path}` of all variables of some layers.
 
     Args:
         paths: Variable paths of a model, such as `process.paths`.
         stems: `{PyTorch module: Keras layer}`, such as `{"layer1.0.n1": "1_0_pre_activation_block/norm1/bn"}`.
     """
-    found = {}
+    path_by_name = {}
     for stem, layer in stems.items():
         for path in paths:
             above, _, leaf = path.rpartition("/")
@@ -143,53 +143,54 @@ def variable_paths(paths, stems):
             if above == layer:
                 # Statistics of a norm for each width have the number of its channels in both names.
                 name = f"{stem}.bn.{channels}.{LEAVES[kind]}" if channels.isdigit() else f"{stem}.{LEAVES[leaf]}"
-                found[name] = path
-    return found
+                path_by_name[name] = path
+    return path_by_name
 
 
 class Gaps(dict):
-    """The largest difference of each stage, noted one by one."""
+    """Largest difference of each stage."""
 
-    def note(self, stage, found, expected, relative=False, some=False):
-        """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong.
+    def note(self, stage, actual, expected, relative=False, some=False):
+        """Add one comparison of arrays, or of dicts of arrays; NaN counts as an infinite difference.
 
         Args:
-            stage: Its name.
-            found, expected: This project's and the file's.
-            relative: Whether differences count as shares of what is expected.
-            some: Whether the file may hold fewer names than were found.
+            stage: Name of the stage.
+            actual: Values of this project.
+            expected: Values of the file.
+            relative: Divide differences by the expected values.
+            some: Accept names of `actual` that `expected` lacks.
         """
         if isinstance(expected, dict):
-            missing = expected.keys() - found.keys() if some else expected.keys() ^ found.keys()
+            missing = expected.keys() - actual.keys() if some else expected.keys() ^ actual.keys()
             if missing or not expected:
-                raise SystemExit(f"{stage}: nothing stands for {sorted(missing) or 'it'}")
+                raise SystemExit(f"{stage}: the file or the result has no {sorted(missing) or 'values'}")
             for path, value in expected.items():
-                self.note(stage, found[path], value, relative)
+                self.note(stage, actual[path], value, relative)
             return
-        found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-        if found.shape != expected.shape:
-            raise SystemExit(f"{stage}: shape {found.shape} instead of {expected.shape}")
-        gap = np.abs(found - expected) / (np.abs(expected) if relative else 1.0)
+        actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+        if actual.shape != expected.shape:
+            raise SystemExit(f"{stage}: shape {actual.shape} instead of {expected.shape}")
+        gap = np.abs(actual - expected) / (np.abs(expected) if relative else 1.0)
         worst = float(np.max(gap, initial=0.0))
         self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
 
-    def note_kept(self, stage, new, old, covered):
-        """Adds the entries that nobody covers, which must be bit-equal to their old value.
+    def note_unchanged(self, stage, new, old, covered):
+        """Add the entries that no client covers, which must be bit-equal to their old value.
 
-        All are `{path: value}`: new and old values, both of this project or both of the file, and masks of the entries
-        that somebody covers.
+        All are `{path: value}`: new and old values, both of this project or both of the file, and masks of the covered
+        entries.
         """
         for path, mask in covered.items():
             self.note(stage, np.asarray(new[path])[~mask], np.asarray(old[path])[~mask])
 
-    def told(self, file, stages, bit_equal=("kept",), tolerance=TOLERANCE):
-        """(stage, gap, tolerance) of every stage; that of `bit_equal` stages is 0.
+    def check_stages(self, file, stages, bit_equal=("unchanged",), tolerance=TOLERANCE):
+        """Return (stage, gap, tolerance) of every stage; the tolerance of `bit_equal` stages is 0.
 
         Args:
-            file: The `File`, all of whose float64 results must have been read.
-            stages: The stages that it must show.
+            file: `File` whose float64 results must all have been read.
+            stages: Stages that it must show.
             bit_equal: Stages that allow no difference.
-            tolerance: Of the other stages.
+            tolerance: Tolerance of the other stages.
 
         Raises:
             SystemExit: A stage or a result was not compared.

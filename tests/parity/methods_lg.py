@@ -1,7 +1,7 @@
-"""LG-FedAvg: vectors of its authors' code, replayed; `replay(path)` as the other methods have it.
+"""Replays vectors of the LG-FedAvg authors' code.
 
-The driver's own bookkeeping (nets that were best on their client's test examples) has no counterpart in production: it
-is done here, with nets that production trained and with accuracies that production measured.
+Production has no counterpart of the driver's bookkeeping, which stores each client's best network by its test examples.
+This module does it with production's networks and accuracies.
 """
 
 import methods_common as common
@@ -30,7 +30,7 @@ LAYERS = {
         "Dense: {{units: !classes}}",
     ],
 }
-# The dense kernel behind Flatten: height and width of the map.
+# The dense kernel after Flatten: height and width of the map.
 FLATTENED = {"mlp": {}, "cnn": {"fc1.weight": (5, 5)}}
 STEMS = {
     "mlp": {
@@ -44,7 +44,7 @@ CLASSES = 10
 
 
 def recipe_text(file):
-    """The recipe of a file: what is not in its list of global names stays with the clients."""
+    """Return the recipe of a file; units outside its list of global names are personal."""
     meta = file.meta
     shared = {name.rpartition(".")[0] for name in meta["global_names"]}
     personal = [layer.partition("_")[0] for stem, layer in STEMS[meta["net"]].items() if stem not in shared]
@@ -60,7 +60,7 @@ def recipe_text(file):
 
 
 class Replay(common.Replay):
-    """One file as a learning process, and the plans of its rounds."""
+    """One file as a learning process with the plans of its rounds."""
 
     def __init__(self, file, gaps):
         meta, examples = file.meta, common.Examples()
@@ -84,12 +84,12 @@ class Replay(common.Replay):
         return [examples.add(images[first : first + size], labels[first : first + size]) for first in starts]
 
     def net(self, state, client):
-        """`{variable path: value}` of a client's own model."""
-        own = {path: table[client] for path, table in state.clients["personal"].items()}
-        return {path: np.asarray(value) for path, value in (state.weights | own).items()}
+        """`{variable path: value}` of a client's model."""
+        personal = {path: table[client] for path, table in state.clients["personal"].items()}
+        return {path: np.asarray(value) for path, value in (state.weights | personal).items()}
 
     def outputs(self, net, rows=slice(None)):
-        """What the authors' net gives for test images: probabilities (mlp) or their logarithms (cnn)."""
+        """Outputs of the authors' network for test images: probabilities (mlp) or their logarithms (cnn)."""
         for variable in values(self.model):
             variable.assign(net[variable.path])
         logits = self.model(tf.constant(self.images[rows]), training=False).numpy()
@@ -98,13 +98,13 @@ class Replay(common.Replay):
         return np.exp(logs) if self.meta["net"] == "mlp" else logs
 
     def measured(self, outputs, rows=slice(None)):
-        """Accuracy in percent, and the cross-entropy of outputs that are taken for logits."""
+        """Accuracy in percent, and the cross-entropy with the outputs as logits."""
         labels = self.labels[rows]
         loss = softmax_cross_entropy(tf.constant(outputs), tf.constant(labels))
         return 100 * np.mean(outputs.argmax(-1) == labels), float(tf.reduce_mean(loss))
 
     def local(self, state):
-        """What production measures of the clients' own models: accuracy [clients], and their losses as reported."""
+        """Production's metrics of the client models: accuracy [clients], and their losses as the authors report them."""
         evaluator = self.process.evaluator
         weights, personal, _ = evaluator.client_values(state)
         logits = tf.function(evaluator.client_logits)(weights, personal, tf.constant(0))
@@ -113,22 +113,22 @@ class Replay(common.Replay):
         targets = tf.constant(self.labels[self.process.partition.test.ids])
         loss = softmax_twice.loss if self.meta["net"] == "mlp" else (lambda z, y, *_: softmax_cross_entropy(z, y))
         losses = np.split(loss(logits, targets, None, 0).numpy(), ends)
-        return accuracies(hits, evaluator.tests).numpy(), [own.mean() for own in losses]
+        return accuracies(hits, evaluator.tests).numpy(), [client_losses.mean() for client_losses in losses]
 
     def compare_rounds(self):
-        """Every client's steps and result, every merge, and what stays with the clients: `State`s from the first on."""
+        """Compare every client's steps and result, every merge and the personal values; return all `State`s."""
         states = [self.start()]
         for number, planned in enumerate(self.plans):
             for slot, client in enumerate(planned.clients):
-                place = f"round{number}/client{client}"
-                trained = self.compare_client(states[-1], planned, slot, place)
-                self.note("loss", trained.losses.mean(), f"{place}/reported_loss")
-            states.append(common.merged(self.process, states[-1], planned))
+                prefix = f"round{number}/client{client}"
+                trained = self.compare_client(states[-1], planned, slot, prefix)
+                self.note("loss", trained.losses.mean(), f"{prefix}/reported_loss")
+            states.append(common.run_planned_round(self.process, states[-1], planned))
             self.compare_merge(number, *states[-2:])
         return states
 
     def compare_merge(self, number, before, after):
-        """Shared values as merged; those that stay as trained, or bit-equal where a client was absent."""
+        """Compare shared values after the merge, and personal values: as trained, or bit-equal for absent clients."""
         personal = after.clients["personal"]
         shared = {path: value for path, value in after.weights.items() if path not in personal}
         self.gaps.note("merge", shared, self.expected(f"round{number}/global_after"))
@@ -138,20 +138,20 @@ class Replay(common.Replay):
                 if client in trained:
                     self.gaps.note("personal", value, trained[client][path])
                 else:
-                    self.gaps.note("kept", value, before.clients["personal"][path][client])
+                    self.gaps.note("unchanged", value, before.clients["personal"][path][client])
 
     def compare_predictions(self, state):
-        """Outputs of every client's own model, of their mean, and the mean of their outputs."""
+        """Compare outputs of every client model, of their mean, and the mean of their outputs."""
         outputs = [self.outputs(self.net(state, client)) for client in range(self.clients)]
-        for client, own in enumerate(outputs):
-            self.note("own outputs", own, f"eval/local{client}/outputs")
+        for client, client_outputs in enumerate(outputs):
+            self.note("client outputs", client_outputs, f"eval/local{client}/outputs")
         self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
         mean = {variable.path: variable.numpy() for variable in values(self.process.network(state))}
         self.gaps.note("mean net", mean, self.expected("mean_after"))
         self.note("mean net", self.outputs(mean), "eval/mean/outputs")
 
     def compare_metrics(self, states):
-        """Accuracy and loss of the clients' own models each round, and what the driver makes of those that did best."""
+        """Compare accuracy and loss of the client models each round, and the driver's mean of the best ones."""
         file, clients = self.file, range(self.clients)
         started, _ = self.local(states[0])
         best, best_local = [(started[client], self.net(states[0], client)) for client in clients], (-np.inf, None)
@@ -162,27 +162,29 @@ class Replay(common.Replay):
             nets = [(accuracy[client], self.net(state, client)) for client in clients]
             best = [max(pairs, key=lambda pair: pair[0]) for pairs in zip(nets, best)]
             mean = _mean([net for _, net in best])
-            found = self.measured(self.outputs(mean))
+            metrics = self.measured(self.outputs(mean))
             expected = [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")]
-            self.gaps.note("mean of best", found, expected)
+            self.gaps.note("mean of best", metrics, expected)
             if accuracy.mean() > best_local[0]:
                 shared = {path: value for path, value in mean.items() if path not in state.clients["personal"]}
                 best_local = accuracy.mean(), [net | shared for _, net in best]
         self.compare_final(best_local[1])
 
     def compare_final(self, nets):
-        """The nets that the driver ends with: alone, their mean, and both ensembles."""
+        """Compare the driver's last networks: each of them, their mean, and both ensembles."""
         rows, outputs = self.process.partition.test, np.stack([self.outputs(net) for net in nets])
         accuracy, loss = self.measured(outputs.mean(0))
         votes = np.eye(CLASSES)[outputs.argmax(-1)].sum(0).argmax(-1)
-        found = {
-            "local/accuracy": np.mean([self.measured(self.outputs(net, own), own)[0] for net, own in zip(nets, rows)]),
+        metrics = {
+            "local/accuracy": np.mean(
+                [self.measured(self.outputs(net, client_rows), client_rows)[0] for net, client_rows in zip(nets, rows)]
+            ),
             "mean/accuracy": self.measured(self.outputs(_mean(nets)))[0],
             "ensemble/accuracy_mean_of_outputs": accuracy,
             "ensemble/loss": loss,
             "ensemble/accuracy_majority": 100 * np.mean(votes == self.labels),
         }
-        for name, value in found.items():
+        for name, value in metrics.items():
             self.note("final", value, f"final/{name}")
 
 
@@ -191,16 +193,16 @@ def _mean(nets):
 
 
 def replay(path):
-    """All stages of a file: (stage, largest difference, tolerance)."""
-    given = Replay(File(path), Gaps())
-    states = given.compare_rounds()
-    given.compare_predictions(states[-1])
-    given.compare_metrics(states)
-    return given.gaps.told(given.file, stages(given))
+    """Replay a file: (stage, largest difference, tolerance) of every stage."""
+    lg = Replay(File(path), Gaps())
+    states = lg.compare_rounds()
+    lg.compare_predictions(states[-1])
+    lg.compare_metrics(states)
+    return lg.gaps.check_stages(lg.file, stages(lg))
 
 
 def stages(replay):
-    """The stages that a file must show; absent clients keep what is theirs."""
-    found = {"loss", "client", "merge", "personal", "own outputs", "mean outputs", "mean net"}
+    """Stages that a file must show; absent clients keep their personal values."""
+    names = {"loss", "client", "merge", "personal", "client outputs", "mean outputs", "mean net"}
     absent = any(len(cohort) < replay.clients for cohort in replay.file.cohorts)
-    return found | {"local", "mean of best", "final"} | ({"kept"} if absent else set())
+    return names | {"local", "mean of best", "final"} | ({"unchanged"} if absent else set())

@@ -1,4 +1,4 @@
-"""Replays vectors of SplitMix's public code: ensembles of narrow networks, some of which each client trains."""
+"""Replays vectors of SplitMix's public code: ensembles of narrow networks; each client trains some of them."""
 
 import dataclasses
 
@@ -11,29 +11,29 @@ TOLERANCE = 1e-9
 
 
 def replay(path):
-    """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
+    """Replay all clients and rounds of one file, and its predictions: (stage, gap, tolerance) of every stage."""
     file, gaps = File(path), Gaps()
     sequential, stacked = (Replay(file, gaps, engine) for engine in ("sequential", "stacked"))
     state = sequential.start()
     for number in range(len(file.cohorts)):
         sequential.compare_clients(state, number)
-        found = stacked.compare_whole(state, number)
+        merged = stacked.compare_complete_round(state, number)
         after = common.state_of(sequential.process, sequential.expected(f"round{number}/global_after"), number + 1)
-        state = dataclasses.replace(after, clients=found.clients)
+        state = dataclasses.replace(after, clients=merged.clients)
     sequential.compare_predictions(state)
-    return gaps.told(file, _stages(sequential), ("kept",), TOLERANCE)
+    return gaps.check_stages(file, _stages(sequential), ("unchanged",), TOLERANCE)
 
 
 def _stages(replay):
-    """The stages that a file must show; networks that nobody trains in a round are kept."""
-    found = {"loss", "client", "round", "logits"}
-    found |= {"personal"} if replay.meta["local_bn"] else {"accuracy", "sorted"}
+    """Stages that a file must show; networks that no client trains in a round stay unchanged."""
+    names = {"loss", "client", "round", "logits"}
+    names |= {"personal"} if replay.meta["local_bn"] else {"accuracy", "sorted"}
     trained = [{entry.member for entry in replay.entries(number)} for number in range(len(replay.file.cohorts))]
-    return found | ({"kept"} if min(map(len, trained)) < replay.members else set())
+    return names | ({"unchanged"} if min(map(len, trained)) < replay.members else set())
 
 
 class Replay(common.Replay):
-    """One file set up as a learning process; a level is a number of networks that a client trains."""
+    """One file as a learning process; a level is a number of networks that a client trains."""
 
     def __init__(self, file, gaps, engine):
         meta, examples = file.meta, common.Examples()
@@ -57,91 +57,93 @@ class Replay(common.Replay):
         dataset, rates = examples.dataset(meta["classes"], file.name), meta["lr_per_round"]
         process = common.build_process(text, dataset, meta["client_sizes"], rates=rates)
         super().__init__(file, gaps, process, stems)
-        # Of a single network.
+        # Shapes of a single network.
         self.shapes = {path: shape[1:] for path, shape in self.shapes.items()}
 
-    def member(self, place, number):
-        """`{path: value}` of one network under a place of the file."""
+    def member(self, prefix, number):
+        """Read `{path: value}` of one network under a prefix of the file."""
         side = self.meta["image"][1] // 4
         paths = {f"{number}.{name}": path for name, path in self.paths.items()}
-        return self.file.weights(place, paths, self.shapes, {f"{number}.fc1.weight": (side, side)})
+        return self.file.weights(prefix, paths, self.shapes, {f"{number}.fc1.weight": (side, side)})
 
-    def given(self, place, smaller=()):
-        """`{path: [networks, ...]}` under a place of the file."""
-        found = [self.member(place, number) for number in range(self.members)]
-        return {path: np.stack([one[path] for one in found]) for path in found[0]}
+    def read_values(self, prefix, smaller=()):
+        """Read `{path: [networks, ...]}` under a prefix of the file."""
+        networks = [self.member(prefix, number) for number in range(self.members)]
+        return {path: np.stack([one[path] for one in networks]) for path in networks[0]}
 
     def entries(self, number, clients=None):
-        """An `Entry` for each network that each client of a round trains; None: all clients of the round."""
-        found = []
+        """An `Entry` for each network of each client of a round; `clients` None: all clients of the round."""
+        entries = []
         for client in self.file.cohorts[number] if clients is None else clients:
-            place = f"round{number}/client{client}"
-            bases = self.file.arrays[f"{place}/bases"].tolist()
-            batches = [self.batches[client][batch] for batch in self.file.arrays[f"{place}/step_batch"]]
+            prefix = f"round{number}/client{client}"
+            bases = self.file.arrays[f"{prefix}/bases"].tolist()
+            batches = [self.batches[client][batch] for batch in self.file.arrays[f"{prefix}/step_batch"]]
             level = list(self.levels.values()).index(len(bases))
-            found += [common.Entry(client, level, batches, member=member) for member in bases]
-        return found
+            entries += [common.Entry(client, level, batches, member=member) for member in bases]
+        return entries
 
-    def note_shares(self, stage, found, expected):
-        """Notes differences, those of values above 1 as shares of them: running variances can be large."""
+    def note_shares(self, stage, actual, expected):
+        """Compare values; differences above 1 are relative, since running variances can be large."""
         for path, value in expected.items():
             scale = np.maximum(1, np.abs(value))
-            self.gaps.note(stage, found[path] / scale, value / scale)
+            self.gaps.note(stage, actual[path] / scale, value / scale)
 
     def compare_clients(self, state, number):
-        """Losses and values of every network of every client."""
+        """Compare losses and values of every network of every client."""
         for client in self.file.cohorts[number]:
-            place = f"round{number}/client{client}"
+            prefix = f"round{number}/client{client}"
             for slot, entry in enumerate(self.entries(number, [client])):
-                found = self.trainer(state, common.plan([entry]), 0)
-                self.gaps.note("loss", found.losses, self.file.result(f"{place}/loss")[:, slot])
-                values = {path: value[0] for path, value in found.values.items()}
-                self.note_shares("client", values, self.member(f"f64/{place}/after", entry.member))
+                trained = self.trainer(state, common.plan([entry]), 0)
+                self.gaps.note("loss", trained.losses, self.file.result(f"{prefix}/loss")[:, slot])
+                values = {path: value[0] for path, value in trained.values.items()}
+                self.note_shares("client", values, self.member(f"f64/{prefix}/after", entry.member))
 
-    def compare_whole(self, state, number):
-        """The whole round; networks that nobody trains keep their bits. Gives the `State` after it."""
+    def compare_complete_round(self, state, number):
+        """Compare a complete round and return the `State` after it; untrained networks keep their bits."""
         entries = self.entries(number)
-        found = common.merged(self.process, state, common.plan(entries))
-        self.note_shares("round", found.weights, self.expected(f"round{number}/global_after"))
-        for path, value in found.weights.items():
+        merged = common.run_planned_round(self.process, state, common.plan(entries))
+        self.note_shares("round", merged.weights, self.expected(f"round{number}/global_after"))
+        for path, value in merged.weights.items():
             for member in set(range(self.members)) - {entry.member for entry in entries}:
-                self.gaps.note("kept", value[member], state.weights[path][member])
-        return found
+                self.gaps.note("unchanged", value[member], state.weights[path][member])
+        return merged
 
     def compare_predictions(self, state):
-        """Mean logits of the first networks, also by their accuracy; or those of each client that keeps its norms."""
+        """Compare mean logits of the first networks, also sorted by accuracy, or those of clients with personal norms."""
         if self.meta["local_bn"]:
             for client in range(len(self.meta["client_sizes"])):
                 self.compare_personal(state, client)
             return
         self.compare_logits(state, "eval", "logits")
-        found = [self.accuracy(_chosen(state, [member] * self.members)) for member in range(self.members)]
-        self.note("accuracy", found, "sort/base_acc")
-        self.compare_logits(_chosen(state, np.argsort(found)[::-1]), "sort", "sorted")
+        accuracies = [
+            self.accuracy(_reorder_networks(state, [member] * self.members)) for member in range(self.members)
+        ]
+        self.note("accuracy", accuracies, "sort/base_acc")
+        self.compare_logits(_reorder_networks(state, np.argsort(accuracies)[::-1]), "sort", "sorted")
 
     def compare_personal(self, state, client):
-        """The norms that a client keeps, and what it predicts with them."""
-        own = {path: tf.stack([table[client]] * len(table)) for path, table in state.clients["personal"].items()}
+        """Compare a client's personal norms and its predictions with them."""
+        personal = {path: tf.stack([table[client]] * len(table)) for path, table in state.clients["personal"].items()}
         for number in range(self.members):
             expected = self.member(f"f64/local_bn/client{client}", number)
-            self.note_shares("personal", {path: table[client][number] for path, table in own.items()}, expected)
-        given = dataclasses.replace(state, clients={**state.clients, "personal": own})
-        self.compare_logits(given, f"eval/client{client}", "logits")
+            self.note_shares("personal", {path: table[client][number] for path, table in personal.items()}, expected)
+        client_state = dataclasses.replace(state, clients={**state.clients, "personal": personal})
+        self.compare_logits(client_state, f"eval/client{client}", "logits")
 
-    def compare_logits(self, state, place, stage):
-        """Mean logits of the first networks, as many as each level has."""
+    def compare_logits(self, state, prefix, stage):
+        """Compare mean logits of the first networks for each level's number of networks."""
         levels, batches = self.levels.items(), self.file.batches("eval")
-        if place == "sort":
-            # All networks together predict the same in any order.
+        if prefix == "sort":
+            # The mean of all networks does not depend on their order.
             levels, batches = [(level, members) for level, members in levels if members < self.members], batches[:1]
         for level, members in levels:
             for batch, (images, _) in enumerate(batches):
-                found = common.predict(self.process, state, images, level, training=not self.meta["track"])
-                expected = self.file.result(f"{place}/members{members}/batch{batch}/logits")
-                self.note_shares(stage, {"": found}, {"": expected})
+                logits = common.predict(self.process, state, images, level, training=not self.meta["track"])
+                expected = self.file.result(f"{prefix}/members{members}/batch{batch}/logits")
+                self.note_shares(stage, {"": logits}, {"": expected})
 
     def accuracy(self, state):
-        """Share of the evaluation's examples that all networks together get right."""
+        """Accuracy of the mean of all networks on the evaluation's examples, in 0..1."""
         hits = []
         for images, labels in self.file.batches("eval"):
             logits = common.predict(self.process, state, images, training=not self.meta["track"])
@@ -149,13 +151,13 @@ class Replay(common.Replay):
         return float(np.mean(hits))
 
 
-def _chosen(state, order):
-    """The `State` with the networks in another order."""
+def _reorder_networks(state, order):
+    """Return the `State` with the networks in another order."""
     return dataclasses.replace(state, weights={path: tf.gather(value, order) for path, value in state.weights.items()})
 
 
 def _resnet(file):
-    """The lines of model.layers, and `{PyTorch module: Keras layer}`."""
+    """Return the lines of model.layers, and `{PyTorch module: Keras layer}`."""
     meta, norm, scaler = file.meta, *_settings(file.meta)
     widths = meta["base_hidden"]
     lines = [f"[PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Scaler: {{enabled: {scaler}}}]"]
@@ -173,7 +175,7 @@ def _resnet(file):
 
 
 def _digit(file):
-    """The same for the digit net; each norm is a unit, for those that stay with the clients."""
+    """The same for the digit network; each norm is a unit, since norms can be personal."""
     meta, norm, scaler = file.meta, *_settings(file.meta)
     behind, lines, stems = [f"Scaler: {{enabled: {scaler}}}", f"Norm: {{kind: {norm}}}", "ReLU"], [], {}
     for part, width in enumerate(meta["base_conv"], 1):

@@ -1,8 +1,8 @@
-"""What the public code of each source drew for a split, as what the production ways to split draw.
+"""Recorded draws of the public code for a split, converted to the draws of the production partitions.
 
-`SOURCES[source](case) -> (name of the partition, its options, answers)`; the answers are results by the name of the
-generator's method, for `replay_cases.Draws`. Where both draw the same thing in another form (positions in a list
-that shrinks, examples instead of labels), it is translated here.
+`SOURCES[source](case) -> (name of the partition, its options, results)`; the results are lists by the name of the
+generator's method, for `replay_cases.Draws`. Draws of another form (positions in a shrinking list, examples instead of
+labels) are converted here.
 """
 
 from collections import defaultdict
@@ -11,16 +11,16 @@ import numpy as np
 
 from hetero_tf.partitions import dirichlet_turns
 
-# FeDepth's code repeats its capped draw until every client has so many.
+# FeDepth's code repeats its capped draw until every client has this number of examples.
 FEDEPTH_LEAST = 50
 
 
 def _by_kind(case):
-    """`{kind: results in call order}`; a refused case has none."""
-    found = defaultdict(list)
+    """Return `{kind: results in call order}`; rejected cases have no results."""
+    results = defaultdict(list)
     for kind, result in case.get("draws", ()):
-        found[kind].append(result)
-    return found
+        results[kind].append(result)
+    return results
 
 
 def _fedepth(case):
@@ -31,16 +31,16 @@ def _fedepth(case):
 def _capped(case):
     drawn, clients = _by_kind(case), case["clients"]
     shuffles = drawn["shuffle"]
-    answers = {
+    draws = {
         "permutation": [*shuffles[:-clients], np.concatenate(shuffles[-clients:])],
         "dirichlet": drawn["dirichlet"],
         "integers": drawn["rng.choice"],
     }
-    least = case.get("min_size", FEDEPTH_LEAST)
-    return "dirichlet", {"alpha": case["alpha"], "least": least, **_held_out(case)}, answers
+    min_size = case.get("min_size", FEDEPTH_LEAST)
+    return "dirichlet", {"alpha": case["alpha"], "least": min_size, **_test_options(case)}, draws
 
 
-def _held_out(case):
+def _test_options(case):
     return {"held_out": case["val_ratio"], "test": "contiguous"} if "val_ratio" in case else {"test": "own"}
 
 
@@ -48,28 +48,28 @@ def _balanced(case):
     drawn, labels = _by_kind(case), np.asarray(case["labels"])
     data = np.asarray(drawn["torch.randperm"][0])
     picks = [data[picked] for picked in drawn["torch.multinomial"]]
-    # Production draws labels and takes the next example of each: so the data come in the order they were picked.
+    # Production draws labels and picks the next example of each, so the data are in the order of the picks.
     order = np.concatenate([*picks, np.setdiff1d(np.arange(len(labels)), np.concatenate(picks))])
-    answers = {
+    draws = {
         "permutation": [order, np.concatenate([data[mixed] for mixed in drawn["shuffle"]])],
         "dirichlet": [np.stack(drawn["dirichlet"])],
         "integers": drawn["rng.choice"],
         "standard_exponential": list(_clocks(labels, picks, drawn["dirichlet"], case["classes"])),
     }
-    return "dirichlet_equal", {"alpha": case["alpha"], **_held_out(case)}, answers
+    return "dirichlet_equal", {"alpha": case["alpha"], **_test_options(case)}, draws
 
 
 def _clocks(labels, picks, weights, classes):
-    """Exponential draws under which the labels ring in the recorded order, one array for each client."""
+    """Exponential draws that produce the labels in the recorded order, one array for each client."""
     left = np.bincount(labels, minlength=classes)
-    for own, weight in zip(picks, weights):
-        rings = np.full((classes, len(own)), 2.0 * len(own))
+    for picked, weight in zip(picks, weights):
+        rings = np.full((classes, len(picked)), 2.0 * len(picked))
         for label in range(classes):
-            at = 1.0 + np.flatnonzero(labels[own] == label)
+            at = 1.0 + np.flatnonzero(labels[picked] == label)
             rings[label, : len(at)] = np.diff(at, prepend=0)
-        waiting = left[:, None] - np.arange(len(own))
+        waiting = left[:, None] - np.arange(len(picked))
         yield rings * np.asarray(weight)[:, None] * np.maximum(waiting, 1)
-        left = left - np.bincount(labels[own], minlength=classes)
+        left = left - np.bincount(labels[picked], minlength=classes)
 
 
 def _sizes(case):
@@ -83,15 +83,15 @@ def _sizes(case):
 def _deck(case):
     drawn, clients, consistent = _by_kind(case), case["clients"], case.get("consistent_test_class", False)
     decks = -(-clients * case["classes_per_client"] // case["classes"])
-    deals, rest = [], drawn["shuffle"]
-    deals.append(rest[:decks])
+    permuted, rest = [], drawn["shuffle"]
+    permuted.append(rest[:decks])
     # Each client's list is shuffled twice: for its training examples, and again for the validation examples.
     train, rest = rest[decks : decks + 2 * clients : 2], rest[decks + 2 * clients :]
     if not consistent:
-        deals.append(rest[:decks])
+        permuted.append(rest[:decks])
         rest = rest[decks:]
-    answers = {
-        "permuted": deals,
+    draws = {
+        "permuted": permuted,
         "dirichlet": drawn["rng.dirichlet"],
         "integers": drawn["rng.choice"],
         "permutation": [np.concatenate(train), np.concatenate(rest)] if train else [],
@@ -104,20 +104,20 @@ def _deck(case):
         "test_least": case["min_per_share"],
         "test": "own" if consistent else "new",
     }
-    return "class_deck", options, answers
+    return "class_deck", options, draws
 
 
 def _depthfl(case):
     if case["kind"] == "dir":
-        name, options, answers = _capped(case)
-        # The case has no test split; the production one draws for its single stand-in example.
-        orders = [*answers["permutation"], [0]]
-        return name, options, answers | {"random": [0.5] * case["classes"], "permutation": orders}
+        name, options, draws = _capped(case)
+        # The case has no test split; production draws for its single placeholder example.
+        orders = [*draws["permutation"], [0]]
+        return name, options, draws | {"random": [0.5] * case["classes"], "permutation": orders}
     return "iid", {}, {"permutation": [_filled(np.concatenate(_by_kind(case)["choice"]), len(case["labels"])), [0]]}
 
 
 def _filled(first, total):
-    """A permutation that begins with `first`."""
+    """Return a permutation that begins with `first`."""
     return np.concatenate([first, np.setdiff1d(np.arange(total), first)])
 
 
@@ -125,8 +125,11 @@ def _heterofl(case):
     orders = [np.asarray(order) for order in _by_kind(case)["torch.randperm"]]
     if case["mode"] == "iid":
         clients, parts = case["clients"], []
-        for total, own in ((len(case["labels"]), orders[:clients]), (len(case["test_labels"]), orders[clients:])):
-            parts.append(_picked(total, total // clients, own))
+        for total, client_orders in (
+            (len(case["labels"]), orders[:clients]),
+            (len(case["test_labels"]), orders[clients:]),
+        ):
+            parts.append(_picked(total, total // clients, client_orders))
         return "iid", {}, {"permutation": parts}
     per_client = int(case["mode"].rpartition("-")[2])
     shards = case["clients"] * per_client // case["classes"]
@@ -146,27 +149,27 @@ def _lg(case):
 
 
 def _picked(total, each, orders):
-    """The ids that positions in the list of what is left stand for, as one permutation of all."""
+    """Convert positions in the list of remaining ids to one permutation of all ids."""
     left, taken = list(range(total)), []
     for order in orders:
-        taken += [left[place] for place in order[:each]]
-        # A difference of sets as in the authors' code: of few large numbers its order is not always ascending.
+        taken += [left[position] for position in order[:each]]
+        # A difference of sets as in the authors' code: with few large numbers its order is not always ascending.
         left = list(set(left) - set(taken[-each:]))
     return _filled(taken, total)
 
 
 def _shards(rows, picks, classes, shards):
-    """For each split and label the order of its shards, from positions in the shrinking list of each label."""
+    """Return the order of the shards of each split and label, from positions in the shrinking list of each label."""
     picks = list(picks)
     for _ in ("train", "test"):
         left, taken = [list(range(shards)) for _ in range(classes)], [[] for _ in range(classes)]
         for label in np.concatenate(rows):
             taken[label].append(left[label].pop(picks.pop(0)))
-        yield from (own + rest for own, rest in zip(taken, left))
+        yield from (first + rest for first, rest in zip(taken, left))
 
 
 def _feddc(case):
-    """FedDC: the record has the first draws only; the turns come from the same generator, drawn as there."""
+    """FedDC: the record has only the first draws; the turns continue the same generator as in the public code."""
     rng, labels, clients = np.random.RandomState(case["seed"]), np.asarray(case["labels"]), case["clients"]
     order = rng.permutation(len(labels))
     drawn = rng.lognormal(np.log(len(labels) // clients), case["sigma"], clients)
@@ -176,15 +179,15 @@ def _feddc(case):
     sizes = (drawn / drawn.sum() * len(labels)).astype(int)
     sizes[0] += len(labels) - sizes.sum()
     turns, chances = _turns(rng, sizes, priors, np.bincount(labels, minlength=case["classes"]))
-    answers = {"permutation": [order, turns], "lognormal": [drawn], "dirichlet": [priors], "random": chances}
-    # As with DepthFL, one stand-in example is the test split.
-    answers["permutation"].append([0])
-    answers["random"] += [0.5] * case["classes"]
-    return "dirichlet_turns", {"alpha": case["alpha"], "sigma": case["sigma"]}, answers
+    draws = {"permutation": [order, turns], "lognormal": [drawn], "dirichlet": [priors], "random": chances}
+    # As with DepthFL, one placeholder example is the test split.
+    draws["permutation"].append([0])
+    draws["random"] += [0.5] * case["classes"]
+    return "dirichlet_turns", {"alpha": case["alpha"], "sigma": case["sigma"]}, draws
 
 
 def _turns(rng, sizes, priors, left):
-    """The client of each turn, and for each a number in [0, 1) that stands for its label."""
+    """Return the client of each turn, and a number in [0, 1) that selects its label."""
     ends, turns, chances = np.cumsum(priors, axis=1), [], []
     while sizes.any():
         client = rng.randint(len(sizes))
@@ -194,7 +197,7 @@ def _turns(rng, sizes, priors, left):
         label = np.argmax(rng.uniform() <= ends[client])
         while left[label] <= 0:
             label = np.argmax(rng.uniform() <= ends[client])
-        # Production leaves out the labels that are used up where a block begins, instead of drawing again.
+        # Production excludes exhausted labels at the beginning of a block instead of drawing again.
         if len(turns) % dirichlet_turns.BLOCK == 0:
             there = left > 0
         parts = np.cumsum(priors[client] * there)

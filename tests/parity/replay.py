@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Replays vectors of the HeteroFL authors' code through hetero_tf and compares every stage.
+"""Replays vectors of the HeteroFL authors' code with hetero_tf and compares every stage.
 
     python tests/parity/replay.py DIR [--precision float64] [--engine sequential]
 
-DIR holds npz files as `tests/parity/README.md` describes them. For each file, precision and engine one line tells the
-largest difference of each stage; the exit code is 1 if one is beyond its tolerance.
+DIR has npz files in the format of `tests/parity/README.md`. For each file, precision and engine, one line shows the
+largest difference of each stage; the exit code is 1 if one exceeds its tolerance.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# As the command line runs on a CPU. With several threads inside an operation, TensorFlow 2.21's oneDNN kernels crash
+# The command line's threads on a CPU. With several threads inside an operation, TensorFlow 2.21's oneDNN kernels crash
 # on the float32 ResNet without norms.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
@@ -29,67 +29,67 @@ from hetero_tf.base import registry
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
 from hetero_tf.methods.losses.masked_cross_entropy import masked
-from hetero_tf.rounds.gather import coordinates, merged_coordinates, put, take
+from hetero_tf.rounds.gather import gather, scatter, select_coordinates, select_merged
 from hetero_tf.rounds.merge import axis_masks
 
-# float64: 1e-8 everywhere. float32: what the README of the vectors allows.
+# float64: 1e-8 everywhere. float32: the tolerances of README.md.
 TOLERANCES = {
     "float64": dict.fromkeys(STAGES, 1e-8),
-    "float32": dict.fromkeys(STAGES, 1e-5) | {"cut": 0.0, "norm": 1e-4, "kept": 0.0},
+    "float32": dict.fromkeys(STAGES, 1e-5) | {"cut": 0.0, "norm": 1e-4, "unchanged": 0.0},
 }
-BIT_EQUAL = ("cut", "kept")
+BIT_EQUAL = ("cut", "unchanged")
 ENGINES = ("sequential", "stacked")
 FLIPPED = 1e-3
 
 
 def compare_clients(replay):
-    """Cut and local training of every client of every round and their merge, from the weights of the authors' run."""
+    """Compare cut, local training and merge of every client and round, from the weights of the authors' run."""
     file, gaps, state, submodel_of = replay.file, replay.gaps, replay.start(), replay.process.family.submodel_of
     for number, plan in enumerate(replay.plans):
         trained = []
         for slot, client in enumerate(plan.clients.tolist()):
-            place = f"round{number}/client{client}"
+            prefix = f"round{number}/client{client}"
             if replay.has_cut(number, client):
-                submodel, cut = submodel_of[plan.levels[slot]], replay.process.parts.placement.cut
-                found = take(cut, submodel, list(state.weights.values()), _where(replay, plan, slot, number))
-                handed_out = dict(zip(replay.process.paths, found, strict=True))
-                gaps.note("cut", handed_out, replay.given(f"{place}/before", handed_out))
-            found = replay.trainer(state, plan, slot)
-            replay.note("loss", found.losses, f"{place}/loss")
-            gaps.note("norm", found.norms, file.result(f"{place}/grad_norm"), relative=True)
-            # A shortened file may leave out the weights of wide clients; their part of the merge still tells.
-            if not file.leaves_out(f"{place}/after"):
-                replay.compare_values(found, place)
-            trained.append(found.values)
+                submodel, cut = submodel_of[plan.levels[slot]], replay.process.setup.layout.cut
+                values = gather(cut, submodel, list(state.weights.values()), _coordinates(replay, plan, slot, number))
+                sent = dict(zip(replay.process.paths, values, strict=True))
+                gaps.note("cut", sent, replay.read_values(f"{prefix}/before", sent))
+            result = replay.trainer(state, plan, slot)
+            replay.note("loss", result.losses, f"{prefix}/loss")
+            gaps.note("norm", result.norms, file.result(f"{prefix}/grad_norm"), relative=True)
+            # A shortened file may omit the weights of wide clients; the merge still includes them.
+            if not file.omits(f"{prefix}/after"):
+                replay.compare_values(result, prefix)
+            trained.append(result.values)
         after = replay.expected(f"round{number}/global_after")
         gaps.note("merge", _merge(replay, state, plan, number, trained), after)
         state = state_of(replay.process, after, number + 1)
 
 
 def _merge(replay, state, plan, number, trained):
-    """`{path: value}` after the merge of what the clients of a plan have trained."""
-    parts, submodel_of, added, masks = replay.process.parts, replay.process.family.submodel_of, [], []
+    """Return `{path: value}` after the merge of the trained values of a plan's clients."""
+    setup, submodel_of, added, masks = replay.process.setup, replay.process.family.submodel_of, [], []
     for slot, values in enumerate(trained):
-        where, present = _where(replay, plan, slot, number), parts.examples.present[plan.clients[slot]]
-        rows = merged_coordinates(parts.placement.cut, where, present)
+        coordinates, present = _coordinates(replay, plan, slot, number), setup.examples.present[plan.clients[slot]]
+        rows = select_merged(setup.layout.cut, coordinates, present)
         tensors = list(map(tf.constant, values.values()))
-        added.append(put(parts.placement.cut, submodel_of[plan.levels[slot]], tensors, rows))
-        masks.append(axis_masks(parts.placement.cut, rows, replay.file.precision))
-    stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.placement.cut.distinct}
+        added.append(scatter(setup.layout.cut, submodel_of[plan.levels[slot]], tensors, rows))
+        masks.append(axis_masks(setup.layout.cut, rows, replay.file.precision))
+    stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in setup.layout.cut.distinct}
     total, counts = list(map(sum, zip(*added))), tf.ones(len(masks), replay.file.precision)
     return merge(replay.process, state, total, stacked, counts)
 
 
-def _where(replay, plan, slot, number):
-    """The coordinates of the client in a slot of a plan."""
-    parts, submodel = replay.process.parts, replay.process.family.submodel_of[plan.levels[slot]]
-    labels = tf.range(parts.examples.present.shape[1])
+def _coordinates(replay, plan, slot, number):
+    """Coordinates of the client in a slot of a plan."""
+    setup, submodel = replay.process.setup, replay.process.family.submodel_of[plan.levels[slot]]
+    labels = tf.range(setup.examples.present.shape[1])
     number, client, zero = map(tf.constant, (number, int(plan.clients[slot]), 0))
-    return coordinates(parts.placement.cut, submodel, parts.algorithm.submodel, number, client, zero, labels, zero)
+    return select_coordinates(setup.layout.cut, submodel, setup.algorithm.submodel, number, client, zero, labels, zero)
 
 
 def compare_rounds(replay, covered):
-    """All rounds, one after the other, with the masks of `Replay.covered` of each: the last `State`."""
+    """Compare all rounds, with the masks of `Replay.covered` of each; return the last `State`."""
     state = replay.start()
     for number, plan in enumerate(replay.plans):
         state = replay.compare_round(state, plan, number, covered[number])
@@ -97,27 +97,27 @@ def compare_rounds(replay, covered):
 
 
 def compare_evaluation(replay, state):
-    """The statistics query, global and local logits and losses of the final model."""
+    """Compare the statistics query, and global and local logits and losses of the final model."""
     file, gaps, evaluator = replay.file, replay.gaps, replay.process.evaluator
     weights, paths = list(state.weights.values()), calibration.statistics_paths(evaluator.global_model)
     names = [f"sbn/{name}.running_{part}" for name in file.statistics_names() for part in ("mean", "var")]
     if len(names) != len(paths):
-        raise SystemExit(f"{file.name}: has other statistics than the norms of the model")
+        raise SystemExit(f"{file.name}: its statistics do not match the norms of the model")
     statistics = _statistics(replay, weights) if paths else []
     for value, name in zip(statistics, names, strict=True):
         replay.note("sbn", value, name)
-    found = evaluator.measure_global(weights, statistics)
+    metrics = evaluator.measure_global(weights, statistics)
     if file.text:
         model = replay.process.network(state, statistics=dict(zip(paths, statistics)))
         hidden = file.input("eval/mask") == 1
         logits = model(np.where(hidden, file.meta["num_tokens"], file.input("eval/tokens")), training=False)
         replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")
-        gaps.note("global", found["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
+        gaps.note("global", metrics["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
     else:
         logits = tf.function(evaluator.global_logits)(weights, statistics)
         replay.note("global", logits, "eval/global/logits")
         _compare_local(replay, logits)
-    replay.note("global", found["global_loss"], "eval/global/loss")
+    replay.note("global", metrics["global_loss"], "eval/global/loss")
 
 
 def _statistics(replay, weights):
@@ -142,7 +142,7 @@ def _compare_local(replay, logits):
 
 
 def replay_file(path, precision, engine):
-    """All stages of one file: `Gaps`."""
+    """Replay one file: `Gaps` of all stages."""
     file, gaps = Vectors(path, precision), Gaps()
     whole = Replay(file, gaps, engine, label_cut=False)
     compare_clients(whole)
@@ -156,7 +156,7 @@ def replay_file(path, precision, engine):
 
 
 def within(precision, differences, double_passes):
-    """Whether every stage is inside its tolerance; returns the stages that are not."""
+    """Return the stages that exceed their tolerance."""
     limits = TOLERANCES[precision]
     slack = FLIPPED if precision == "float32" and double_passes else 0.0
     return [
@@ -167,7 +167,7 @@ def within(precision, differences, double_passes):
 
 
 def main(argv=None):
-    """Replays a folder and returns the exit code."""
+    """Replay a folder and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--precision", choices=("float64", "float32"), action="append")
@@ -187,7 +187,7 @@ def main(argv=None):
 
 
 def _report(path, engine, precisions):
-    """Replays one file with one engine, prints a line for each precision, and says whether all is within."""
+    """Replay one file with one engine and print a line for each precision; True if all stages are within tolerance."""
     passes, good = False, True
     for precision in precisions:
         file = Vectors(path, precision)
@@ -202,9 +202,9 @@ def _report(path, engine, precisions):
         may_flip = file.meta["model"] == "resnet18" and file.meta["norm"] == "bn"
         beyond = within(precision, gaps, passes and may_flip)
         passes, good = precision == "float64" and not beyond, good and not beyond
-        told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in gaps.items())
-        told += f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""
-        print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}", flush=True)
+        line = "  ".join(f"{stage} {gap:.1e}" for stage, gap in gaps.items())
+        line += f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""
+        print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {line}", flush=True)
     return good
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Replays vectors of the methods' public code through hetero_tf in float64 and compares every stage.
+"""Replays vectors of the methods' public code with hetero_tf in float64 and compares every stage.
 
     python tests/parity/replay_methods.py DIR
 
-DIR holds npz files, whose meta data name their method, and JSON files of splits and of packing cases. For each file
-and stage one line tells the largest difference; the exit code is 1 if one is beyond its tolerance.
+DIR has npz files, whose meta data name their method, and JSON files of splits and of packing cases. For each file and
+stage, one line shows the largest difference; the exit code is 1 if one exceeds its tolerance.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# As the command line runs on a CPU, see replay.py.
+# The command line's threads on a CPU, see replay.py.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
@@ -35,7 +35,7 @@ MODULES = {
 
 
 def replay_file(path):
-    """The lines of one file: (stage, good, what is told); good is None for what is skipped."""
+    """Replay one file: (stage, ok, detail) of every stage; ok is None for skipped stages."""
     if path.suffix == ".json":
         cases = json.loads(path.read_text())["cases"]
         packing = all("costs" in case for case in cases)
@@ -44,15 +44,15 @@ def replay_file(path):
         method = json.loads(str(arrays["meta.json"])).get("method")
     if method not in MODULES:
         return [("method", False, f"the meta data name {method!r}; known: {', '.join(MODULES)}")]
-    found = importlib.import_module(MODULES[method]).replay(path)
+    results = importlib.import_module(MODULES[method]).replay(path)
     return [
         (stage, gap <= tolerance, f"{gap:.1e}" + ("" if gap <= tolerance else f"  beyond {tolerance:.0e}"))
-        for stage, gap, tolerance in found
+        for stage, gap, tolerance in results
     ]
 
 
 def main(argv=None):
-    """Replays a folder and returns the exit code."""
+    """Replay a folder and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(argv).folder
@@ -66,16 +66,16 @@ def main(argv=None):
 
 
 def _report(path):
-    """Prints a line for each stage of a file and says whether none is beyond its tolerance."""
+    """Print a line for each stage of a file; True if all stages are within tolerance."""
     words, all_good = {True: "ok  ", False: "FAIL", None: "-   "}, True
     try:
         lines = replay_file(path)
     except (Exception, SystemExit) as problem:
-        # Files that other programs wrote may hold anything; the others must still be replayed.
+        # Files of other programs may have any content; the remaining files must still be replayed.
         lines = [("replay", False, f"{type(problem).__name__}: {problem}")]
-    for stage, good, told in lines:
+    for stage, good, detail in lines:
         all_good = all_good and good is not False
-        print(f"{words[good]} {path.name:28} {stage:20} {told}", flush=True)
+        print(f"{words[good]} {path.name:28} {stage:20} {detail}", flush=True)
     return all_good
 
 

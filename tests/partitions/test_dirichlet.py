@@ -8,95 +8,95 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import dirichlet, dirichlet_equal, dirichlet_turns
 from hetero_tf.partitions.statistics import label_distances
 
-WAYS = [dirichlet, dirichlet_equal, dirichlet_turns]
+MODULES = [dirichlet, dirichlet_equal, dirichlet_turns]
 
 
-def split(way, alpha, seed=0, clients=20, train=TRAIN, test=TEST, **options):
-    return way.split(train, test, 10, np.random.default_rng(seed), clients=clients, alpha=alpha, **options)
+def split(module, alpha, seed=0, clients=20, train=TRAIN, test=TEST, **options):
+    return module.split(train, test, 10, np.random.default_rng(seed), clients=clients, alpha=alpha, **options)
 
 
 @pytest.mark.parametrize(("alpha", "low", "high"), [(0.3, 130, 200), (1.0, 72, 105)])
-def test_the_cap_gives_the_spread_of_the_papers(alpha, low, high):
+def test_cap_gives_the_spread_of_the_papers(alpha, low, high):
     # CIFAR-10, 100 clients, a fifth held out: FeDepth prints standard deviations of 150.6 and 77.4, an independent
     # simulation of 12 draws gave 140..188 and 76..101, and about 232 for alpha 0.3 without the cap.
-    found = [
+    partition = [
         split(dirichlet, alpha, seed, 100, CIFAR, least=50, held_out=0.2).summary()["train_examples"]
         for seed in range(8)
     ]
-    assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in found)
+    assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in partition)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_examples_are_used_once_and_sizes_are_as_told(way):
-    found = split(way, 0.5, clients=30)
-    assert len(np.unique(found.train.ids)) == len(found.train.ids)
-    if way is dirichlet_equal:
-        assert found.train.sizes.tolist() == [66] * 30
-    elif way is dirichlet_turns:
-        assert sorted(found.train.sizes)[:29] == [66] * 29 and found.train.sizes[0] == 86
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_are_used_once_and_sizes_match_the_options(module):
+    partition = split(module, 0.5, clients=30)
+    assert len(np.unique(partition.train.ids)) == len(partition.train.ids)
+    if module is dirichlet_equal:
+        assert partition.train.sizes.tolist() == [66] * 30
+    elif module is dirichlet_turns:
+        assert sorted(partition.train.sizes)[:29] == [66] * 29 and partition.train.sizes[0] == 86
     else:
-        assert found.train.sizes.sum() == 2000 and found.train.sizes.min() >= 10
+        assert partition.train.sizes.sum() == 2000 and partition.train.sizes.min() >= 10
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_alpha_decides_how_far_clients_are_from_each_other(way):
-    far, near, same = (label_distances(TRAIN, split(way, alpha).train, 10).mean() for alpha in (0.05, 1.0, 1000.0))
+@pytest.mark.parametrize("module", MODULES)
+def test_alpha_decides_how_far_clients_are_from_each_other(module):
+    far, near, same = (label_distances(TRAIN, split(module, alpha).train, 10).mean() for alpha in (0.05, 1.0, 1000.0))
     assert far > 0.65 > 0.5 > near > 0.2 > 0.15 > same
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_own_test_examples_have_the_labels_of_the_client(way):
-    found = split(way, 0.1)
-    for client, (own, tests) in enumerate(zip(found.train, found.test)):
-        assert found.label_mask[client].nonzero()[0].tolist() == sorted(set(TRAIN[own]))
-        assert set(TEST[tests]) <= set(TRAIN[own])
-    assert len(found.test.ids) >= 590
+@pytest.mark.parametrize("module", MODULES)
+def test_test_examples_have_the_labels_of_the_client(module):
+    partition = split(module, 0.1)
+    for client, (ids, tests) in enumerate(zip(partition.train, partition.test)):
+        assert partition.label_mask[client].nonzero()[0].tolist() == sorted(set(TRAIN[ids]))
+        assert set(TEST[tests]) <= set(TRAIN[ids])
+    assert len(partition.test.ids) >= 590
 
 
-def test_arrivals_are_drawn_by_weight_times_what_is_left():
+def test_labels_are_drawn_by_weight_times_remaining_examples():
     # Two of each label, weights 3 and 1: both of label 0 with chance 6/8 * 3/5, none with 2/8 * 1/7.
     rng, seen = np.random.default_rng(0), np.zeros(3)
     for _ in range(4000):
-        taken = dirichlet_equal._arrivals(np.array([3.0, 1.0]), np.array([2, 2]), 2, rng)
-        assert taken.sum() == 2
-        seen[taken[0]] += 1
+        counts = dirichlet_equal._draw_label_counts(np.array([3.0, 1.0]), np.array([2, 2]), 2, rng)
+        assert counts.sum() == 2
+        seen[counts[0]] += 1
     expected = 4000 * np.array([2 / 56, 0.55 - 2 / 56, 0.45])
     assert np.abs(seen - expected).max() < 4 * np.sqrt(4000 * 0.25)
 
 
-def test_a_label_of_no_weight_is_taken_when_nothing_else_is_left():
-    taken = dirichlet_equal._arrivals(
+def test_label_of_zero_weight_is_used_last():
+    counts = dirichlet_equal._draw_label_counts(
         np.array([1.0, dirichlet_equal.SMALLEST, 1.0]), np.array([2, 9, 1]), 5, np.random.default_rng(0)
     )
-    assert taken.tolist() == [2, 2, 1]
-    found = split(dirichlet_equal, 1e-6)
-    assert found.train.sizes.tolist() == [100] * 20
+    assert counts.tolist() == [2, 2, 1]
+    partition = split(dirichlet_equal, 1e-6)
+    assert partition.train.sizes.tolist() == [100] * 20
 
 
-def test_turns_follow_the_prior_until_a_label_is_used_up():
+def test_turns_follow_the_prior_until_a_label_is_exhausted():
     turns, priors = np.zeros(1000, int), np.array([[0.2, 0.0, 0.8]])
-    found = dirichlet_turns._labels(turns, priors, np.array([900, 900, 900]), np.random.default_rng(0))
-    assert 150 < np.bincount(found)[0] < 250 and 1 not in found
+    partition = dirichlet_turns._draw_labels(turns, priors, np.array([900, 900, 900]), np.random.default_rng(0))
+    assert 150 < np.bincount(partition)[0] < 250 and 1 not in partition
     left = np.array([10, 985, 5])
-    found = dirichlet_turns._labels(turns, priors, left, np.random.default_rng(0))
-    assert np.bincount(found).tolist() == [10, 985, 5] and left.tolist() == [0, 0, 0]
+    partition = dirichlet_turns._draw_labels(turns, priors, left, np.random.default_rng(0))
+    assert np.bincount(partition).tolist() == [10, 985, 5] and left.tolist() == [0, 0, 0]
     # Label 1 has no chance as long as the others are there.
-    assert sorted(found[:15].tolist()) == [0] * 10 + [2] * 5
+    assert sorted(partition[:15].tolist()) == [0] * 10 + [2] * 5
 
 
-def test_labels_that_are_left_keep_their_proportions():
+def test_remaining_labels_keep_their_proportions():
     # Label 0 is used up at once; after it 1 and 2 are drawn 1 to 3, in whatever blocks.
     turns, priors = np.zeros(4000, int), np.array([[0.6, 0.1, 0.3]])
-    found = dirichlet_turns._labels(turns, priors, np.array([20, 4000, 4000]), np.random.default_rng(0))
-    counts = np.bincount(found)
+    partition = dirichlet_turns._draw_labels(turns, priors, np.array([20, 4000, 4000]), np.random.default_rng(0))
+    counts = np.bincount(partition)
     assert counts[0] == 20 and abs(counts[1] - 3980 / 4) < 4 * np.sqrt(3980 * 3 / 16)
 
 
-def test_long_splits_take_their_turns_in_blocks(monkeypatch):
+def test_long_splits_are_drawn_in_blocks(monkeypatch):
     monkeypatch.setattr(dirichlet_turns, "BLOCK", 7)
-    found = split(dirichlet_turns, 0.1)
-    assert found.train.sizes.tolist() == [100] * 20
-    assert sorted(found.train.ids.tolist()) == list(range(2000))
+    partition = split(dirichlet_turns, 0.1)
+    assert partition.train.sizes.tolist() == [100] * 20
+    assert sorted(partition.train.ids.tolist()) == list(range(2000))
 
 
 def test_lognormal_sizes_spread():
@@ -105,20 +105,20 @@ def test_lognormal_sizes_spread():
     assert 0.4 < np.std(np.log(sizes)) < 0.6
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_impossible_requests_are_refused(way):
-    name = way.__name__.rpartition(".")[2]
+@pytest.mark.parametrize("module", MODULES)
+def test_impossible_requests_are_rejected(module):
+    name = module.__name__.rpartition(".")[2]
     with pytest.raises(
-        InputError, match=f"the partition `{name}` needs one label for each example, which text has not"
+        InputError, match=f"the partition `{name}` needs one label per example, which text does not have"
     ):
-        way.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, None, clients=2, alpha=1.0)
+        module.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, None, clients=2, alpha=1.0)
     with pytest.raises(InputError, match="`clients` must be in 1..2000, .* Received: clients=2001"):
-        split(way, 1.0, clients=2001)
+        split(module, 1.0, clients=2001)
 
 
-def test_a_draw_that_never_comes_is_refused(monkeypatch):
-    told = "`least` must be in 0..100: 2000 training examples are cut into 20 shares. Received: least=101"
-    with pytest.raises(InputError, match=told):
+def test_impossible_draw_is_rejected(monkeypatch):
+    message = "`least` must be in 0..100: 2000 training examples are split into 20 shares. Received: least=101"
+    with pytest.raises(InputError, match=message):
         split(dirichlet, 1.0, least=101)
     monkeypatch.setattr(dirichlet, "ATTEMPTS", 5)
     with pytest.raises(
@@ -130,10 +130,10 @@ def test_a_draw_that_never_comes_is_refused(monkeypatch):
         split(dirichlet, 0.1, least=99)
 
 
-def test_sizes_that_leave_clients_empty_are_refused():
+def test_sizes_that_leave_clients_empty_are_rejected():
     with pytest.raises(
         InputError,
-        match=r"\d+ of 1000 clients got no training example, the first of them client \d+; "
+        match=r"\d+ of 1000 clients have no training example, the first is client \d+; "
         "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0",
     ):
         split(dirichlet_turns, 1.0, clients=1000, sigma=2.0)

@@ -21,34 +21,36 @@ def partition(lists):
 
 
 def test_sizes_and_shares_of_labels():
-    sizes, found = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
+    sizes, shares_of_labels = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
     assert sizes.tolist() == [3, 4, 1]
-    np.testing.assert_allclose(found, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
+    np.testing.assert_allclose(shares_of_labels, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
 
 
 def test_neighbours_share_columns_and_rows_where_there_are_too_many():
-    many = 3 * drawing.COLUMNS + 7
-    labels = np.arange(2 * many, dtype=np.int32) % 1000
-    train = ClientExamples.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
-    sizes, found = drawing.table(Partition(train, ClientExamples.empty(many), np.ones((many, 1000), bool)), labels)
+    clients = 3 * drawing.COLUMNS + 7
+    labels = np.arange(2 * clients, dtype=np.int32) % 1000
+    train = ClientExamples.from_sizes(np.arange(2 * clients, dtype=np.int32), np.full(clients, 2))
+    sizes, shares_of_labels = drawing.table(
+        Partition(train, ClientExamples.empty(clients), np.ones((clients, 1000), bool)), labels
+    )
     assert sizes.tolist() == [2] * drawing.COLUMNS
-    assert found.shape == (drawing.ROWS, drawing.COLUMNS)
-    np.testing.assert_allclose(found.sum(axis=0), 1)
+    assert shares_of_labels.shape == (drawing.ROWS, drawing.COLUMNS)
+    np.testing.assert_allclose(shares_of_labels.sum(axis=0), 1)
 
 
-def test_held_out_examples_are_another_part_of_the_bars(tmp_path):
+def test_validation_examples_are_stacked_on_the_bars(tmp_path):
     """Sizes and labels are those of training; the picture differs where examples are held out."""
     pytest.importorskip("matplotlib")
     split = partition([[0, 1, 2], [4, 5, 6]])
-    held = dataclasses.replace(split, held_out=shares([3], [7]))
-    for one, other in zip(drawing.table(split, LABELS), drawing.table(held, LABELS)):
+    with_validation = dataclasses.replace(split, held_out=shares([3], [7]))
+    for one, other in zip(drawing.table(split, LABELS), drawing.table(with_validation, LABELS)):
         np.testing.assert_array_equal(one, other)
-    for name, drawn in (("without", split), ("with", held)):
+    for name, drawn in (("without", split), ("with", with_validation)):
         drawing.draw(drawn, LABELS, tmp_path / name)
     assert (tmp_path / "with").read_bytes() != (tmp_path / "without").read_bytes()
 
 
-def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):
+def test_png_file_is_written_atomically(tmp_path):
     pytest.importorskip("matplotlib")
     split = partition([[0, 1, 2, 3], [4, 5, 6, 7]])
     drawing.draw(split, LABELS, tmp_path / "split.png")
@@ -58,29 +60,29 @@ def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):
         drawing.draw(split, LABELS, tmp_path / "none" / "split.png")
 
 
-def test_without_matplotlib_a_sentence_says_how_to_install_it(tmp_path, monkeypatch):
+def test_missing_matplotlib_gives_installation_advice(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match="--draw needs matplotlib, which is not installed; install it: pip install"):
         drawing.draw(partition([[0], [4]]), LABELS, tmp_path / "split.png")
 
 
-def test_without_the_data_the_picture_shows_which_labels_clients_have():
+def test_plot_without_data_shows_labels_of_clients():
     split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
-    sizes, found = drawing.presence(split)
+    sizes, shares_of_labels = drawing.presence(split)
     assert sizes.tolist() == [3, 4, 1]
-    np.testing.assert_array_equal(found, split.label_mask.T)
+    np.testing.assert_array_equal(shares_of_labels, split.label_mask.T)
 
 
 def test_neighbours_share_what_labels_they_have(monkeypatch):
     monkeypatch.setattr(drawing, "COLUMNS", 2)
     monkeypatch.setattr(drawing, "ROWS", 2)
     split = partition([[0], [0, 2], [4], [4, 0]])
-    sizes, found = drawing.presence(split)
+    sizes, shares_of_labels = drawing.presence(split)
     assert sizes.tolist() == [1.5, 1.5]
     # Labels 0 and 1 share a row, and two clients each a column.
     cells = split.label_mask.astype(float)
-    wanted = [[cells[:2, :2].mean(), cells[2:, :2].mean()], [cells[:2, 2].mean(), cells[2:, 2].mean()]]
-    np.testing.assert_allclose(found, wanted)
+    expected = [[cells[:2, :2].mean(), cells[2:, :2].mean()], [cells[:2, 2].mean(), cells[2:, 2].mean()]]
+    np.testing.assert_allclose(shares_of_labels, expected)
 
 
 def test_all_axes_have_names():
@@ -90,7 +92,7 @@ def test_all_axes_have_names():
     above, below, bar = figure.axes
     assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel()) == (
         "examples",
-        "client, in the order of their numbers",
+        "client id",
         "label",
         "share",
     )

@@ -27,22 +27,23 @@ def mixed(assignment="fixed", **shares):
 )
 def test_fixed_levels_follow_the_order_of_the_mix(shares, clients, counts):
     everyone = np.arange(clients)
-    found = level_assignment.assign(mixed(**shares), clients, 0, 0, everyone)
-    assert found.dtype == np.int32
-    assert found.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
-    assert (level_assignment.assign(mixed(**shares), clients, 5, 9, everyone) == found).all()
+    assigned = level_assignment.assign_levels(mixed(**shares), clients, 0, 0, everyone)
+    assert assigned.dtype == np.int32
+    assert assigned.tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
+    assert (level_assignment.assign_levels(mixed(**shares), clients, 5, 9, everyone) == assigned).all()
 
 
 def test_dynamic_levels_are_drawn_with_the_shares_as_chances():
-    found = level_assignment.assign(mixed("dynamic", a=1, b=2, e=1), 4000, 0, 0, np.arange(4000))
-    np.testing.assert_allclose(np.bincount(found) / 4000, [0.25, 0.5, 0.25], atol=0.03)
-    assert found.dtype == np.int32
+    assigned = level_assignment.assign_levels(mixed("dynamic", a=1, b=2, e=1), 4000, 0, 0, np.arange(4000))
+    np.testing.assert_allclose(np.bincount(assigned) / 4000, [0.25, 0.5, 0.25], atol=0.03)
+    assert assigned.dtype == np.int32
 
 
 def test_a_client_changes_its_level_with_the_chances_of_independent_draws():
     # From round to round a pair of levels (one, other) comes up with chance share * share.
     rounds = [
-        level_assignment.assign(mixed("dynamic", a=1, e=3), 3000, 0, round, np.arange(3000)) for round in range(4)
+        level_assignment.assign_levels(mixed("dynamic", a=1, e=3), 3000, 0, round, np.arange(3000))
+        for round in range(4)
     ]
     for before, after in zip(rounds, rounds[1:]):
         pairs = np.bincount(2 * before + after, minlength=4) / 3000
@@ -51,31 +52,31 @@ def test_a_client_changes_its_level_with_the_chances_of_independent_draws():
 
 def test_dynamic_levels_depend_on_seed_and_round_only():
     def draw(seed, round):
-        return level_assignment.assign(mixed("dynamic", a=1, e=1), 60, seed, round, np.arange(60)).tolist()
+        return level_assignment.assign_levels(mixed("dynamic", a=1, e=1), 60, seed, round, np.arange(60)).tolist()
 
     assert draw(0, 3) == draw(0, 3)
     assert len({tuple(draw(seed, round)) for seed in range(3) for round in range(3)}) == 9
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
-def test_a_level_does_not_depend_on_who_else_is_asked_for(assignment):
-    given = mixed(assignment, a=1, b=2, e=1)
-    everyone = level_assignment.assign(given, 50, 3, 7, np.arange(50))
+def test_level_of_a_client_does_not_depend_on_the_other_ids(assignment):
+    levels = mixed(assignment, a=1, b=2, e=1)
+    everyone = level_assignment.assign_levels(levels, 50, 3, 7, np.arange(50))
     ids = np.array([49, 0, 12, 13, 12], np.int32)
-    assert level_assignment.assign(given, 50, 3, 7, ids).tolist() == everyone[ids].tolist()
-    assert level_assignment.assign(given, 50, 3, 7, [26]).tolist() == [everyone[26]]
-    assert level_assignment.assign(given, 50, 3, 7, ids[:0]).shape == (0,)
+    assert level_assignment.assign_levels(levels, 50, 3, 7, ids).tolist() == everyone[ids].tolist()
+    assert level_assignment.assign_levels(levels, 50, 3, 7, [26]).tolist() == [everyone[26]]
+    assert level_assignment.assign_levels(levels, 50, 3, 7, ids[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
-def test_a_billion_registered_clients_cost_nothing(assignment):
+def test_assignment_costs_nothing_for_a_billion_clients(assignment):
     # An array of them would be gigabytes; the positions are read off the shares: a quarter, half, the rest.
     ids = np.array([0, 249_999_999, 250_000_000, 749_999_999, 750_000_000, 999_999_999])
-    found = level_assignment.assign(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
-    assert found.shape == (6,)
-    assert assignment == "dynamic" or found.tolist() == [0, 0, 1, 1, 2, 2]
+    assigned = level_assignment.assign_levels(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
+    assert assigned.shape == (6,)
+    assert assignment == "dynamic" or assigned.tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_idle_levels_have_no_part_in_what_active_clients_divide():
-    found = Levels(widths=WIDTHS, mix=(("a", 1), ("c", 3), ("e", 1)), idle=("c",))
-    assert found.divided(10) == {"a": 2, "c": 6, "e": 2} and found.active(10) == {"a": 5, "c": 0, "e": 5}
+def test_idle_levels_get_no_share_of_active_clients():
+    levels = Levels(widths=WIDTHS, mix=(("a", 1), ("c", 3), ("e", 1)), idle=("c",))
+    assert levels.divided(10) == {"a": 2, "c": 6, "e": 2} and levels.active(10) == {"a": 5, "c": 0, "e": 5}

@@ -33,44 +33,44 @@ def plan(levels, work, clients=None):
     return Plan(np.asarray(clients, np.int32), np.asarray(levels, np.int32), *work, members)
 
 
-def test_every_client_keeps_its_order_and_all_read_alike_in_a_tick():
+def test_clients_keep_their_step_order_and_a_tick_has_one_batch_size():
     rng, waited = np.random.default_rng(0), 0
     for _ in range(300):
         steps, rows, starts, stages = drawn(rng, kinds=int(rng.integers(1, 4)))
-        found, firsts, trained = align(steps, rows, starts, stages)
-        active = (found >= 0).any(-1)
-        assert max(steps) <= len(firsts) == found.shape[1] <= sum(steps)
-        for client, many in enumerate(steps):
+        aligned, firsts, trained = align(steps, rows, starts, stages)
+        active = (aligned >= 0).any(-1)
+        assert max(steps) <= len(firsts) == aligned.shape[1] <= sum(steps)
+        for client, count in enumerate(steps):
             # Neither a step twice, nor one left out, nor two in another order.
-            assert found[client][active[client]].tolist() == rows[client, :many].tolist()
-            assert firsts[active[client]].tolist() == starts[client, :many].tolist()
-            assert trained[active[client]].tolist() == stages[client, :many].tolist()
+            assert aligned[client][active[client]].tolist() == rows[client, :count].tolist()
+            assert firsts[active[client]].tolist() == starts[client, :count].tolist()
+            assert trained[active[client]].tolist() == stages[client, :count].tolist()
         for tick in range(len(firsts)):
-            assert len(set((found[active[:, tick], tick] >= 0).sum(-1))) == 1
+            assert len(set((aligned[active[:, tick], tick] >= 0).sum(-1))) == 1
         waited += not active.all()
     assert 100 < waited < 300
 
 
-def test_clients_that_read_alike_cost_nothing_extra():
+def test_equal_clients_need_no_extra_ticks():
     steps, rows, starts = np.full(3, 5, np.int32), np.zeros((3, 6, BATCH), np.int32), np.zeros((3, 6), np.int32)
     rows[:, 4:, 2:], rows[:, 5:] = -1, -1
     stages = np.tile(np.asarray([0, 0, 1, 1, 1, 0], np.int32), (3, 1))
-    found, firsts, trained = align(steps, rows, starts, stages)
+    aligned, firsts, trained = align(steps, rows, starts, stages)
     assert trained.tolist() == [0, 0, 1, 1, 1]
-    assert found.shape == (3, 5, BATCH) and np.shares_memory(found, rows)
+    assert aligned.shape == (3, 5, BATCH) and np.shares_memory(aligned, rows)
     assert firsts.tolist() == [0] * 5
     # One example less in one client's last batch is one tick more, not a padded batch.
     rows[1, 4, 1:] = -1
-    found, _, _ = align(steps, rows, starts, stages)
-    assert (found >= 0).sum(-1).tolist() == [[4] * 4 + [2, 0], [4] * 4 + [0, 1], [4] * 4 + [2, 0]]
+    aligned, _, _ = align(steps, rows, starts, stages)
+    assert (aligned >= 0).sum(-1).tolist() == [[4] * 4 + [2, 0], [4] * 4 + [0, 1], [4] * 4 + [2, 0]]
 
 
-def test_the_client_that_is_furthest_behind_goes_first():
+def test_client_that_is_furthest_behind_goes_first():
     steps = np.asarray([4, 2], np.int32)
     rows = np.arange(2 * 4 * BATCH, dtype=np.int32).reshape(2, 4, BATCH)
     rows[1, 2:], rows[1, :2, 1:] = -1, -1
-    found, _, _ = align(steps, rows, *np.zeros((2, 2, 4), np.int32))
-    assert (found >= 0).any(-1).astype(int).tolist() == [[1, 0, 1, 1, 0, 1], [0, 1, 0, 0, 1, 0]]
+    aligned, _, _ = align(steps, rows, *np.zeros((2, 2, 4), np.int32))
+    assert (aligned >= 0).any(-1).astype(int).tolist() == [[1, 0, 1, 1, 0, 1], [0, 1, 0, 0, 1, 0]]
 
 
 def test_clients_without_work_give_stacks_without_ticks():
@@ -82,7 +82,7 @@ def test_clients_without_work_give_stacks_without_ticks():
     assert packed.rows.shape == (1, 1, 2, 1, BATCH) and (packed.rows == -1).all()
 
 
-def test_every_client_stands_at_its_place_with_its_work():
+def test_slots_point_to_the_work_of_each_client():
     rng = np.random.default_rng(1)
     for _ in range(50):
         sizes = rng.integers(1, 4, 3).tolist()
@@ -95,25 +95,28 @@ def test_every_client_stands_at_its_place_with_its_work():
         for number, planned in enumerate(rounds):
             assert len(set(packed.slots[number])) == 5
             assert np.count_nonzero(packed.clients[number] >= 0) == 5
-            for slot, where in enumerate(packed.slots[number]):
-                stack, place = divmod(int(where), max(sizes))
-                own = packed.rows[number, stack, place]
-                assert packed.clients[number, stack, place] == planned.clients[slot]
-                assert packed.members[number, stack, place] == planned.members[slot]
+            for slot, index in enumerate(packed.slots[number]):
+                stack, slot_in_stack = divmod(int(index), max(sizes))
+                client_rows = packed.rows[number, stack, slot_in_stack]
+                assert packed.clients[number, stack, slot_in_stack] == planned.clients[slot]
+                assert packed.members[number, stack, slot_in_stack] == planned.members[slot]
                 assert packed.submodels[number, stack] == planned.levels[slot]
-                assert place < sizes[planned.levels[slot]]
-                assert own[(own >= 0).any(-1)].tolist() == planned.rows[slot, : planned.steps[slot]].tolist()
-                assert (own[packed.ticks[number, stack] :] == -1).all()
+                assert slot_in_stack < sizes[planned.levels[slot]]
+                assert (
+                    client_rows[(client_rows >= 0).any(-1)].tolist()
+                    == planned.rows[slot, : planned.steps[slot]].tolist()
+                )
+                assert (client_rows[packed.ticks[number, stack] :] == -1).all()
 
 
-def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
+def test_rounds_with_fewer_stacks_are_padded_with_the_cheapest_sub_model():
     packed = pack_rounds([plan([0, 1, 2, 2], even(4)), plan([1, 1, 1, 1], even(4))], [1, 4, 2], range(3))
     assert packed.clients.shape == (2, 3, 4)
     assert packed.clients[0].tolist() == [[10, -1, -1, -1], [11, -1, -1, -1], [12, 13, -1, -1]]
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
     assert packed.submodels.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert packed.ticks.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert [own.tolist() for own in packed.slots] == [[0, 4, 8, 9], [0, 1, 2, 3]]
+    assert [slots.tolist() for slots in packed.slots] == [[0, 4, 8, 9], [0, 1, 2, 3]]
 
 
 def test_levels_with_the_same_sub_model_share_their_stacks():
@@ -122,7 +125,7 @@ def test_levels_with_the_same_sub_model_share_their_stacks():
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
 
 
-def test_the_order_of_a_plan_is_kept_so_that_the_most_work_starts_first():
+def test_packing_preserves_the_order_of_the_plan():
     packed = pack_rounds([plan([2, 0, 2, 0, 2], even(5))], [2, 2, 2], range(3))
     assert packed.submodels.tolist() == [[2, 2, 0]]
     assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
@@ -137,7 +140,7 @@ def test_a_round_with_short_work_is_padded_to_the_longest_round():
     assert packed.stages.tolist() == [[[0, 0, 0]], [[0, 1, 1]]]
 
 
-def test_rounds_of_one_call_may_have_cohorts_of_different_size():
+def test_rounds_of_one_call_may_have_different_cohort_sizes():
     packed = pack_rounds([plan([0, 0, 0], even(3)), plan([0], even(1))], [2], range(1))
     assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
-    assert [own.tolist() for own in packed.slots] == [[0, 1, 2], [0]]
+    assert [slots.tolist() for slots in packed.slots] == [[0, 1, 2], [0]]

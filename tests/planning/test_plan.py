@@ -8,15 +8,23 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base import seeds
-from hetero_tf.planning.plan import CHUNK, Division, deal_members, draw_cohort, local_batches, plan_devices, plan_round
+from hetero_tf.planning.plan import (
+    CHUNK,
+    Division,
+    assign_members,
+    draw_cohort,
+    local_batches,
+    plan_devices,
+    plan_round,
+)
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
 RECIPE = recipe.loads(tiny.IMAGES)
 JOINT = Division((1,) * len(RECIPE.levels.names), drawn=False)
 
 
-def plan(round=0, shuffle=True, starts=(0,), given=RECIPE, **options):
-    return plan_round(given, PARTITION, starts, shuffle, JOINT, round, **options)
+def plan(round=0, shuffle=True, starts=(0,), config=RECIPE, **options):
+    return plan_round(config, PARTITION, starts, shuffle, JOINT, round, **options)
 
 
 def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
@@ -51,12 +59,12 @@ def test_text_reads_every_segment_of_a_batch_before_the_next():
 def test_a_plan_is_a_pure_function_of_seed_round_and_client():
     assert all((one == other).all() for one, other in zip(plan(4).arrays(), plan(4).arrays()))
     other_seed = dataclasses.replace(RECIPE, seed=1)
-    assert plan(4, given=other_seed).rows.tolist() != plan(4).rows.tolist()
-    everyone, alone = plan(2, cohort=[0, 1, 2, 3]), plan(2, cohort=[1])
-    slot = everyone.clients.tolist().index(1)
-    assert everyone.rows[slot, : everyone.steps[slot]].tolist() == alone.rows[0].tolist()
-    assert everyone.levels[slot] == alone.levels[0]
-    assert plan(3, cohort=[1]).rows.tolist() != alone.rows.tolist()
+    assert plan(4, config=other_seed).rows.tolist() != plan(4).rows.tolist()
+    all_clients, single = plan(2, cohort=[0, 1, 2, 3]), plan(2, cohort=[1])
+    slot = all_clients.clients.tolist().index(1)
+    assert all_clients.rows[slot, : all_clients.steps[slot]].tolist() == single.rows[0].tolist()
+    assert all_clients.levels[slot] == single.levels[0]
+    assert plan(3, cohort=[1]).rows.tolist() != single.rows.tolist()
 
 
 def test_cohorts_have_no_client_twice_and_another_attempt_draws_another():
@@ -71,79 +79,80 @@ def test_cohorts_have_no_client_twice_and_another_attempt_draws_another():
     assert sorted(draw_cohort(4, 4, 0, 0)) == [0, 1, 2, 3]
 
 
-def test_the_most_work_stands_first():
+def test_clients_with_the_most_work_come_first():
     widths = list(RECIPE.levels.widths.values())
     for round in range(20):
-        found = plan(round, cohort=[3, 2, 1, 0])
+        round_plan = plan(round, cohort=[3, 2, 1, 0])
         cost = [
-            (-widths[level], -steps, client) for level, steps, client in zip(found.levels, found.steps, found.clients)
+            (-widths[level], -steps, client)
+            for level, steps, client in zip(round_plan.levels, round_plan.steps, round_plan.clients)
         ]
         assert cost == sorted(cost)
 
 
-def test_clients_have_their_own_examples_and_padding_behind_their_steps():
-    found = plan(cohort=[0, 1, 2, 3])
-    assert {array.dtype for array in found.arrays()} == {np.dtype(np.int32)}
-    for client, steps, rows in zip(found.clients, found.steps, found.rows):
-        own = PARTITION.train[client]
-        assert steps == 2 * -(-len(own) // 3)
-        assert (np.bincount(rows[rows >= 0], minlength=25)[own] == 2).all()
-        assert (rows >= 0).sum() == 2 * len(own)
+def test_rows_hold_the_examples_of_each_client_and_then_padding():
+    round_plan = plan(cohort=[0, 1, 2, 3])
+    assert {array.dtype for array in round_plan.arrays()} == {np.dtype(np.int32)}
+    for client, steps, rows in zip(round_plan.clients, round_plan.steps, round_plan.rows):
+        examples = PARTITION.train[client]
+        assert steps == 2 * -(-len(examples) // 3)
+        assert (np.bincount(rows[rows >= 0], minlength=25)[examples] == 2).all()
+        assert (rows >= 0).sum() == 2 * len(examples)
         assert (rows[steps:] == -1).all()
 
 
-def test_stages_follow_one_another_each_with_all_epochs():
+def test_each_stage_runs_all_epochs_in_sequence():
     both = Division((3,) * len(RECIPE.levels.names), drawn=False)
-    found = plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
-    for client, steps, rows, stages in zip(found.clients, found.steps, found.rows, found.stages):
-        own = PARTITION.train[client]
-        each = 2 * -(-len(own) // 3)
+    round_plan = plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
+    for client, steps, rows, stages in zip(round_plan.clients, round_plan.steps, round_plan.rows, round_plan.stages):
+        examples = PARTITION.train[client]
+        each = 2 * -(-len(examples) // 3)
         assert steps == 3 * each
         assert stages[:steps].tolist() == [0] * each + [1] * each + [2] * each
         for stage in range(3):
             seen = rows[:steps][stages[:steps] == stage]
-            assert (np.bincount(seen[seen >= 0], minlength=25)[own] == 2).all()
+            assert (np.bincount(seen[seen >= 0], minlength=25)[examples] == 2).all()
 
 
-def test_every_level_goes_through_its_own_epochs_and_a_number_is_for_all_of_them():
+def test_epochs_may_be_one_number_or_a_mapping_by_level():
     levels, number = RECIPE.levels.names, plan(3, cohort=[0, 1, 2, 3])
     by_level = recipe.loads(tiny.IMAGES, overrides=["client.epochs={a: 5, b: 4, c: 1}"])
-    found = plan(3, cohort=[0, 1, 2, 3], given=by_level)
-    assert {levels[level] for level in found.levels} == {"a", "c"}
-    for client, level, steps, rows in zip(found.clients, found.levels, found.steps, found.rows):
-        own, epochs = PARTITION.train[client], {"a": 5, "c": 1}[levels[level]]
-        assert steps == epochs * -(-len(own) // 3)
-        assert (np.bincount(rows[rows >= 0], minlength=25)[own] == epochs).all()
+    round_plan = plan(3, cohort=[0, 1, 2, 3], config=by_level)
+    assert {levels[level] for level in round_plan.levels} == {"a", "c"}
+    for client, level, steps, rows in zip(round_plan.clients, round_plan.levels, round_plan.steps, round_plan.rows):
+        examples, epochs = PARTITION.train[client], {"a": 5, "c": 1}[levels[level]]
+        assert steps == epochs * -(-len(examples) // 3)
+        assert (np.bincount(rows[rows >= 0], minlength=25)[examples] == epochs).all()
     alike = recipe.loads(tiny.IMAGES, overrides=["client.epochs={a: 2, c: 2}"])
-    same = zip(plan(3, cohort=[0, 1, 2, 3], given=alike).arrays(), number.arrays())
+    same = zip(plan(3, cohort=[0, 1, 2, 3], config=alike).arrays(), number.arrays())
     assert all(one.tobytes() == other.tobytes() for one, other in same)
 
 
-def test_drawn_stages_cost_no_further_steps_and_are_all_drawn():
+def test_drawn_stages_need_no_extra_steps_and_all_occur():
     drawn = Division((3,) * len(RECIPE.levels.names), drawn=True)
     joint, seen = plan(cohort=[0, 1, 2, 3]), set()
     for round in range(20):
-        found = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
-        assert sorted(found.steps) == sorted(joint.steps)
+        round_plan = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        assert sorted(round_plan.steps) == sorted(joint.steps)
         again = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
-        assert found.stages.tolist() == again.stages.tolist()
-        seen |= set(found.stages.reshape(-1).tolist())
+        assert round_plan.stages.tolist() == again.stages.tolist()
+        seen |= set(round_plan.stages.reshape(-1).tolist())
     assert seen == {0, 1, 2}
 
 
-def test_an_ensembles_networks_are_dealt_equally_often_and_no_client_gets_one_twice():
+def test_ensemble_members_are_assigned_equally_often_and_never_twice_to_a_client():
     levels = recipe.loads(
         tiny.IMAGES, overrides=["levels.mix=a-b", "levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 4, b: 2}"]
     ).levels
     firsts = np.zeros(4, int)
     for round in range(8):
-        dealt = deal_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
-        assert [len(set(own)) for own in dealt] == [4, 2, 2]
-        assert all(0 <= member < 4 for own in dealt for member in own)
-        for own in dealt:
-            firsts[own[0]] += 1
+        members = assign_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
+        assert [len(set(client_members)) for client_members in members] == [4, 2, 2]
+        assert all(0 <= member < 4 for client_members in members for member in client_members)
+        for client_members in members:
+            firsts[client_members[0]] += 1
     assert firsts.tolist() == [6, 6, 6, 6]
-    assert deal_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
+    assert assign_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
 
 
 WAITING = {"deadline": "1.0", "seconds_per_step": "{a: 0.3, b: 0.2, c: 0.1}", "spread": "0.4"}
@@ -158,16 +167,16 @@ def test_without_limits_a_plan_says_nothing_of_availability():
     assert len(plan().arrays()) == 7
 
 
-def test_clients_that_drop_out_have_no_steps_and_the_others_all_of_them():
-    given, gone = limited(dropout=0.5), 0
+def test_dropped_clients_have_no_steps_and_the_others_all():
+    config, gone = limited(dropout=0.5), 0
     for round in range(20):
-        found, whole = plan(round, given=given, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
+        round_plan, whole = plan(round, config=config, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
         steps = dict(zip(whole.clients.tolist(), whole.steps.tolist()))
-        for client, own, rows in zip(found.clients.tolist(), found.steps, found.rows):
-            assert own in (0, steps[client])
-            assert (rows[own:] == -1).all()
-        assert found.outcome["dropped"] == np.sum(found.steps == 0)
-        gone += found.outcome["dropped"]
+        for client, client_steps, rows in zip(round_plan.clients.tolist(), round_plan.steps, round_plan.rows):
+            assert client_steps in (0, steps[client])
+            assert (rows[client_steps:] == -1).all()
+        assert round_plan.outcome["dropped"] == np.sum(round_plan.steps == 0)
+        gone += round_plan.outcome["dropped"]
     assert 20 < gone < 60
 
 
@@ -176,11 +185,11 @@ def test_late_clients_return_their_first_steps_or_nothing():
     for round in range(20):
         whole = plan(round, cohort=[0, 1, 2, 3])
         rows = dict(zip(whole.clients.tolist(), whole.rows))
-        partial = plan(round, given=limited(**WAITING, late="partial"), cohort=[0, 1, 2, 3])
-        dropped = plan(round, given=limited(**WAITING), cohort=[0, 1, 2, 3])
+        partial = plan(round, config=limited(**WAITING, late="partial"), cohort=[0, 1, 2, 3])
+        dropped = plan(round, config=limited(**WAITING), cohort=[0, 1, 2, 3])
         cut = dict(zip(dropped.clients.tolist(), dropped.steps.tolist()))
-        for client, steps, own in zip(partial.clients.tolist(), partial.steps, partial.rows):
-            assert own[:steps].tolist() == rows[client][:steps].tolist()
+        for client, steps, client_rows in zip(partial.clients.tolist(), partial.steps, partial.rows):
+            assert client_rows[:steps].tolist() == rows[client][:steps].tolist()
             done = steps == np.sum((rows[client] >= 0).any(axis=1))
             assert cut[client] == (steps if done else 0)
             seen.add(bool(done))
@@ -189,15 +198,15 @@ def test_late_clients_return_their_first_steps_or_nothing():
     assert seen == {True, False}
 
 
-def test_of_stages_in_sequence_only_whole_ones_return():
-    given, counts = limited(**WAITING, late="partial"), set()
+def test_late_clients_return_whole_stages_only():
+    config, counts = limited(**WAITING, late="partial"), set()
     for drawn in (False, True):
         division = Division((3,) * len(RECIPE.levels.names), drawn)
         for round in range(20):
             whole = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
             each = dict(zip(whole.clients.tolist(), whole.steps // (1 if drawn else 3)))
-            found = plan_round(given, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
-            for client, steps in zip(found.clients.tolist(), found.steps):
+            round_plan = plan_round(config, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            for client, steps in zip(round_plan.clients.tolist(), round_plan.steps):
                 assert drawn or steps % each[client] == 0
                 counts.add((drawn, steps / each[client]))
     assert {(False, 0.0), (False, 1.0), (False, 3.0)} <= counts
@@ -206,22 +215,22 @@ def test_of_stages_in_sequence_only_whole_ones_return():
 
 @pytest.mark.parametrize("starts", [(0,), (0, 4, 8)])
 @pytest.mark.parametrize("division", [JOINT, Division((2, 3), drawn=False), Division((2, 3), drawn=True)])
-def test_a_plan_of_devices_has_the_order_the_steps_and_the_examples_of_the_simulators(division, starts):
+def test_device_plan_matches_the_simulated_plan(division, starts):
     planned = plan_round(RECIPE, PARTITION, starts, True, division, 1)
     clients, levels = planned.clients.tolist(), planned.levels.tolist()
     sizes = [len(PARTITION.train[client]) for client in clients]
-    found = plan_devices(RECIPE, sizes[::-1], starts, division, 1, clients[::-1], levels[::-1])
+    device_plan = plan_devices(RECIPE, sizes[::-1], starts, division, 1, clients[::-1], levels[::-1])
     for name in ("clients", "levels", "steps"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(planned, name))
+        np.testing.assert_array_equal(getattr(device_plan, name), getattr(planned, name))
     counts = (planned.rows >= 0).sum(axis=-1)
     for stage in range(max(division.stages)):
         of_stage = np.where(planned.stages == stage, counts, 0).sum(axis=1)
-        np.testing.assert_array_equal(found.stage_examples[:, stage], of_stage)
+        np.testing.assert_array_equal(device_plan.stage_examples[:, stage], of_stage)
 
 
-def test_stages_are_drawn_in_chunks_as_they_are_at_once():
+def test_chunked_stage_draws_equal_one_draw():
     size = 3 * (CHUNK // 2 + 2)
-    found = plan_devices(RECIPE, [size], (0,), Division((2, 3), drawn=True), 0, [0], [1])
+    device_plan = plan_devices(RECIPE, [size], (0,), Division((2, 3), drawn=True), 0, [0], [1])
     drawn = seeds.rng(RECIPE.seed, "stages", 0, 0).integers(3, size=CHUNK + 4)
-    assert found.steps.tolist() == [len(drawn)]
-    assert found.stage_examples.tolist() == [(3 * np.bincount(drawn)).tolist()]
+    assert device_plan.steps.tolist() == [len(drawn)]
+    assert device_plan.stage_examples.tolist() == [(3 * np.bincount(drawn)).tolist()]

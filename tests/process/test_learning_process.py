@@ -97,7 +97,7 @@ def test_a_level_has_the_first_channels_of_the_global_weights():
     assert process.network(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
 
 
-def test_statistics_belong_to_the_level_that_is_asked():
+def test_statistics_have_the_shapes_of_the_requested_level():
     process = tiny.process(tiny.IMAGES)
     state = process.initialize()
     wide, narrow = process.statistics(state), process.statistics(state, "c")
@@ -110,13 +110,13 @@ def test_statistics_belong_to_the_level_that_is_asked():
         np.testing.assert_array_equal(variable, narrow[variable.path])
 
 
-def test_data_and_partition_come_from_the_recipe_where_none_is_given():
-    given = recipe.loads(tiny.DENSE, overrides=["partition.clients=8", "data={name: synthetic, examples: 83}"])
-    process = learning_process(given)
+def test_data_and_partition_default_to_those_of_the_recipe():
+    loaded = recipe.loads(tiny.DENSE, overrides=["partition.clients=8", "data={name: synthetic, examples: 83}"])
+    process = learning_process(loaded)
     assert len(process.dataset.train.x) == 83
     assert [len(ids) for ids in process.partition.train] == [10] * 8
-    assert process.partition.sha256 == split(given, process.dataset).sha256
-    other = dataclasses.replace(given, seed=1)
+    assert process.partition.sha256 == split(loaded, process.dataset).sha256
+    other = dataclasses.replace(loaded, seed=1)
     assert process.partition.sha256 != split(other, process.dataset).sha256
 
 
@@ -162,29 +162,29 @@ def test_a_round_from_which_everybody_dropped_out_changes_nothing():
     assert row["loss"] is None and row["non_finite"] == row["bytes_up"] == row["train_flops"] == 0 < row["bytes_down"]
 
 
-def test_levels_that_last_are_measured_apart():
+def test_fixed_levels_have_separate_metrics():
     fixed = tiny.process(tiny.DENSE, "levels.assignment=fixed", "levels.mix=a1-b1-c2")
-    found = fixed.evaluate(fixed.initialize())[0]
-    apart = {name for name in found if name.startswith("clients_accuracy_")}
-    assert apart == {f"clients_accuracy_{name}" for name in "abc"}
+    metrics = fixed.evaluate(fixed.initialize())[0]
+    level_metrics = {name for name in metrics if name.startswith("clients_accuracy_")}
+    assert level_metrics == {f"clients_accuracy_{name}" for name in "abc"}
     assert not any(name.startswith("clients_accuracy_") for name in dense().evaluate(dense().initialize())[0])
 
 
-def test_weights_from_a_file_are_where_training_starts(tmp_path):
-    given = {path: value + 1 for path, value in tiny.arrays(dense().initialize()).items()}
-    np.savez(tmp_path / "weights.npz", **given)
+def test_training_starts_from_weights_of_a_file(tmp_path):
+    weights = {path: value + 1 for path, value in tiny.arrays(dense().initialize()).items()}
+    np.savez(tmp_path / "weights.npz", **weights)
     process = tiny.process(tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}")
-    assert tiny.same(tiny.arrays(process.initialize()), given)
+    assert tiny.same(tiny.arrays(process.initialize()), weights)
     head = tiny.process(
         tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}", "model.reinitialize=[1_0_dense]"
     )
-    found, own = tiny.arrays(head.initialize()), tiny.arrays(dense().initialize())
-    for path in found:
-        assert (found[path] == (own if path.startswith("1_0_dense") else given)[path]).all()
+    actual, initial = tiny.arrays(head.initialize()), tiny.arrays(dense().initialize())
+    for path in actual:
+        assert (actual[path] == (initial if path.startswith("1_0_dense") else weights)[path]).all()
     (tmp_path / "weights.npz").unlink()
-    assert tiny.same(tiny.arrays(process.blank()), own)
-    sentence = "--set model.initial_weights=.*: model.initial_weights: .*weights.npz: could not read"
-    with pytest.raises(InputError, match=sentence):
+    assert tiny.same(tiny.arrays(process.blank()), initial)
+    message = "--set model.initial_weights=.*: model.initial_weights: .*weights.npz: could not read"
+    with pytest.raises(InputError, match=message):
         process.initialize()
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=message):
         describe(process)

@@ -17,7 +17,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import all_layers
-from hetero_tf.rounds.probe import check_stack
+from hetero_tf.rounds.probe import check_block
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
 PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
@@ -58,9 +58,9 @@ def length(values):
     return float(np.sqrt(sum(np.sum(np.square(np.asarray(value, np.float64))) for value in values)))
 
 
-def distance(found, wanted):
+def distance(actual, expected):
     """The length of the difference of two lists of arrays by that of the second."""
-    return length([one - other for one, other in zip(found, wanted, strict=True)]) / length(wanted)
+    return length([one - other for one, other in zip(actual, expected, strict=True)]) / length(expected)
 
 
 def nodes(function):
@@ -102,14 +102,14 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
     factors = RNG.uniform(size=plain(inputs).shape)
     values = [tf.constant(RNG.normal(0, 0.3, v.shape), tf.float32) for v in plain.trainable_variables]
     outputs, gradients = slopes(mixed, inputs, values, factors)
-    wanted, slope = slopes(plain, inputs, values, factors)
+    expected_outputs, slope = slopes(plain, inputs, values, factors)
     assert {v.dtype for v in mixed.trainable_variables} == {str(g.dtype) for g in gradients} == {"float32"}
-    assert 1e-5 < distance([outputs], [wanted]) < 2e-2
+    assert 1e-5 < distance([outputs], [expected_outputs]) < 2e-2
     whole = length(slope[1:]) / 100  # a bias before a norm has no gradient but rounding
     # Without AVX-512, TensorFlow's gradient of a kernel sums some rows in bfloat16: 1.8 to 3.6 % for 10 to 640 pictures.
     share = 2e-1 if kind in DEEP else 5e-2
-    for variable, found, expected in zip((None, *mixed.trainable_variables), gradients, slope):
-        assert length([found - expected]) < share * max(length([expected]), whole), variable
+    for variable, actual, expected in zip((None, *mixed.trainable_variables), gradients, slope):
+        assert length([actual - expected]) < share * max(length([expected]), whole), variable
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,14 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)
-    assert process.parts.engine.reasons == ()
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "sequential" else 2}
-    (found, rows), (wanted, others) = trained(base, engine, "mixed_bfloat16"), trained(base, engine, "float32")
-    assert {value.dtype for value in found.values()} == {np.dtype(np.float32)}
-    moved = [[value - start[path] for path, value in weights.items()] for weights in (found, wanted)]
+    assert process.setup.engine.reasons == ()
+    assert {stack.clients for stack in process.setup.engine.blocks} == {1 if engine == "sequential" else 2}
+    (mixed_weights, rows), (float32_weights, others) = (
+        trained(base, engine, "mixed_bfloat16"),
+        trained(base, engine, "float32"),
+    )
+    assert {value.dtype for value in mixed_weights.values()} == {np.dtype(np.float32)}
+    moved = [[value - start[path] for path, value in weights.items()] for weights in (mixed_weights, float32_weights)]
     assert 1e-5 < distance(*moved) < 5e-2
     for name in ("loss", "gradient_norm"):
         np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
@@ -136,22 +139,22 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
 @pytest.mark.long
 def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not():
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
-        found = nodes(built("images", "stacked", precision)._round)
-        assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in PRODUCTS} == types
-        assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")} == {
-            tf.float32
-        }
-    found = nodes(built("text", "sequential", "mixed_bfloat16")._round)
-    assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in found)
-    assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("Softmax", "Erf")} == {tf.float32}
+        graph_nodes = nodes(built("images", "stacked", precision)._round)
+        assert {tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in PRODUCTS} == types
+        assert {
+            tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")
+        } == {tf.float32}
+    graph_nodes = nodes(built("text", "sequential", "mixed_bfloat16")._round)
+    assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in graph_nodes)
+    assert {tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in ("Softmax", "Erf")} == {tf.float32}
 
 
 def test_only_layers_with_products_get_the_mixed_policy():
     model = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, dtype="mixed_bfloat16")
-    found = {(type(layer).__name__, layer.compute_dtype) for layer in all_layers(model)}
+    dtypes = {(type(layer).__name__, layer.compute_dtype) for layer in all_layers(model)}
     with_products = {"MixedDense", "PaddedConv2D", "PreActivationBlock"}
     others = {"InputLayer", "Scaler", "Norm", "StaticBatchNormalization", "ReLU", "GlobalAveragePooling2D"}
-    assert found == {(name, "bfloat16") for name in with_products} | {(name, "float32") for name in others}
+    assert dtypes == {(name, "bfloat16") for name in with_products} | {(name, "float32") for name in others}
     assert {variable.dtype for variable in model.variables} == {"float32"}
     plain = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0)
     for one, other in zip(model.variables, plain.variables, strict=True):
@@ -161,7 +164,7 @@ def test_only_layers_with_products_get_the_mixed_policy():
 def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     text = tiny.DENSE.replace("{units: !classes,", "{units: !classes, use_bias: false,")
     assert text != tiny.DENSE
-    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").parts.engine.stacks[0]
+    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").setup.engine.blocks[0]
     assert stack.stages[0].models[0].model.outputs[0].dtype == "bfloat16"
     matrix, key = tf.ones([1, sum(stack.sizes)]), tf.zeros([1, 3], tf.int32)
     (logits,), _ = stack.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
@@ -169,11 +172,11 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
 
 
 @pytest.mark.parametrize("base", [pytest.param("images", marks=pytest.mark.long), "text"])
-def test_what_is_measured_and_served_is_the_float32_model(base):
+def test_evaluation_and_serving_use_the_float32_model(base):
     mixed, plain = (built(base, "sequential", precision) for precision in ("mixed_bfloat16", "float32"))
     state, _ = mixed.next(mixed.initialize())
-    (found, statistics), (wanted, others) = mixed.evaluate(state), plain.evaluate(state)
-    assert found == wanted
+    (metrics, statistics), (expected, others) = mixed.evaluate(state), plain.evaluate(state)
+    assert metrics == expected
     assert tiny.same(statistics["a"], others["a"])
     model = mixed.network(state, "c")
     assert {layer.compute_dtype for layer in all_layers(model)} == {"float32"}
@@ -189,18 +192,18 @@ def test_costs_count_float32_weights():
     assert levels[0] == levels[1]
 
 
-def test_a_stopped_mixed_run_goes_on_bit_for_bit(train, tmp_path):
+def test_mixed_run_resumes_bit_for_bit(train, tmp_path):
     mixed = "precision=mixed_bfloat16"
     train(tmp_path / "whole", programs.RECIPE, mixed)
     with pytest.raises(runs.Stopped):
         train(tmp_path / "parts", programs.RECIPE, mixed, console=runs.StoppingConsole(2))
-    _, said = train(tmp_path / "parts", programs.RECIPE, mixed)
-    assert "after round 2" in said
-    found = runs.arrays(tmp_path / "parts/checkpoints")
-    assert found == runs.arrays(tmp_path / "whole/checkpoints")
+    _, output = train(tmp_path / "parts", programs.RECIPE, mixed)
+    assert "after round 2" in output
+    checkpoint = runs.arrays(tmp_path / "parts/checkpoints")
+    assert checkpoint == runs.arrays(tmp_path / "whole/checkpoints")
     assert runs.rows(tmp_path / "parts") == runs.rows(tmp_path / "whole")
     train(tmp_path / "plain", programs.RECIPE)
-    assert runs.arrays(tmp_path / "plain/checkpoints") != found
+    assert runs.arrays(tmp_path / "plain/checkpoints") != checkpoint
     with pytest.raises(InputError, match="precision: 'float32' -> 'mixed_bfloat16'"):
         train(tmp_path / "plain", programs.RECIPE, mixed)
 
@@ -219,7 +222,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         return twin
 
     with pytest.raises(ValueError, match="several clients at once give other numbers than one by one"):
-        check_stack(tiny.stacks(wrong)(2), build(1))
+        check_block(tiny.stacks(wrong)(2), build(1))
 
 
 def test_other_names_are_refused():

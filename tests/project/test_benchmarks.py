@@ -17,7 +17,7 @@ from programs import ROOT
 
 from hetero_tf import recipe
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
 
 
@@ -30,22 +30,22 @@ def printed(script, *arguments):
 
 
 def test_round_benchmark_prints_one_json_line():
-    found = printed("round", "--levels=a-c", "--repeats=1", "--evaluate", "--live")
-    assert found["traces"] == 1 and found["levels"] == "a-c" and found["steps"] > 0
-    assert 0 < found["share_of_peak"] < 1
-    assert found["examples_per_s"] > 0 and found["ms_per_step"] > 0 and found["peak_rss_mb"] > 100
-    assert found["at_once"] == {"a": 1, "c": 1} and found["precision"] == "float32"
-    assert all(found[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
-    assert abs(found["live_share"]) < 100
-    assert 0 < found["cut_and_merge_ms"] < 1000 * found["first_round_s"]
+    result = printed("round", "--levels=a-c", "--repeats=1", "--evaluate", "--live")
+    assert result["traces"] == 1 and result["levels"] == "a-c" and result["steps"] > 0
+    assert 0 < result["share_of_peak"] < 1
+    assert result["examples_per_s"] > 0 and result["ms_per_step"] > 0 and result["peak_rss_mb"] > 100
+    assert result["at_once"] == {"a": 1, "c": 1} and result["precision"] == "float32"
+    assert all(result[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
+    assert abs(result["live_share"]) < 100
+    assert 0 < result["cut_and_merge_ms"] < 1000 * result["first_round_s"]
 
 
-def test_first_round_benchmark_tells_what_a_recipe_and_its_graph_cost():
+def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     command = [sys.executable, "benchmarks/first_round.py", "tiny/digits", "--set=levels.mix=a", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    found = json.loads(done.stdout)["recipes"]["tiny/digits"]
-    assert found["all_s"] == pytest.approx(found["build_s"] + found["trace_s"] + found["first_call_s"])
-    assert min(found.values()) > 0 and 1000 < found["nodes"] < 10_000 and 100 < found["peak_mb"] < 2500
+    costs = json.loads(done.stdout)["recipes"]["tiny/digits"]
+    assert costs["all_s"] == pytest.approx(costs["build_s"] + costs["trace_s"] + costs["first_call_s"])
+    assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mb"] < 2500
 
 
 def test_a_first_round_whose_process_is_killed_is_a_row(monkeypatch, capsys):
@@ -71,11 +71,11 @@ def test_a_first_round_whose_process_is_killed_is_a_row(monkeypatch, capsys):
 
 @pytest.mark.long
 def test_operations_of_a_step_add_up_to_about_its_time():
-    found = printed("operations", "--levels=c")
-    names = [row["operation"] for row in found["operations"]]
+    result = printed("operations", "--levels=c")
+    names = [row["operation"] for row in result["operations"]]
     assert any("Conv2D" in name for name in names) and len(names) == len(set(names))
-    assert sum(row["ms_per_step"] for row in found["operations"]) == found["in_operations"] > 0
-    convolutions = [row["calls_per_step"] for row in found["operations"] if row["operation"].endswith("BackpropInput")]
+    assert sum(row["ms_per_step"] for row in result["operations"]) == result["in_operations"] > 0
+    convolutions = [row["calls_per_step"] for row in result["operations"] if row["operation"].endswith("BackpropInput")]
     assert 0 < sum(convolutions) <= 2
 
 
@@ -83,9 +83,9 @@ def test_operations_of_a_step_add_up_to_about_its_time():
 def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     # Three clients cannot have five active ones, so one combination of two is left.
     numbers = ("--population", "3", "30", "--active", "5", "--examples=4", "--repeats=1")
-    found = printed("scaling", *numbers, "--levels", "c", "--set=client.epochs=2")
-    assert (found["recipe"], found["examples"]) == ("tiny/digits", 4)
-    (row,) = found["rows"]
+    result = printed("scaling", *numbers, "--levels", "c", "--set=client.epochs=2")
+    assert (result["recipe"], result["examples"]) == ("tiny/digits", 4)
+    (row,) = result["rows"]
     assert (row["population"], row["active"], row["levels"]) == (30, 5, "c")
     # Four examples are one batch of five at most, in each of two epochs.
     assert row["steps"] == 5 * 2
@@ -125,14 +125,14 @@ def test_the_comparison_of_methods_asks_for_recipes_that_load(mode, data):
     assert mode == "published" or shared == {("cross_entropy", "all", 0.1)}
 
 
-def test_what_methods_do_not_share_is_said_and_follows_the_number_of_rounds():
+def test_unshared_settings_follow_the_number_of_rounds():
     benchmark, args = compared("--rounds", "40")
     loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "scalefl", 0, {})))
     assert loaded.client.coupling.options["from_round"] == 11
     loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "depthfl", 0, {}, pilot=True)))
     assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (7, 13, 13)
     assert (loaded.evaluate.every, loaded.evaluate.levels) == (13, "global")
-    assert benchmark.own_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
+    assert benchmark.unshared_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
 
 
 def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
@@ -143,7 +143,7 @@ def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
     assert loaded.model.initial_weights == str(benchmark.planned(args, "fedavg", 2, rates).folder)
 
 
-def test_rank_correlations_and_the_noise_floor_are_told():
+def test_notes_state_the_noise_floor_and_rank_correlations():
     benchmark, args = compared("--noise", "fedavg", "--mode", "published")
     assert benchmark.correlation([1, 5, 9], [2, 3, 4]) == pytest.approx(1)
     assert benchmark.correlation([1, 5, 9], [4, 3, 2]) == pytest.approx(-1)
@@ -155,12 +155,12 @@ def test_rank_correlations_and_the_noise_floor_are_told():
     rows = {"fedavg": row(40.0), "fedavg again": row(43.0), "fedepth": row(50.0), "splitmix": row(45.0)}
     # A method whose clients hold more than they may is in the table, but in no ranking.
     rows["depthfl"] = row(60.0, a="167.3", d="240.0")
-    told = benchmark.notes(args, rows).splitlines()
-    assert told[0].startswith(
+    notes = benchmark.notes(args, rows).splitlines()
+    assert notes[0].startswith(
         "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
     )
     # FeDepth's Table 3 has SplitMix last, behind FedAvg.
-    assert told[1:] == [
+    assert notes[1:] == [
         "rank correlation with FeDepth's Table 2 over 3 methods within their budgets: 1.00",
         "rank correlation with FeDepth's Table 3 over 3 methods within their budgets: 0.50",
     ]
@@ -181,28 +181,28 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     for row in rows[2:]:
         method = row[0].removeprefix("| ").partition(",")[0]
         loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, method, 0, {})))
-        fitted = memory.fitted(loaded, shape, shape, 10, {})
-        over = memory.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, {}))
-        told = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
-        assert row[rows[0].index("of budget") + 2] == told, row
+        fitted = memory.fit_levels(loaded, shape, shape, 10, {})
+        over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), shape, 10, {}))
+        expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
+        assert row[rows[0].index("of budget") + 2] == expected, row
 
 
 TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"
 
 
-def test_the_yardstick_says_how_to_install_torch_where_it_is_missing():
+def test_the_torch_benchmark_reports_how_to_install_torch():
     # An entry of None makes the import fail, also where somebody has PyTorch.
     hide = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
     done = programs.python(hide, TORCH_LOOP)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+        "torch_loop.py needs PyTorch, which is not installed; install it in a separate environment: "
         "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
         "torch_env/bin/python benchmarks/torch_loop.py\n"
     )
 
 
-def test_the_yardstick_compiles_and_nothing_of_the_project_asks_for_torch():
+def test_the_torch_benchmark_compiles_and_the_project_never_imports_torch():
     compile(TORCH_LOOP.read_text(encoding="utf-8"), str(TORCH_LOOP), "exec")
     assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")
 
@@ -210,10 +210,10 @@ def test_the_yardstick_compiles_and_nothing_of_the_project_asks_for_torch():
 @pytest.mark.long
 def test_device_benchmark_compares_a_device_with_the_simulator():
     pytest.importorskip("ai_edge_litert")
-    found = printed("device", "--levels", "c", "--steps=4")
-    assert (found["recipe"], found["level"]) == ("tiny_digits", "c") and found["parameters"] > 0
-    assert found["loss_difference"] < 1e-4 and found["weights_difference"] < 1e-3
-    assert found["file_bytes"] > 1000 and found["ms_per_step"] > 0 and 10 < found["peak_rss_mb"] < 300
+    result = printed("device", "--levels", "c", "--steps=4")
+    assert (result["recipe"], result["level"]) == ("tiny_digits", "c") and result["parameters"] > 0
+    assert result["loss_difference"] < 1e-4 and result["weights_difference"] < 1e-3
+    assert result["file_bytes"] > 1000 and result["ms_per_step"] > 0 and 10 < result["peak_rss_mb"] < 300
 
 
 NOTEBOOK = ROOT / "benchmarks" / "notebook.py"
@@ -274,14 +274,14 @@ def test_one_client_costs_what_describe_says():
 @pytest.mark.long
 def test_images_on_disk_and_in_memory_give_the_same_numbers():
     command = [sys.executable, "benchmarks/on_disk.py", "--examples", "2000", "--size=8", "--rounds=1"]
-    told = []
+    results = []
     for more in ([], ["--in_memory"]):
         done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
-        told.append(json.loads(done.stdout))
-    assert all(one["traces"] == 1 and one["peak_rss_mb"] > 100 for one in told)
+        results.append(json.loads(done.stdout))
+    assert all(one["traces"] == 1 and one["peak_rss_mb"] > 100 for one in results)
     same = ("examples", "gib", "loss", "global_loss", "sha256")
-    assert [told[0][name] for name in same] == [told[1][name] for name in same]
+    assert [results[0][name] for name in same] == [results[1][name] for name in same]
 
 
 def test_results_of_the_narrow_sweep_are_those_of_its_rows():

@@ -8,8 +8,8 @@ import pytest
 
 from hetero_tf.base.metrics import METRICS
 from hetero_tf.reports import comparison
-from hetero_tf.reports.published import Value
-from hetero_tf.reports.table_formats import every, to_table
+from hetero_tf.reports.published import PublishedValue
+from hetero_tf.reports.table_formats import is_any_column, to_table
 from hetero_tf.runs.history import gather, grouped
 
 TEXT = (Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md").read_text()
@@ -33,26 +33,26 @@ def test_every_word_of_a_run_is_explained(tmp_path):
     run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", cwd=tmp_path)
     assert run.code == 0, run.err
     begins = set(re.findall(r"^([a-z]+):", run.out, re.MULTILINE))
-    (laps,) = re.findall(r"^first round after [\d.]+ s: (.*)$", run.out, re.MULTILINE)
+    (phases,) = re.findall(r"^ready in [\d.]+ s \((.*)\)$", run.out, re.MULTILINE)
     (line,) = re.findall(r"^round 4/4  (.*)$", run.out, re.MULTILINE)
     names = {part.split()[0] for part in re.split(r"\s{2,}", line) if re.match(r"[a-z_]+ [\d.]", part)}
     assert {"data", "engine", "last", "next"} <= begins and {"loss", "global_accuracy"} <= names
-    words = begins | names | {lap.split()[0] for lap in laps.split(", ")}
+    words = begins | names | {phase.rpartition(" ")[0] for phase in phases.split(", ")}
     assert sorted(words - TERMS) == []
-    assert {"at once", "one by one", "in flight", "thread", "examples/s", "tokens/s"} <= TERMS
+    assert {"together", "one client at a time", "threads", "kernel threads", "examples/s", "tokens/s"} <= TERMS
 
 
 def test_every_column_of_compare_is_explained(write_run):
     folders = [write_run(name, [10.0], f"name={name}", sizes={"a": 9}, seconds=1.0) for name in ("one", "two")]
     runs, _ = gather(folders)
-    value = Value("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
+    value = PublishedValue("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
     rows = comparison.compare(grouped(runs), [], 5.0, [1], [value])
-    found = {
+    columns = {
         re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC"))
-        for head in to_table(rows, [], every).heads
+        for head in to_table(rows, [], is_any_column).heads
     }
     # "METRIC MB to target" is the column "MB to target" of a metric.
-    words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in found}
+    words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in columns}
     assert len(words) > 12 and sorted({word.lower() for word in words} - TERMS) == []
 
 

@@ -56,10 +56,10 @@ def unit_of(path):
 
 def is_quick(parts):
     """Whether importing the module `hetero_tf/PARTS...` must not import TensorFlow."""
-    place = "/".join(parts).removesuffix(".py") + "/"
+    path = "/".join(parts).removesuffix(".py") + "/"
 
     def within(folders):
-        return any(place.startswith(f"{folder}/") for folder in folders)
+        return any(path.startswith(f"{folder}/") for folder in folders)
 
     return within(QUICK) and not within(NOT_QUICK)
 
@@ -106,30 +106,32 @@ def upward(source, unit, package="hetero_tf"):
     """Sentences about the imports of `source`, a part of `unit`, that the order does not allow."""
     if unit not in LINE_OF:
         return [f"`{unit}` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"]
-    tree, found = ast.parse(source), []
+    tree, messages = ast.parse(source), []
     for line, name in imports(only_imports(tree) if unit == "__init__" else tree, package):
         top, *rest = name.split(".")
         other = rest[0] if rest and rest[0] in LINE_OF else "__init__"
         if top == "hetero_tf" and other != unit and LINE_OF[other] >= LINE_OF[unit]:
-            found.append(f"line {line}: `{unit}` must not import `{other}`, which stands on the same or a later line")
-    return found
+            messages.append(
+                f"line {line}: `{unit}` must not import `{other}`, which stands on the same or a later line"
+            )
+    return messages
 
 
 def slow_imports(source, package="hetero_tf"):
     """Lines at which importing the module imports TensorFlow, or a unit of ours that may do so."""
-    found = []
+    lines = []
     for line, name in imports(only_imports(ast.parse(source)), package):
         top, *rest = name.split(".")
         ours = top == "hetero_tf" and bool(rest) and rest[0] in LINE_OF and rest[0] != "methods"
         if top in SLOW or ours and not is_quick(rest):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def unsafe_loader(call, safe):
     """True if a `yaml.load` call names no loader, or one that is not known to be safe."""
-    given = [word.value for word in call.keywords if word.arg == "Loader"] + call.args[1:2]
-    names = [dotted(value).split(".")[-1] for value in given]
+    loaders = [word.value for word in call.keywords if word.arg == "Loader"] + call.args[1:2]
+    names = [dotted(value).split(".")[-1] for value in loaders]
     return not names or names[0] not in safe
 
 
@@ -146,19 +148,19 @@ def safe_loaders(trees):
 
 def unsafe(source, safe=frozenset({"SafeLoader", "CSafeLoader"})):
     """Sentences about what `source` does that could run a stranger's code."""
-    tree, found = ast.parse(source), []
+    tree, messages = ast.parse(source), []
     for line, name in imports(tree, "hetero_tf"):
         if name.split(".")[0] in UNSAFE_MODULES or name in UNSAFE_CALLS | YAML_LOADS | YAML_UNSAFE:
-            found.append(f"line {line}: imports {name}")
+            messages.append(f"line {line}: imports {name}")
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = dotted(call.func)
         if name in UNSAFE_CALLS | YAML_UNSAFE or name in YAML_LOADS and unsafe_loader(call, safe):
-            found.append(f"line {call.lineno}: calls {name}")
+            messages.append(f"line {call.lineno}: calls {name}")
         for word in call.keywords:
             off = isinstance(word.value, ast.Constant) and not word.value.value
             if word.arg in ("shell", "allow_pickle") and not off:
-                found.append(f"line {call.lineno}: passes {word.arg}")
-    return found
+                messages.append(f"line {call.lineno}: passes {word.arg}")
+    return messages
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +178,7 @@ def test_every_module_keeps_the_rules(path, safe):
         assert slow_imports(source, package) == [], f"`{unit}` must import TensorFlow in functions only"
 
 
-QUICK_ANSWERS = {
+QUICK_COMMANDS = {
     "help": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--help']) == 0",
     "a refusal": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
     "recipes": "from hetero_tf import recipe; recipe.load('cifar10'); recipe.documentation()",
@@ -184,9 +186,9 @@ QUICK_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", QUICK_ANSWERS)
-def test_what_is_answered_before_a_run_does_not_wait_for_tensorflow(name):
-    done = programs.python(f"import sys; {QUICK_ANSWERS[name]}; print({SLOW} & set(sys.modules))")
+@pytest.mark.parametrize("name", QUICK_COMMANDS)
+def test_quick_commands_do_not_import_tensorflow(name):
+    done = programs.python(f"import sys; {QUICK_COMMANDS[name]}; print({SLOW} & set(sys.modules))")
     assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
 
 
@@ -242,7 +244,7 @@ def test_every_folder_of_modules_is_a_package():
         ("from hetero_tf.workers import lead", "devices", "workers"),
     ],
 )
-def test_imports_against_the_order_are_found(source, unit, other):
+def test_imports_against_the_order_are_reported(source, unit, other):
     package = f"hetero_tf.{unit}" if ".." in source else "hetero_tf"
     (sentence,) = upward(source, unit, package)
     assert f"`{unit}` must not import `{other}`" in sentence
@@ -263,13 +265,13 @@ def test_imports_along_the_order_are_allowed(source, unit, package):
     assert upward(source, unit, package) == []
 
 
-def test_a_unit_without_a_place_is_named():
+def test_a_unit_without_a_position_is_reported():
     assert upward("", "wizard") == [
         "`wizard` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"
     ]
 
 
-def test_slow_imports_are_found_at_import_time_only():
+def test_slow_imports_are_reported_at_import_time_only():
     assert slow_imports("import os\nimport tensorflow as tf") == [2]
     assert slow_imports("try:\n    from keras import ops\nexcept ImportError:\n    pass") == [2]
     assert slow_imports("class A:\n    import tensorflow_datasets") == [2]
@@ -298,7 +300,7 @@ def test_slow_imports_are_found_at_import_time_only():
         "np.load(path, allow_pickle=True)",
     ],
 )
-def test_unsafe_calls_are_found(source):
+def test_unsafe_calls_are_reported(source):
     assert len(unsafe(source)) == 1
 
 

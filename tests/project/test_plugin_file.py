@@ -21,9 +21,9 @@ def folder(tmp_path_factory):
     (windows,) = re.findall(r"```python\n(\"\"\"Windows:.*?)```", TEXT, re.DOTALL)
     (folder / "windows.py").write_text(windows)
     recipe, runs = programs.recipe_file(folder), ["--run_dir", "my run", "--set", "rounds=1"]
-    own = ["--plugin", "windows", "--set", "round.submodel=windows"]
+    options = ["--plugin", "windows", "--set", "round.submodel=windows"]
     done = programs.command(
-        "--recipe", recipe, *runs, *own, cwd=folder, env=programs.environment(HETERO_TF_PROGRAM=None)
+        "--recipe", recipe, *runs, *options, cwd=folder, env=programs.environment(HETERO_TF_PROGRAM=None)
     )
     assert done.returncode == 0, done.stderr
     (folder / "out").write_text(done.stdout)
@@ -42,18 +42,20 @@ def typed(folder, line):
 def test_the_printed_commands_work_as_they_are(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])
-    told = [typed(folder, line) for line in (evaluate, export, compare)]
-    assert [one.returncode for one in told] == [0, 0, 0], [one.stderr for one in told]
-    assert "global_accuracy" in told[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
-    assert told[2].stdout.startswith("| run | levels |")
+    results = [typed(folder, line) for line in (evaluate, export, compare)]
+    assert [one.returncode for one in results] == [0, 0, 0], [one.stderr for one in results]
+    assert (
+        "global_accuracy" in results[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
+    )
+    assert results[2].stdout.startswith("| run | levels |")
 
 
 @pytest.mark.long
 def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
     for command in ("evaluate", "export"):
         done = programs.command(command, "--run_dir", "my run", cwd=folder)
-        told = f"my run: was made with modules of your own; add --plugin windows: hetero_tf {command} "
-        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {told}")
+        expected = f"my run: needs --plugin windows to be read: hetero_tf {command} "
+        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {expected}")
     done = typed(folder, done.stderr.strip().partition("add --plugin windows: ")[2])
     assert done.returncode == 0, done.stderr
 

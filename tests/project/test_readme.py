@@ -11,7 +11,7 @@ import pytest
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
 from hetero_tf.cli.commands import NAMES
-from hetero_tf.cli.flags import definitions
+from hetero_tf.cli.flags import define_flags
 from hetero_tf.recipe.recipe_files import shipped
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -35,11 +35,11 @@ def test_the_example_for_a_notebook_runs():
     (example,) = python_blocks(README)
     # The same structure with tiny data; its clients have ids below 100 too.
     example = example.replace('"digits"', '"tiny/digits"')
-    names, said = {}, io.StringIO()
-    with contextlib.redirect_stdout(said):
+    names, output = {}, io.StringIO()
+    with contextlib.redirect_stdout(output):
         exec(example, names)
     assert names["state"].round == 5 and names["model"].count_params() > 0
-    assert [line.split()[0] for line in said.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
+    assert [line.split()[0] for line in output.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
 
 
 def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
 def test_the_front_page_is_short_and_its_commands_exist():
     assert len(README.encode()) <= 10 * 1024
     words = set(re.findall(r"(?<![\w-])--([a-z_]+)", README))
-    assert words and words <= set(definitions())
+    assert words and words <= set(define_flags())
     called = set(re.findall(r"bin/hetero_tf ([a-z]+)", README))
     assert called == set(NAMES) - {"train"}
 

@@ -49,7 +49,7 @@ def test_every_row_has_as_many_cells_as_its_head():
             assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5), line
 
 
-def test_every_meaning_is_given():
+def test_every_option_has_a_meaning():
     for line in recipe.documentation().splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
         if len(cells) == 6 and "no options" not in line:
@@ -93,9 +93,9 @@ def overrides_of(comment):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
     comment = header(name)
-    given = overrides_of(comment)
-    assert given and sum(map(len, given)) == comment.count("--set ")
-    for overrides in given:
+    chains = overrides_of(comment)
+    assert chains and sum(map(len, chains)) == comment.count("--set ")
+    for overrides in chains:
         assert recipe.load(name, overrides).source != recipe.load(name).source, overrides
     for other in re.findall(r"recipes/([\w/]+)\.yaml", comment):
         assert other in NAMES
@@ -115,9 +115,9 @@ FEDEPTH = {
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("methods/")])
 def test_a_header_quotes_the_table_of_its_split_and_names_the_override_of_the_other(name):
-    comment, given = re.sub(r"\n# *", " ", header(name)), recipe.load(name)
-    assert "unbalanced Dirichlet(0.3)" in comment and given.partition.name == "dirichlet"
-    assert (given.partition.options["alpha"], given.data.loader.options["dataset"]) == (0.3, "cifar10")
+    comment, loaded = re.sub(r"\n# *", " ", header(name)), recipe.load(name)
+    assert "unbalanced Dirichlet(0.3)" in comment and loaded.partition.name == "dirichlet"
+    assert (loaded.partition.options["alpha"], loaded.data.loader.options["dataset"]) == (0.3, "cifar10")
     quoted = re.search(r"Table 3 has ([\d.]+) %.*Table 2, .*\(--set (\S+)\), has ([\d.]+) %", comment)
     assert (quoted is None) == (name.removeprefix("methods/") not in FEDEPTH)
     if quoted is None:
@@ -166,8 +166,8 @@ PUBLISHED = {
 def test_hyper_parameters_are_the_published_ones(name):
     got = recipe.load(name)
     client, rate = got.client, got.optimizer.learning_rate
-    found = (got.rounds, client.epochs, client.batch_size, got.evaluate.batch_size, rate, got.schedule.options["at"])
-    assert found == PUBLISHED[name]
+    values = (got.rounds, client.epochs, client.batch_size, got.evaluate.batch_size, rate, got.schedule.options["at"])
+    assert values == PUBLISHED[name]
     options = {"momentum": 0.9, "weight_decay": 5.0e-4, "nesterov": False}
     assert (got.optimizer.method.options, got.optimizer.clip_norm) == (options, 1.0)
     assert got.schedule.options["factor"] == 0.1

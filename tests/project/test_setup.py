@@ -94,8 +94,8 @@ def test_the_active_environment_is_used_if_complete(checkout):
     assert done.stderr == ""
     assert not (checkout / ".venv").exists()
     # What a person has set stays behind the checkout, without empty entries: they mean the working folder.
-    for given, kept in (("/mine", ":/mine"), (":/a b::/c:", ":/a b:/c"), (":", ""), ("", "")):
-        assert start(checkout, PYTHONPATH=given).stdout.endswith(f" path: {checkout}{kept}\n")
+    for python_path, expected in (("/mine", ":/mine"), (":/a b::/c:", ":/a b:/c"), (":", ""), ("", "")):
+        assert start(checkout, PYTHONPATH=python_path).stdout.endswith(f" path: {checkout}{expected}\n")
 
 
 def test_an_environment_is_made_with_the_first_suitable_python(checkout):
@@ -117,7 +117,7 @@ def test_a_shim_that_fails_is_passed_over(checkout):
     assert start(checkout).stderr == "python3.10 sets up\n"
 
 
-def test_no_suitable_python_is_one_sentence(checkout):
+def test_no_suitable_python_is_reported_in_one_sentence(checkout):
     stub(checkout.parent / "stubs", "python3", version="3.9.2", answer="")
     done = start(checkout)
     assert done.returncode == 1
@@ -128,7 +128,7 @@ def test_no_suitable_python_is_one_sentence(checkout):
     )
 
 
-def test_no_python_at_all_is_said(checkout):
+def test_a_missing_python_is_reported(checkout):
     assert "(python3 is: missing)" in start(checkout).stderr
 
 
@@ -169,10 +169,10 @@ def test_bin_test_uses_all_cores_hides_the_gpu_and_passes_arguments_on(checkout)
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", complete=0)
     (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
-    told = start(checkout, "-k", "a b", command="test").stdout
+    output = start(checkout, "-k", "a b", command="test").stdout
     assert (
         "python3 ran: -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -k a b gpu: <-1>"
-        in told
+        in output
     )
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
@@ -183,8 +183,8 @@ def test_bin_check_runs_every_checker(checkout):
     assert ran == ["ruff check .", "ruff format --check .", "mypy"]
 
 
-@pytest.mark.parametrize(("options", "told"), [((), "1 passed, 1 skipped"), (("--all",), "2 passed")])
-def test_long_tests_run_only_when_asked_for(tmp_path, options, told):
+@pytest.mark.parametrize(("options", "expected"), [((), "1 passed, 1 skipped"), (("--all",), "2 passed")])
+def test_long_tests_run_only_with_all(tmp_path, options, expected):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     shutil.copy(ROOT / ".pytest.ini", tmp_path)
     (tmp_path / "tests").mkdir()
@@ -192,7 +192,7 @@ def test_long_tests_run_only_when_asked_for(tmp_path, options, told):
     (tmp_path / "tests" / "test_a.py").write_text(body)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert told in done.stdout
+    assert expected in done.stdout
 
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
@@ -239,7 +239,7 @@ def test_a_failure_shows_the_end_of_the_log_and_leaves_no_marker(checkout):
     assert not (checkout / ".venv" / "ready").exists()
 
 
-def test_what_an_interrupted_set_up_left_is_removed(checkout):
+def test_files_of_an_interrupted_set_up_are_removed(checkout):
     with pytest.raises(environment.Failed):
         environment.make(checkout, Runner([0, 1]))
     (checkout / ".venv" / "lib").mkdir()
@@ -325,7 +325,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"hetero_tf: could not set up {tmp_path / '.venv'}: ")
 
 
-def test_a_file_in_the_place_of_the_environment_is_one_sentence(tmp_path, capsys):
+def test_a_file_instead_of_the_environment_folder_is_reported(tmp_path, capsys):
     (tmp_path / "setup.py").write_text("x")
     (tmp_path / ".venv").write_text("a file")
     assert environment.main(tmp_path) == 1

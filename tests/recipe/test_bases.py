@@ -79,7 +79,7 @@ def test_overrides_come_last(load):
     assert load("rounds: 7", "round.clients: 3", overrides=["rounds=9"]).rounds == 9
 
 
-def test_a_base_has_a_base_and_bases_are_found_beside_the_file_that_says_them(tmp_path, monkeypatch):
+def test_base_paths_are_relative_to_the_file_that_contains_them(tmp_path, monkeypatch):
     os.makedirs(tmp_path / "deep" / "er")
     (tmp_path / "one.yaml").write_text(BASE)
     (tmp_path / "deep" / "two.yaml").write_text("base: ../one.yaml\nrounds: 5\nseed: 1\n")
@@ -101,12 +101,15 @@ def first_line(text, *overrides):
     return refusal(recipe.loads, text, "r.yaml", overrides).split("\n")[0]
 
 
-def test_a_refusal_shows_the_file_that_said_it(load):
-    for line, where in (
-        ("round.clients: 50", "own.yaml:3:16: round.clients: more active clients than clients; must be at most 10"),
+def test_errors_show_the_file_that_contains_the_value(load):
+    for line, position in (
+        (
+            "round.clients: 50",
+            "own.yaml:3:16: round.clients: more active clients than registered ones; must be at most 10",
+        ),
         (
             "partition.clients: 3",
-            "below.yaml:16:18: round.clients: more active clients than clients; must be at most 3",
+            "below.yaml:16:18: round.clients: more active clients than registered ones; must be at most 3",
         ),
         ("roundz.x: 1", "own.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
         ("client: {epoch: 1}", "own.yaml:3:10: client.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
@@ -119,7 +122,7 @@ def test_a_refusal_shows_the_file_that_said_it(load):
         ("a" + ".a" * 60 + ": 1", "own.yaml:3:1: the path is too long; at most 50 steps are allowed"),
     ):
         message = refusal(load, line).split("\n")
-        assert message[0].startswith(where) and line.startswith(message[1]) == where.startswith("own")
+        assert message[0].startswith(position) and line.startswith(message[1]) == position.startswith("own")
 
 
 def test_bases_that_cannot_be(tmp_path, monkeypatch):
@@ -136,15 +139,15 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
         "r.yaml:1:7: base: no shipped recipe is called 'mnits' (a path ends in .yaml); did you mean 'mnist'?"
     )
     assert first_line("base: gone.yaml") == (
-        "r.yaml:1:7: base: there is no file 'gone.yaml'; a path is looked for beside the recipe that says it"
+        "r.yaml:1:7: base: the file 'gone.yaml' does not exist; paths are relative to the recipe that contains them"
     )
     for odd in ("x" * 5000, "a\\0b", "gone/" * 100):
-        assert first_line(f'base: "{odd}.yaml"').startswith("r.yaml:1:7: base: there is no file '")
+        assert first_line(f'base: "{odd}.yaml"').startswith("r.yaml:1:7: base: the file '")
     assert first_line("base: self.yaml") == (
-        "self.yaml:1:7: base: leads back to self.yaml; a recipe cannot build on itself"
+        "self.yaml:1:7: base: leads back to self.yaml; a recipe cannot be its own base"
     )
     assert first_line("base: there.yaml") == (
-        "back.yaml:1:7: base: leads back to there.yaml; a recipe cannot build on itself"
+        "back.yaml:1:7: base: leads back to there.yaml; a recipe cannot be its own base"
     )
     assert first_line("base: wrong.yaml") == "wrong.yaml:1:7: base: utf16.yaml: is UTF-16 text; save it as UTF-8"
     assert first_line("base: 0.yaml") == (
@@ -154,10 +157,10 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
     assert first_line(BASE + "round.server: sgd") == (
         "r.yaml:21:1: the path 'round.server' needs a `base`; without one, nest its keys"
     )
-    assert first_line(BASE, "base=mnist") == "--set base=mnist: a base is named in a recipe file, not by --set"
+    assert first_line(BASE, "base=mnist") == "--set base=mnist: base is allowed only in a recipe file, not with --set"
 
 
-def test_old_spellings_of_every_file_are_said_with_their_place(load, tmp_path):
+def test_old_spellings_of_every_file_are_reported_with_their_position(load, tmp_path):
     below = (tmp_path / "below.yaml").read_text() + "engine: cohort\n"
     (tmp_path / "below.yaml").write_text(below.replace("submodel: prefix", "lost_share: 0.2"))
     got = load("round.lost_share: 0.3", "round.merge: masked_mean", "levels: {assignment: fix}")

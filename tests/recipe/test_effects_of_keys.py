@@ -27,11 +27,11 @@ TWICE = PAIR.replace("ReLU]\n", "ReLU]\n    - Exit: [Dense: {units: !classes}]\n
 
 def plans(text, *overrides):
     """Who does what in three rounds, and with which learning rate; needs no model."""
-    got, partition = recipe.loads(text, "tiny", overrides), tiny.images()[1]
-    division = Division((1,) * len(got.levels.names), False)
-    planned = [plan_round(got, partition, (0,), True, division, round) for round in range(3)]
-    multiplier = registry.find("schedules", got.schedule.name).multiplier
-    rates = [got.optimizer.learning_rate * multiplier(round, **got.schedule.options) for round in range(3)]
+    loaded, partition = recipe.loads(text, "tiny", overrides), tiny.images()[1]
+    division = Division((1,) * len(loaded.levels.names), False)
+    planned = [plan_round(loaded, partition, (0,), True, division, round) for round in range(3)]
+    multiplier = registry.find("schedules", loaded.schedule.name).multiplier
+    rates = [loaded.optimizer.learning_rate * multiplier(round, **loaded.schedule.options) for round in range(3)]
     return [(*(array.tobytes() for array in plan.arrays()), plan.outcome) for plan in planned], rates
 
 
@@ -47,7 +47,7 @@ def built(text, *overrides):
     return (
         shapes,
         repr({name: list(table) for name, table in process.initialize().clients.items()}),
-        process.parts.examples.labels is None,
+        process.setup.examples.labels is None,
         repr(process.engine_report()),
         process.family.stages,
     )
@@ -55,8 +55,8 @@ def built(text, *overrides):
 
 def variables(text, *overrides):
     """Shapes and initial values of the whole model."""
-    got = recipe.loads(text, "tiny", overrides)
-    model = build_model(got.model, (5, 5, 2), 1.0, classes=9)
+    loaded = recipe.loads(text, "tiny", overrides)
+    model = build_model(loaded.model, (5, 5, 2), 1.0, classes=9)
     return [(v.path, v.numpy().tobytes()) for v in model.variables]
 
 
@@ -166,5 +166,5 @@ def test_every_key_is_here_or_elsewhere():
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_has_an_effect(key, eager):
-    seen, text, beside, change = KEYS[key]
-    assert seen(text, *beside) != seen(text, *beside, change)
+    observe, text, overrides_before, change = KEYS[key]
+    assert observe(text, *overrides_before) != observe(text, *overrides_before, change)

@@ -15,35 +15,37 @@ from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.schema import Recipe
 
 
-def test_words_of_the_output_are_those_of_the_glossary():
-    assert explain("Coverage") == ["coverage: how many clients of the cohort trained an entry of the global variables"]
+def test_glossary_terms_are_explained():
+    assert explain("Coverage") == [
+        "coverage: number of clients of the cohort that trained an entry of the global variables"
+    ]
     assert explain("steps/s")[0].startswith("clients, steps, steps/s: in the live line")
     # A word may be one of the output and a plug-in.
     assert explain("steps")[0] == explain("steps/s")[0] and explain("steps")[1].startswith("schedules: steps: ")
 
 
 @pytest.mark.parametrize("word", ["a3", "b3", "c4", "A3", "e10", "ab12", "phone7", "a3 b3 c4", "a0"])
-def test_the_count_of_any_level_is_explained(word):
+def test_level_counts_are_explained(word):
     assert explain(word) == ["a3 b3 c4: active clients of each level"]
 
 
 @pytest.mark.parametrize("word", ["3", "a", "a3b", "3a", "a-3", "a3.", "a3 b", "a٣"])
-def test_a_word_that_is_not_a_count_is_refused(word):
-    assert refusal(explain, word).startswith("no word ")
+def test_unknown_terms_are_rejected(word):
+    assert refusal(explain, word).startswith("unknown term ")
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_metrics_are_explained_also_of_one_level(name):
+def test_level_metrics_are_explained(name):
     assert f"{name}: {METRICS[name].meaning}" in explain(name.replace("LEVEL", "c"))
 
 
-def test_keys_of_recipes_are_explained_with_what_they_may_hold():
+def test_recipe_keys_are_explained_with_their_allowed_values():
     sections = {field.name: field.type for field in keys(Recipe).values() if is_dataclass(field.type)}
     assert {"levels", "round", "client", "evaluate"} <= set(sections)
     for path in (*keys(Recipe), *(f"{name}.{key}" for name, section in sections.items() for key in keys(section))):
         assert any(text.startswith(f"recipe key {path}: ") for text in explain(path)), path
     assert explain("checkpoint.keep") == [
-        "recipe key checkpoint.keep: sealed states that are kept (a whole number from 1 to 1000000; default 2)"
+        "recipe key checkpoint.keep: number of checkpoints to keep (a whole number from 1 to 1000000; default 2)"
     ]
     (text,) = explain("round.server")
     assert "(one of adagrad, adam, " in text and text.endswith("; default replace)")
@@ -58,19 +60,19 @@ def test_every_plugin_is_explained_with_its_options(kind):
         assert [line.split(":")[0].strip() for line in options] == list(registry.options(kind, name))
 
 
-def test_an_unknown_word_is_one_sentence():
+def test_unknown_term_has_a_suggestion():
     assert refusal(explain, "sedd") == (
-        "no word 'sedd' in output or recipes; did you mean 'seed'?; recipes/GLOSSARY.md has those of the output"
+        "unknown term 'sedd'; did you mean 'seed'?; see recipes/GLOSSARY.md for the terms of the output"
     )
     assert refusal(explain, "qqqqqqqq").count(";") == 1
 
 
 def test_the_command_prints_text_or_json_and_loads_no_tensorflow(capsys):
     assert main.main(["hetero_tf", "explain"]) == 2
-    assert "needs a word behind it, such as coverage" in capsys.readouterr().err
+    assert "explain needs a word, such as coverage" in capsys.readouterr().err
     done = programs.python(
         "import sys; from hetero_tf.cli.main import main; code = main(['x', 'explain', 'mix', 'proximal', '--json']);"
         "assert 'tensorflow' not in sys.modules; raise SystemExit(code)"
     )
-    found = json.loads(done.stdout)
-    assert done.returncode == 0 and list(found) == ["mix", "proximal"] and len(found["mix"]) == 2
+    explanations = json.loads(done.stdout)
+    assert done.returncode == 0 and list(explanations) == ["mix", "proximal"] and len(explanations["mix"]) == 2

@@ -45,7 +45,7 @@ CASES = {
     "UpSampling2D": [{"size": (2, 3)}],
     "ZeroPadding2D": [{}, {"padding": (1, 3)}],
 }
-TAKES = {
+INPUT_SHAPES = {
     **dict.fromkeys(("ClassTokenReadout", "GRU", "LSTM"), TOKENS),
     "Embedding": (5,),
     "MaskedTokenEmbedding": (5,),
@@ -58,13 +58,15 @@ KINDS = [kind for kind in layer_table.known_layers() if kind != "Link"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_gives_what_keras_says(kind):
     for args in CASES.get(kind, [{}]):
-        found = step(LayerSpec(kind=kind, args=args, name="layer", unit="0"), TAKES.get(kind, MAP), SIZES)
+        geometry = step(LayerSpec(kind=kind, args=args, name="layer", unit="0"), INPUT_SHAPES.get(kind, MAP), SIZES)
         layer = layer_class(kind)(**{name: SIZES.of(value) for name, value in args.items()})
-        layer(keras.Input(found.before, dtype="int32" if kind in ("Embedding", "MaskedTokenEmbedding") else "float32"))
-        assert found.after == tuple(layer.compute_output_shape((None, *found.before)))[1:]
+        layer(
+            keras.Input(geometry.before, dtype="int32" if kind in ("Embedding", "MaskedTokenEmbedding") else "float32")
+        )
+        assert geometry.after == tuple(layer.compute_output_shape((None, *geometry.before)))[1:]
         others = ("bias", "gamma", "beta", "token", "mean", "variance", "seed_generator_state")
         weights = [v for v in layer.weights if not v.name.endswith(others)]
-        assert found.weights == sum(math.prod(variable.shape) for variable in weights)
+        assert geometry.weights == sum(math.prod(variable.shape) for variable in weights)
 
 
 def test_dense_layers_take_vectors_and_rows_of_tokens():

@@ -13,7 +13,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import InvalidValue, dotted
-from hetero_tf.recipe.shapes import is_recurrent, needs_map, needs_tokens, takes_words
+from hetero_tf.recipe.shapes import is_recurrent, is_token_embedding, needs_map, needs_tokens
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
 
@@ -35,12 +35,12 @@ def test_units_are_nested_lists_and_copies():
     assert [spec.unit for spec in recipe.loads(BASE).model.layers] == ["0"] * 5 + ["1_0", "1_1", "2", "3"]
 
 
-def test_the_path_of_a_layer_leads_to_it_in_the_recipe():
+def test_layer_path_gives_its_position_in_the_recipe():
     got = recipe.loads(BASE, "r.yaml")
     assert dotted(got.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
-    for place, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
-        with pytest.raises(InputError, match=f"^{label}: "), recipe.located(got):
-            raise InvalidValue(got.model.layers[place].path, "wrong")
+    for index, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
+        with pytest.raises(InputError, match=f"^{label}: "), recipe.with_source_location(got):
+            raise InvalidValue(got.model.layers[index].path, "wrong")
 
 
 def test_first_overrides_the_first_copy_alone():
@@ -68,7 +68,7 @@ def test_first_may_give_what_a_single_copy_needs():
         layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
 
 
-def test_copies_have_their_own_arguments():
+def test_copies_do_not_share_arguments():
     first, second = layers("Repeat: {times: 2, layer: {PaddedConv2D: {filters: 3}}}")[:2]
     first.args["filters"] = 9
     assert second.args["filters"] == 3
@@ -114,7 +114,7 @@ def test_every_layer_loads_with_its_required_arguments(kind):
     _, required = layer_table.arguments(kind)
     values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
     args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
-    if takes_words(kind):
+    if is_token_embedding(kind):
         text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
         text = (
             text.replace("MaskedTokenEmbedding: {classes: !classes, positions: 16", f"{kind}: {{words: !classes")
@@ -157,6 +157,6 @@ def test_sizes_that_only_together_are_too_large():
     with pytest.raises(
         InputError,
         match=r"1000000000000 weights in one layer; at most 2147483648 are allowed. "
-        r"Received: !w 1000000 behind 1000000",
+        r"Received: !w 1000000 after 1000000",
     ):
         recipe.loads(text)

@@ -26,11 +26,11 @@ def named(*overrides, path="mnist"):
         (["optimizer.learning_rate=0.1"], "mnist-optimizer.learning_rate=0.1"),
     ],
 )
-def test_a_name_tells_what_a_run_must_keep(overrides, name):
-    found = named(*overrides)
+def test_run_name_contains_every_change_that_matters(overrides, name):
+    name_of_run = named(*overrides)
     if name is not None:
-        assert found == name
-    assert len(found) <= LONGEST and set(found) <= set(
+        assert name_of_run == name
+    assert len(name_of_run) <= LONGEST and set(name_of_run) <= set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,+-="
     )
 
@@ -66,11 +66,11 @@ def test_a_recipe_that_needs_its_overrides_has_a_name_too(tmp_path):
     assert named("levels.mix=a-b", "rounds=3", path=path) == "mine-levels.mix=a-b"
 
 
-def test_a_name_that_cannot_tell_all_ends_with_a_digest_of_it():
+def test_shortened_names_end_with_a_digest():
     assert short_name("x", {"a": "1"}, ["a: 0 -> 1"]) == "x-a=1"
-    told = [short_name("x", {"a": value}, [value]) for value in ("b/c", "b c", "b" * 200)]
-    assert told[0].startswith("x-a=b_c-") and told[1].startswith("x-a=b_c-") and len(set(told)) == 3
-    assert len(told[2]) == LONGEST and short_name("", {"seed": "1"}, ["1"]) == "seed=1"
+    names = [short_name("x", {"a": value}, [value]) for value in ("b/c", "b c", "b" * 200)]
+    assert names[0].startswith("x-a=b_c-") and names[1].startswith("x-a=b_c-") and len(set(names)) == 3
+    assert len(names[2]) == LONGEST and short_name("", {"seed": "1"}, ["1"]) == "seed=1"
     assert short_name("x", {"a": "1"}, ["other"], exact=False).startswith("x-a=1-")
 
 

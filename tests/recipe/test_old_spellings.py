@@ -53,9 +53,9 @@ def written(base, piece, new):
 def test_an_old_spelling_in_a_file(row):
     piece, old, new, note = row
     base = REPEAT if piece is COPIES else BASE
-    found, wanted = (recipe.loads(written(base, piece, text), "r.yaml") for text in (old, new))
-    assert found == wanted and found.source == wanted.source
-    assert found.notes == (f"r.yaml:{note}",) and wanted.notes == ()
+    migrated, expected = (recipe.loads(written(base, piece, text), "r.yaml") for text in (old, new))
+    assert migrated == expected and migrated.source == expected.source
+    assert migrated.notes == (f"r.yaml:{note}",) and expected.notes == ()
 
 
 def test_every_row_of_the_table_is_shown():
@@ -63,7 +63,7 @@ def test_every_row_of_the_table_is_shown():
     assert {tuple(path.split(".")) for path in shown} == {
         *old_spellings.KEYS,
         *old_spellings.VALUES,
-        *old_spellings.GONE,
+        *old_spellings.REMOVED,
     }
     for path, values in old_spellings.VALUES.items():
         for value in values:
@@ -95,20 +95,20 @@ OVERRIDES = [
 def test_an_old_spelling_in_an_override(old, new, note):
     text = REPEAT.replace("batch_size: 10", "batch_size: 10, correction: {name: proximal, mu: 0.1}")
     text = text.replace(MODEL, MODEL + FILE)
-    found, wanted = (recipe.loads(text, overrides=[override]) for override in (old, new))
-    assert found.source == wanted.source != recipe.loads(text).source
-    assert found.notes == (f"--set {old}: {note}",) and wanted.notes == ()
+    migrated, expected = (recipe.loads(text, overrides=[override]) for override in (old, new))
+    assert migrated.source == expected.source != recipe.loads(text).source
+    assert migrated.notes == (f"--set {old}: {note}",) and expected.notes == ()
 
 
-def test_an_override_in_the_old_spelling_changes_what_the_file_says_in_the_new_one():
+def test_old_override_replaces_the_new_key_of_a_file():
     text = BASE.replace("submodel: prefix", "non_finite_share: 0.25")
     assert recipe.loads(text, overrides=["round.lost_share=0.75"]).round.non_finite_share == 0.75
 
 
-def test_both_spellings_at_once_are_refused():
+def test_both_spellings_at_once_are_rejected():
     text = BASE.replace("submodel: prefix", "non_finite_share: 0.25, lost_share: 0.75")
     assert refusal(recipe.loads, text, "r.yaml").splitlines()[0] == (
-        "r.yaml:16:45: round.lost_share: is now called non_finite_share, which is given too; leave lost_share out"
+        "r.yaml:16:45: round.lost_share: is now called non_finite_share, which is also set; remove lost_share"
     )
 
 

@@ -72,8 +72,8 @@ def wrong(constraint):
         yield None, None, "wrong type; must be "
     if constraint.type == "tuple":
         yield 3, 3, "wrong type; must be a list"
-        for value, part, said in wrong(constraint.item or Constraint("float")):
-            yield [value], part, said
+        for value, part, message in wrong(constraint.item or Constraint("float")):
+            yield [value], part, message
     elif constraint.choices:
         first = constraint.choices[0]
         if constraint.type == "str":
@@ -109,18 +109,18 @@ def wrong_numbers(constraint):
         yield 4, 4, "even; must be "
 
 
-def check_refused(written, dotted, part, said):
+def check_error(written, dotted, part, message):
     """The refusal of a text names the key, says what is wrong and points to where it stands."""
-    sentence, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
-    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(said)}.*", sentence)
-    number, column = (int(found) for found in re.match(r"r\.yaml:(\d+):(\d+)", sentence).groups())
+    first_line, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
+    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(message)}.*", first_line)
+    number, column = (int(number_text) for number_text in re.match(r"r\.yaml:(\d+):(\d+)", first_line).groups())
     assert written.splitlines()[number - 1][column - 1 :].startswith(flow(part))
     assert line[caret.index("^") :].startswith(flow(part))
 
 
 def check_all(constraint, path, write):
-    for value, part, said in wrong(constraint):
-        check_refused(write(value), ".".join(path), part, said)
+    for value, part, message in wrong(constraint):
+        check_error(write(value), ".".join(path), part, message)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in registry.EXPORTS for name in registry.names(kind)])
@@ -139,12 +139,12 @@ def test_options_of_plugins(kind, name):
 @pytest.mark.parametrize("name", layer_table.known_layers())
 def test_arguments_of_layers(name):
     constraints, required = layer_table.arguments(name)
-    given = {argument: legal(constraints[argument]) for argument in required}
+    arguments = {argument: legal(constraints[argument]) for argument in required}
     for argument, constraint in constraints.items():
         path = ("model", "layers[0]", name, argument)
 
         def write(value):
-            return text(("model", "layers"), [{name: {**given, argument: value}}])  # noqa: B023
+            return text(("model", "layers"), [{name: {**arguments, argument: value}}])  # noqa: B023
 
         check_all(constraint, path, write)
 

@@ -10,7 +10,7 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.recipe import changes
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import plain
+from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, shipped
 from hetero_tf.recipe.schema import Plugin
@@ -109,15 +109,15 @@ WITH_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("path", [path for path, found in WITH_OPTIONS.items() if found], ids=".".join)
-def test_options_of_every_plugin_are_reached_behind_its_plain_name(path):
+@pytest.mark.parametrize("path", [path for path, options in WITH_OPTIONS.items() if options], ids=".".join)
+def test_options_can_be_set_after_a_plain_plugin_name(path):
     name, option = WITH_OPTIONS[path][0]
     root = parse("{name: x, round: {}, client: {}}", "r.yaml")
     for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
         root, _ = changes.apply(root, override)
     for step in path:
         root = root.value[step]
-    assert plain(root) == {"name": name, option: 1}
+    assert to_plain(root) == {"name": name, option: 1}
 
 
 def test_plugins_of_the_client_are_changed_by_name_and_option():
@@ -134,7 +134,7 @@ def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks(
     assert (got.learning_rate, got.clip_norm, got.method) == (0.1, 3.0, Plugin("adamw", options))
 
 
-def test_null_takes_a_plugin_away_that_need_not_be_there():
+def test_null_removes_an_optional_plugin():
     got = recipe.load("methods/fedprox", ["client.correction=null"])
     assert got.client.correction is got.client.update is got.round.mask is None
 
@@ -213,31 +213,31 @@ def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
     assert recipe.load("mnist").name == "base"
 
 
-EMPTY = ":1:1: empty; expected keys and values"
+EMPTY = ":1:1: the recipe is empty; expected keys and values"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("utf16", BASE.encode("utf-16"), ": is UTF-16 text; save it as UTF-8"),
         ("latin", b"name: caf\xe9\n", ": is not UTF-8 text (byte 9); save it as UTF-8"),
         ("binary", bytes(range(256)), ": is not UTF-8 text (byte 128); save it as UTF-8"),
         ("large", b"#" * (LARGEST_FILE + 1), f": has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"),
-        ("nul", b"name: a\0b\n", ":1:8: unreadable character U+0000; a recipe is plain text"),
+        ("nul", b"name: a\0b\n", ":1:8: unreadable character U+0000; a recipe must be plain text"),
         ("empty", b"", EMPTY),
         ("comment", b"# x\n", EMPTY),
     ],
 )
-def test_files_that_are_no_recipes(name, content, told, tmp_path, monkeypatch):
+def test_invalid_recipe_files_are_rejected(name, content, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
-    assert refusal(recipe.load, name).split("\n")[0] == name + told
+    assert refusal(recipe.load, name).split("\n")[0] == name + message
 
 
 def test_names_of_no_recipe():
-    assert refusal(recipe.load, "mnits") == "mnits: no such recipe; did you mean 'mnist'?"
+    assert refusal(recipe.load, "mnits") == "mnits: unknown recipe; did you mean 'mnist'?"
     for name in ("mnist/x", "a\0b", "x" * 5000):
-        assert refusal(recipe.load, name).startswith(f"{name[:200]}: no such recipe")
+        assert refusal(recipe.load, name).startswith(f"{name[:200]}: unknown recipe")
 
 
 def test_a_byte_order_mark_is_fine(tmp_path):

@@ -177,21 +177,21 @@ def test_hostile_layers_are_refused_with_their_line(kind):
     [
         (
             ["rounds=3", "partition.clients=2", "seed=4"],
-            "--set partition.clients=2: round.clients: more active clients than clients; must be at most 2 ",
+            "--set partition.clients=2: round.clients: more active clients than registered ones; must be at most 2 ",
         ),
-        (["levels.widths={a: 1}"], "--set levels.widths={a: 1}: levels.mix: no width is given for level 'b'"),
+        (["levels.widths={a: 1}"], "--set levels.widths={a: 1}: levels.mix: levels.widths has no level 'b'"),
         (
             ["model.settings.channels=[!w 8]"],
             "--set model.settings.channels=[!w 8]: model.layers[1][0].PaddedConv2D.filters: `!setting channels.1` ",
         ),
         (
             ["input={name: table}"],
-            "--set input={name: table}: model.layers[0][0].PaddedConv2D: PaddedConv2D needs rows",
+            "--set input={name: table}: model.layers[0][0].PaddedConv2D: PaddedConv2D needs a feature map",
         ),
         # The first override is wrong without the second one, which is not to blame.
         (
             ["levels.mix=a-z", "levels.widths={a: 1, z: 0.5}", "partition.clients=2"],
-            "--set partition.clients=2: round.clients: more active clients than clients",
+            "--set partition.clients=2: round.clients: more active clients than registered ones",
         ),
     ],
 )
@@ -202,7 +202,9 @@ def test_an_error_that_an_override_causes_elsewhere_names_the_override(overrides
 def test_an_error_of_the_file_keeps_its_position_beside_overrides(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("base: digits\nround.clients: 100\n")
-    expected = f"{path}:2:16: round.clients: more active clients than clients; must be at most 30 (partition.clients)"
+    expected = (
+        f"{path}:2:16: round.clients: more active clients than registered ones; must be at most 30 (partition.clients)"
+    )
     assert refusal(recipe.load, path, ["rounds=3"]).startswith(expected)
 
 

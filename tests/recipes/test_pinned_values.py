@@ -11,12 +11,12 @@ RECORDED = pinned.recorded()
 
 @pytest.mark.parametrize("seed", pinned.SEEDS)
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_the_initial_values_stay(name, seed):
+def test_initial_values_match_the_recorded_ones(name, seed):
     assert name in RECORDED, "a new recipe is recorded by `python tests/support/pinned.py`"
     entry = RECORDED[name]
-    found = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
-    assert found.keys() == entry[seed].keys()
+    values = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
+    assert values.keys() == entry[seed].keys()
     for path, expected in entry[seed].items():
         # Orthogonal values come from a float32 factorisation, whose rounding differs between processors: 4e-6 in the
         # sum of an LSTM's 262,144 entries was seen. Another draw moves a sum by about the norm of the array.
-        np.testing.assert_allclose(found[path], expected, rtol=1e-6, atol=2e-5, err_msg=path)
+        np.testing.assert_allclose(values[path], expected, rtol=1e-6, atol=2e-5, err_msg=path)

@@ -5,7 +5,7 @@ import pytest
 
 from hetero_tf import learning_process, recipe
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
 from hetero_tf.recipe.recipe_files import shipped
 
@@ -26,14 +26,14 @@ MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_round_of_the_recipe_moves_what_it_trains(name, eager):
+def test_round_changes_the_trained_values(name, eager):
     """Step by step: `test_methods` has every method compiled."""
-    given = recipe.load(name)
-    mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
+    loaded = recipe.load(name)
+    mix = [] if loaded.levels.idle else [MIXES[len(loaded.levels.mix)]]
     # Without exits, blocks or units by name, three blocks show what nine do, and their budgets say nothing.
-    divided = given.client.stages.name == "blockwise"
-    needed = divided or set(given.round.personal) - {"all"} or "blocks" not in given.model.settings
-    ends = {level: given.levels.budgets[level] for level in "ad"} if divided else {}
+    divided = loaded.client.stages.name == "blockwise"
+    needed = divided or set(loaded.round.personal) - {"all"} or "blocks" not in loaded.model.settings
+    ends = {level: loaded.levels.budgets[level] for level in "ad"} if divided else {}
     fewer = [f"levels.budgets={ends}", "levels.fit=null", *([] if needed else ["model.settings.blocks=1"])]
     process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer]))
     before = process.initialize()
@@ -42,8 +42,8 @@ def test_a_round_of_the_recipe_moves_what_it_trains(name, eager):
     assert row["non_finite"] == 0 and np.isfinite(row["loss"])
     assert all(np.isfinite(value) for value in metrics.values())
     assert {"global_accuracy", "local_worst_decile"} <= metrics.keys()
-    own = "clients" if process.parts.placement.personal else "weights"
-    assert moved(getattr(state, own), getattr(before, own))
+    table = "clients" if process.setup.layout.personal else "weights"
+    assert moved(getattr(state, table), getattr(before, table))
 
 
 def moved(after, before):
@@ -54,8 +54,8 @@ def moved(after, before):
 
 
 def test_scalefl_distils_after_a_quarter_of_the_rounds():
-    given = recipe.load("methods/scalefl")
-    assert given.client.coupling.options["from_round"] == given.rounds // 4 + 1
+    loaded = recipe.load("methods/scalefl")
+    assert loaded.client.coupling.options["from_round"] == loaded.rounds // 4 + 1
 
 
 def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
@@ -88,14 +88,14 @@ def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
     assert 1 <= moved_networks <= most < 8 and row["non_finite"] == 0
 
 
-def test_the_methods_differ_in_nothing_but_the_method():
+def test_method_recipes_share_all_other_settings():
     same = {}
     for name in METHODS:
-        given = recipe.load(name)
-        assert given.name == name.removeprefix("methods/")
-        parts = (given.data, given.input, given.partition, given.schedule, given.rounds, given.round.clients)
-        sizes = (given.client.epochs, given.client.batch_size, given.model.settings["channels"])
-        same[name] = (*parts, *sizes, given.optimizer.learning_rate)
+        loaded = recipe.load(name)
+        assert loaded.name == name.removeprefix("methods/")
+        parts = (loaded.data, loaded.input, loaded.partition, loaded.schedule, loaded.rounds, loaded.round.clients)
+        sizes = (loaded.client.epochs, loaded.client.batch_size, loaded.model.settings["channels"])
+        same[name] = (*parts, *sizes, loaded.optimizer.learning_rate)
     assert len({repr(values) for values in same.values()}) == 1
 
 
@@ -104,7 +104,7 @@ OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl")
 
 
 @pytest.mark.long
-def test_nobody_is_over_a_budget_but_where_the_header_says_so():
+def test_levels_fit_their_budgets_unless_the_header_says_otherwise():
     """Few channels are the hardest to fit; recipes that hold the same are looked at once, and equal models counted once.
 
     `fair` lies between the two.
@@ -113,20 +113,20 @@ def test_nobody_is_over_a_budget_but_where_the_header_says_so():
     for scenario in ("lack", "surplus"):
         seen = {}
         for name in METHODS:
-            given = recipe.load(name, [f"levels.budgets={scenario}", "model.settings.channels=[!w 6, !w 12, !w 24]"])
-            key = repr((given.levels, given.client.stages, given.client.coupling, given.model.layers))
+            loaded = recipe.load(name, [f"levels.budgets={scenario}", "model.settings.channels=[!w 6, !w 12, !w 24]"])
+            key = repr((loaded.levels, loaded.client.stages, loaded.client.coupling, loaded.model.layers))
             if key not in seen:
-                counted = counts.setdefault(repr((given.model.layers, given.model.frozen)), {})
-                fitted = memory.fitted(given, shape, shape, 10, counted)
-                seen[key] = memory.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, counted))
+                counted = counts.setdefault(repr((loaded.model.layers, loaded.model.frozen)), {})
+                fitted = memory.fit_levels(loaded, shape, shape, 10, counted)
+                seen[key] = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), shape, 10, counted))
             assert bool(seen[key]) == (name in OVER), (scenario, name, seen[key])
             header = shipped()[name].read_text("utf-8").replace("\n#  ", "")
             assert ("OVER their budgets" in header) == bool(seen[key])
 
 
-def test_counts_that_recipes_share_are_those_of_each_alone():
+def test_cached_counts_equal_separate_counts():
     shape, counted = (8, 8, 3), {}
     for scenario in ("fair", "lack"):
-        given = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings.blocks=1"])
-        shared, alone = (memory.fitted(given, shape, shape, 10, known) for known in (counted, None))
-        assert shared == alone and len(counted) > 2
+        loaded = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings.blocks=1"])
+        shared, separate = (memory.fit_levels(loaded, shape, shape, 10, cache) for cache in (counted, None))
+        assert shared == separate and len(counted) > 2

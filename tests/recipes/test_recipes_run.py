@@ -44,65 +44,65 @@ def test_every_recipe_has_a_tiny_one():
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=marks(path.stem)) for path in TINY])
 def test_tiny_recipe_runs(path, tmp_path):
     # In float64 every processor gives the recorded numbers; in float32 norms over few examples amplify the last bits.
-    given = recipe.load(path, ["precision=float64"])
-    said, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
-    summary = experiment.train(given, settings, Console(said))
-    found = runs.rows(tmp_path)
-    assert [row["round"] for row in found] == [1, 2] and summary["rounds"] == 2
-    for row, expected in zip(found, METRICS[path.stem], strict=True):
-        assert sum(row["levels"].values()) == given.round.clients
+    loaded = recipe.load(path, ["precision=float64"])
+    output, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
+    summary = experiment.train(loaded, settings, Console(output))
+    metrics_rows = runs.rows(tmp_path)
+    assert [row["round"] for row in metrics_rows] == [1, 2] and summary["rounds"] == 2
+    for row, expected in zip(metrics_rows, METRICS[path.stem], strict=True):
+        assert sum(row["levels"].values()) == loaded.round.clients
         assert {name: row[name] for name in expected} == approximately(expected)
-    assert found[0]["learning_rate"] == pytest.approx(10 * found[1]["learning_rate"])
-    assert summary["stand_in_for"] is None and "NOT THE REAL DATA" not in said.getvalue()
+    assert metrics_rows[0]["learning_rate"] == pytest.approx(10 * metrics_rows[1]["learning_rate"])
+    assert summary["stand_in_for"] is None and "NOT THE REAL DATA" not in output.getvalue()
     run = RunFolder(tmp_path)
-    assert recipe.loads(run.read_recipe()).source == given.source
+    assert recipe.loads(run.read_recipe()).source == loaded.source
     state = runs.arrays(run.checkpoints)
     assert state and all(np.isfinite(np.frombuffer(value, np.float64)).all() for value in state.values())
 
 
 @pytest.mark.parametrize("name", ["mnist_mlp_lg", pytest.param("cifar10_cnn_lg", marks=pytest.mark.long)])
-def test_the_two_commands_of_a_header_go_on_from_each_other(name, tmp_path, monkeypatch):
+def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, monkeypatch):
     """First FedAvg, then LG-FedAvg from its run folder, as a person types them."""
     monkeypatch.chdir(tmp_path)
-    text, told = (RECIPES / "tiny" / f"{name}.yaml").read_text(), []
+    text, outputs = (RECIPES / "tiny" / f"{name}.yaml").read_text(), []
     for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
         _, path, *overrides = shlex.split(command)
-        given, said = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
-        experiment.train(given, experiment.Settings(Path("runs") / given.name, None, 2, False, ""), Console(said))
-        told.append(said.getvalue())
+        loaded, output = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
+        experiment.train(loaded, experiment.Settings(Path("runs") / loaded.name, None, 2, False, ""), Console(output))
+        outputs.append(output.getvalue())
     first = f"tiny_{name.removesuffix('_lg')}"
-    assert "initial weights" not in told[0] and f"initial weights: runs/{first}/best, round " in told[1]
+    assert "initial weights" not in outputs[0] and f"initial weights: runs/{first}/best, round " in outputs[1]
     state = runs.arrays(tmp_path / "runs" / f"tiny_{name}" / "checkpoints")
-    own = {path.removeprefix("clients/personal/") for path in state if path.startswith("clients/personal/")}
-    assert {path.split("_")[0] for path in own} == set(given.round.personal)
-    kept = runs.arrays(tmp_path / "runs" / first / "best")
-    for path in own:
+    personal_paths = {path.removeprefix("clients/personal/") for path in state if path.startswith("clients/personal/")}
+    assert {path.split("_")[0] for path in personal_paths} == set(loaded.round.personal)
+    first_state = runs.arrays(tmp_path / "runs" / first / "best")
+    for path in personal_paths:
         # Units that stay with the clients are never merged: their global values are those of the start.
-        assert state[f"weights/{path}"] == kept[f"weights/{path}"]
+        assert state[f"weights/{path}"] == first_state[f"weights/{path}"]
 
 
-def stand_in(given, monkeypatch):
+def stand_in(loaded, monkeypatch):
     """What takes the place of a recipe's data where they are not to be had."""
 
     def absent(folder, **options):
         raise NotAvailable("not found in any folder; put it there")
 
-    monkeypatch.setattr(registry.find("data", given.data.loader.name), "load", absent)
-    return data.load(given.data.loader, given.data.fallback)
+    monkeypatch.setattr(registry.find("data", loaded.data.loader.name), "load", absent)
+    return data.load(loaded.data.loader, loaded.data.fallback)
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if recipe.load(name).data.fallback])
-def test_the_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
-    given = recipe.load(name)
-    partition = split(given, stand_in(given, monkeypatch))
-    assert len(partition.train) == given.partition.options["clients"] and (partition.train.sizes > 0).all()
+def test_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
+    loaded = recipe.load(name)
+    partition = split(loaded, stand_in(loaded, monkeypatch))
+    assert len(partition.train) == loaded.partition.options["clients"] and (partition.train.sizes > 0).all()
 
 
-def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
-    given = recipe.load("methods/heterofl", ["partition.least=10"])
+def test_failed_split_of_a_stand_in_names_the_original_data(monkeypatch):
+    loaded = recipe.load("methods/heterofl", ["partition.least=10"])
     with pytest.raises(
         InputError,
-        match="^--set partition.least=10: .*none of 1000 .* least=10. These are not the data that the recipe is for: "
+        match="^--set partition.least=10: .*none of 1000 .* least=10. The data are a fallback: "
         ".*digits.*, standing in for cifar10: not found in any folder$",
     ):
-        split(given, stand_in(given, monkeypatch))
+        split(loaded, stand_in(loaded, monkeypatch))

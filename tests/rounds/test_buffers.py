@@ -11,7 +11,7 @@ import tiny
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
 from hetero_tf.inputs.examples import batch_shapes
-from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.rounds import buffers
 
 EPOCHS = 3
@@ -23,28 +23,28 @@ RANDOM = "input={name: images, mean: [0.4, 0.5], std: [0.3, 0.2], augment: crop_
 
 
 @functools.cache
-def process(buffered, *settings, base=methods.BARE):
+def build_process(buffered, *settings, base=methods.BARE):
     option = () if buffered is None else (f"buffered: {str(buffered).lower()}",)
     return tiny.process(base, "precision=float64", *methods.blockwise(*option), *SETTINGS, *settings)
 
 
-def played(buffered, *settings, base=methods.BARE, change=lambda process: process):
+def run_two_rounds(buffered, *settings, base=methods.BARE, change=lambda process: process):
     """The state after two rounds, and their metrics."""
-    given = change(process(buffered, *settings, base=base))
-    return given.run(given.initialize(), [given.plan(round, range(4)) for round in range(2)])
+    tested_process = change(build_process(buffered, *settings, base=base))
+    return tested_process.run(tested_process.initialize(), [tested_process.plan(round, range(4)) for round in range(2)])
 
 
-def compiled(process):
+def compile_with_xla(process):
     """The same process, as XLA computes it."""
     shapes = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
-    return tiny.with_parts(process, engine={"compiled": True}, examples={"batch_shapes": shapes})
+    return tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes})
 
 
-def gap(found, wanted):
-    """The largest difference of two results of `played`, in weights, losses and norms."""
-    (state, rows), (other, others) = found, wanted
-    told = [[(row["loss"], row["gradient_norm"]) for row in each] for each in (rows, others)]
-    return max(tiny.gap(tiny.arrays(state), tiny.arrays(other)), np.abs(np.subtract(*told)).max())
+def gap(actual, expected):
+    """The largest difference of two results of `run_two_rounds`, in weights, losses and norms."""
+    (state, rows), (other, others) = actual, expected
+    metrics = [[(row["loss"], row["gradient_norm"]) for row in each] for each in (rows, others)]
+    return max(tiny.gap(tiny.arrays(state), tiny.arrays(other)), np.abs(np.subtract(*metrics)).max())
 
 
 @pytest.mark.parametrize(
@@ -59,62 +59,65 @@ def gap(found, wanted):
     ],
     ids=["branches", "stacks", "late"],
 )
-def test_a_buffer_changes_nothing(settings):
-    plain, kept = ([each % str(on).lower() if "%s" in each else each for each in settings] for on in (False, True))
-    assert gap(played(True, BOTH, *kept), played(False, BOTH, *plain)) < 1e-13
+def test_buffer_does_not_change_results(settings):
+    plain, buffered = ([each % str(on).lower() if "%s" in each else each for each in settings] for on in (False, True))
+    assert gap(run_two_rounds(True, BOTH, *buffered), run_two_rounds(False, BOTH, *plain)) < 1e-13
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", ["drop", "partial"])
-def test_clients_of_other_epochs_fill_buffers_from_one_pass(late):
+def test_clients_with_different_epochs_fill_buffers_from_one_pass(late):
     limited = f"availability={{deadline: 0.2, seconds_per_step: {{b: 0.01, c: 0.005}}, late: {late}}}"
-    given = (BOTH, "client.epochs={b: 3, c: 1}", limited)
-    assert gap(played(True, *given), played(False, *given)) < 1e-13
+    settings = (BOTH, "client.epochs={b: 3, c: 1}", limited)
+    assert gap(run_two_rounds(True, *settings), run_two_rounds(False, *settings)) < 1e-13
 
 
 @pytest.mark.long
-def test_a_buffer_changes_nothing_where_xla_compiles():
+def test_buffer_does_not_change_results_with_xla():
     # XLA takes twice as long to compile larger kernels.
     base = methods.BARE.replace("PaddedConv2D: {", "PaddedConv2D: {kernel_size: 1, ")
-    on, off = played(True, "levels.mix=b1", base=base, change=compiled), played(False, "levels.mix=b1", base=base)
+    on, off = (
+        run_two_rounds(True, "levels.mix=b1", base=base, change=compile_with_xla),
+        run_two_rounds(False, "levels.mix=b1", base=base),
+    )
     assert gap(on, off) < 1e-12
 
 
 @pytest.mark.long
-def test_a_float32_model_with_layer_norms_comes_to_the_same():
-    found = [played(on, BOTH, "precision=float32", base=methods.deep("ln")) for on in (True, False)]
-    assert tiny.gap(*(tiny.arrays(state) for state, _ in found)) < 1e-5
+def test_float32_model_with_layer_norms_gives_equal_results():
+    results = [run_two_rounds(on, BOTH, "precision=float32", base=methods.deep("ln")) for on in (True, False)]
+    assert tiny.gap(*(tiny.arrays(state) for state, _ in results)) < 1e-5
 
 
 def test_only_stages_with_frozen_units_have_buffers():
-    for level, stack in zip("abc", process(True).parts.engine.stacks, strict=True):
-        frozen = [methods.blocks(level, number)[0][0].frozen for number in range(len(stack.stages))]
-        assert [stage.before is not None for stage in stack.stages] == [units > 0 for units in frozen]
-    assert all(stage.before is None for stack in process(None).parts.engine.stacks for stage in stack.stages)
+    for level, block in zip("abc", build_process(True).setup.engine.blocks, strict=True):
+        frozen = [methods.blocks(level, number)[0][0].frozen for number in range(len(block.stages))]
+        assert [stage.before is not None for stage in block.stages] == [units > 0 for units in frozen]
+    assert all(stage.before is None for block in build_process(None).setup.engine.blocks for stage in block.stages)
 
 
-def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
-    kept, plain = (process(on).client_costs for on in (True, False))
-    assert kept[0] == plain[0] and kept[1].train_flops[0] == plain[1].train_flops[0]
-    family = process(True).family
+def test_frozen_units_cost_one_pass_instead_of_one_per_epoch():
+    buffered, plain = (build_process(on).client_costs for on in (True, False))
+    assert buffered[0] == plain[0] and buffered[1].train_flops[0] == plain[1].train_flops[0]
+    family = build_process(True).family
     products = {unit: cost for unit, cost in _products(family).items() if unit in ("0", "1")}
     saved = 2 * sum(products.values()) * (1 - 1 / EPOCHS)
-    assert plain[1].train_flops[1] - kept[1].train_flops[1] == pytest.approx(saved)
+    assert plain[1].train_flops[1] - buffered[1].train_flops[1] == pytest.approx(saved)
 
 
-def test_describe_says_what_a_buffer_takes():
-    found = describe(process(True)).loads.levels[1]
+def test_describe_reports_buffer_memory():
+    level_load = describe(build_process(True)).loads.levels[1]
     # 5 x 5 maps of 4 channels in float64 for 25 examples of 4 clients.
-    assert [part.buffer for part in found.parts] == [0, 5 * 5 * 4 * 8 * 25 / 4]
-    assert all(part.buffer == 0 for load in describe(process(False)).loads.levels for part in load.parts)
+    assert [part.buffer for part in level_load.parts] == [0, 5 * 5 * 4 * 8 * 25 / 4]
+    assert all(part.buffer == 0 for load in describe(build_process(False)).loads.levels for part in load.parts)
 
 
 def _products(family):
-    costs = Costs(family, (5, 5, 2), family.classes)
+    costs = LevelCosts(family, (5, 5, 2), family.classes)
     return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
 
 
-def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their_places():
+def test_frozen_units_run_once_per_example_and_short_batches_are_padded():
     table, seen = np.random.default_rng(0).normal(size=(9, 3)), []
 
     def forward(rows):
@@ -127,36 +130,36 @@ def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their
         forward, (3,), tf.float64, rows, 2, 8, tf.constant(5), buffers.Pass(batches=4, batch=2), 9
     )
     assert seen == [[4, 0], [7, 2], [5, 0]]
-    for asked in ([[2, 5]], [[7]], [[0, 4]]):
-        np.testing.assert_array_equal(read(tf.constant(asked)), table[asked])
+    for rows_to_read in ([[2, 5]], [[7]], [[0, 4]]):
+        np.testing.assert_array_equal(read(tf.constant(rows_to_read)), table[rows_to_read])
     assert len(seen) == 3
 
 
 @pytest.mark.parametrize(
     ("base", "settings", "problem"),
     [
-        (methods.DEEP, (), "units that stand still look at the rest of the batch, as batch norms do; use other norms"),
-        (methods.TRACKED, ("client.loss=cross_entropy",), "units that stand still look at the rest of the batch"),
-        (methods.BARE, (RANDOM,), "a client never reads the same input twice; leave out augmentation and masks"),
+        (methods.DEEP, (), "frozen units read the whole batch, as batch norms do; use other norms"),
+        (methods.TRACKED, ("client.loss=cross_entropy",), "frozen units read the whole batch"),
+        (methods.BARE, (RANDOM,), "the input is random or a part of an example; remove augmentation and masks"),
         (
             methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1),
             (),
-            "units that stand still have dropout; leave it out",
+            "frozen units have dropout; remove it",
         ),
     ],
     ids=["sbn", "bn", "augment", "dropout"],
 )
-def test_what_a_buffer_would_change_is_refused(base, settings, problem):
+def test_buffer_that_would_change_results_is_refused(base, settings, problem):
     with pytest.raises(InputError) as refused:
-        process(True, *settings, base=base)
+        build_process(True, *settings, base=base)
     assert str(refused.value).startswith(
         f"client.stages.buffered must be false here, where a buffer would change the result: {problem}"
     )
-    process(False, *settings, base=base)
+    build_process(False, *settings, base=base)
 
 
-def test_text_is_refused_before_its_units_are_looked_at():
-    with pytest.raises(InputError, match="never reads the same input twice"):
+def test_text_is_refused_before_its_units_are_checked():
+    with pytest.raises(InputError, match="the input is random or a part of an example"):
         tiny.process(
             methods.TEXT,
             "levels.widths={a: 1, c: 1}",

@@ -10,14 +10,14 @@ import tiny
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.global_row import joined
-from hetero_tf.rounds.probe import check_stack, first_line
+from hetero_tf.rounds.global_row import concat_values
+from hetero_tf.rounds.probe import check_block, first_line
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 
 
 @pytest.fixture(scope="module", params=["DROPOUT_IMAGES", "DROPOUT_TEXT"])
-def both(request):
+def single_and_block(request):
     """A level as a stack of one client and of three."""
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
@@ -28,70 +28,70 @@ def both(request):
     return model, tiny.stacked(build, 3)
 
 
-def net(stack):
-    return stack.stages[0].models[0]
+def first_model(block):
+    return block.stages[0].models[0]
 
 
-def inputs_of(stack, examples=4):
-    spec, rng = net(stack).model.inputs[0], np.random.default_rng(1)
+def random_inputs(block, examples=4):
+    spec, rng = first_model(block).model.inputs[0], np.random.default_rng(1)
     if spec.dtype.startswith("int"):
         return tf.constant(rng.integers(0, 7, (3, examples, 3)), spec.dtype)
     return tf.constant(rng.normal(size=(3, examples, *spec.shape[1:])), spec.dtype)
 
 
-def test_a_row_holds_a_clients_values_in_model_order(both):
-    alone, stack = both
-    assert stack.shapes == alone.shapes == tuple(tuple(v.shape) for v in net(alone).model.trainable_variables)
-    assert stack.sizes == [int(np.prod(shape)) for shape in stack.shapes]
+def test_row_has_client_values_in_model_order(single_and_block):
+    single, block = single_and_block
+    assert block.shapes == single.shapes == tuple(tuple(v.shape) for v in first_model(single).model.trainable_variables)
+    assert block.sizes == [int(np.prod(shape)) for shape in block.shapes]
     rng = np.random.default_rng(0)
-    clients = [[tf.constant(rng.normal(size=shape)) for shape in stack.shapes] for _ in range(3)]
-    matrix = stack.to_rows([[joined(values)] for values in clients])
-    assert matrix.shape == (3, sum(stack.sizes))
+    clients = [[tf.constant(rng.normal(size=shape)) for shape in block.shapes] for _ in range(3)]
+    matrix = block.to_rows([[concat_values(values)] for values in clients])
+    assert matrix.shape == (3, sum(block.sizes))
     for row, values in zip(matrix, clients):
-        for found, value in zip(stack.from_row(row), values, strict=True):
-            assert (found.numpy() == value.numpy()).all() and found.shape == value.shape
+        for actual, value in zip(block.from_row(row), values, strict=True):
+            assert (actual.numpy() == value.numpy()).all() and actual.shape == value.shape
 
 
-def test_each_client_of_a_stack_gets_its_own_logits_and_gradients(both):
-    alone, stack = both
-    inputs, key = inputs_of(alone), tf.constant(KEY)
-    matrix = tf.constant(np.random.default_rng(2).normal(0, 0.2, (3, sum(stack.sizes))))
-    weight = tf.constant(np.random.default_rng(3).normal(size=stack.call(matrix, key, inputs)[0][0].shape))
+def test_block_computes_logits_and_gradients_of_each_client(single_and_block):
+    single, block = single_and_block
+    inputs, key = random_inputs(single), tf.constant(KEY)
+    matrix = tf.constant(np.random.default_rng(2).normal(0, 0.2, (3, sum(block.sizes))))
+    weight = tf.constant(np.random.default_rng(3).normal(size=block.call(matrix, key, inputs)[0][0].shape))
 
-    def slope(stack, chosen):
+    def slope(block, chosen):
         chosen = tf.constant(chosen)
         matrix_, weight_, inputs_, key_ = (tf.gather(value, chosen) for value in (matrix, weight, inputs, key))
         with tf.GradientTape() as tape:
             tape.watch(matrix_)
-            (logits,), running = stack.call(matrix_, key_, inputs_)
+            (logits,), running = block.call(matrix_, key_, inputs_)
             assert running is None
             total = tf.reduce_sum(weight_ * tf.tanh(logits))
         return logits.numpy(), tape.gradient(total, matrix_).numpy()
 
-    logits, gradients = slope(stack, [0, 1, 2])
+    logits, gradients = slope(block, [0, 1, 2])
     for client in range(3):
-        own = slope(alone, [client])
-        np.testing.assert_allclose(logits[client], own[0][0], atol=1e-12)
-        np.testing.assert_allclose(gradients[client], own[1][0], atol=1e-12)
-        assert np.abs(own[1]).max() > 1e-3
+        single_result = slope(single, [client])
+        np.testing.assert_allclose(logits[client], single_result[0][0], atol=1e-12)
+        np.testing.assert_allclose(gradients[client], single_result[1][0], atol=1e-12)
+        assert np.abs(single_result[1]).max() > 1e-3
 
 
-def test_seeds_of_dropout_belong_to_key_and_layer_and_nothing_else_is_kept(both):
-    alone, stack = both
-    state = [value.numpy() for value in net(stack).fresh_state(tf.constant(KEY))]
-    paths = [variable.path for variable in net(stack).model.non_trainable_variables]
-    seeds = [place for place, path in enumerate(paths) if path.endswith("seed_generator_state")]
+def test_dropout_seeds_depend_on_key_and_layer_and_other_state_is_zero(single_and_block):
+    single, block = single_and_block
+    state = [value.numpy() for value in first_model(block).build_state(tf.constant(KEY))]
+    paths = [variable.path for variable in first_model(block).model.non_trainable_variables]
+    seeds = [position for position, path in enumerate(paths) if path.endswith("seed_generator_state")]
     assert seeds
-    for place, value in enumerate(state):
-        assert value.shape == net(stack).model.non_trainable_variables[place].shape
-        if place not in seeds:
+    for position, value in enumerate(state):
+        assert value.shape == first_model(block).model.non_trainable_variables[position].shape
+        if position not in seeds:
             assert not value.any()
     for client, key in enumerate(KEY):
-        own = net(alone).fresh_state(tf.constant([key]))
-        for place in seeds:
-            expected = (oracle.hashed([*key, place], 2) >> np.uint32(1)).tolist()
-            assert state[place][client].tolist() == own[place].numpy().tolist() == expected
-    assert len({tuple(state[place][client]) for place in seeds for client in range(3)}) == 3 * len(seeds)
+        single_state = first_model(single).build_state(tf.constant([key]))
+        for position in seeds:
+            expected = (oracle.hashed([*key, position], 2) >> np.uint32(1)).tolist()
+            assert state[position][client].tolist() == single_state[position].numpy().tolist() == expected
+    assert len({tuple(state[position][client]) for position in seeds for client in range(3)}) == 3 * len(seeds)
 
 
 def sequential(*make, shape=(6, 6, 4)):
@@ -118,7 +118,7 @@ def head(clients):
     return keras_layer("Dense", clients)(5)
 
 
-def test_a_model_of_known_layers_is_stacked():
+def test_model_of_known_layers_is_batched():
     build = sequential(conv, lambda clients: keras.layers.ReLU(), pool, head)
     assert tiny.stacked(build, 4).clients == 4
 
@@ -127,7 +127,7 @@ PLAIN, DEPTHWISE = (keras.layers.Conv2D, 8, 3), (keras.layers.DepthwiseConv2D, 3
 
 
 @pytest.mark.parametrize(("name", "layer", "last"), [("plain", PLAIN, 8), ("depthwise", DEPTHWISE, 1)])
-def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(name, layer, last):
+def test_layer_without_batched_form_is_refused_by_its_shapes(name, layer, last):
     build = sequential(lambda clients: layer[0](*layer[1:], name=name), pool, head)
     shapes = rf"\(3, 3, 8, {last}\), which is not that of 2 clients with \(3, 3, 4, {last}\) each"
     with pytest.raises(ValueError, match=f"^the variable {name}/kernel has shape {shapes}$"):
@@ -149,20 +149,20 @@ class Reversed(keras.layers.Layer):
 
 
 @pytest.mark.parametrize("layer", [Centred, Reversed])
-def test_a_layer_that_mixes_clients_is_refused_by_the_probe(layer):
+def test_layer_that_mixes_clients_is_refused_by_the_probe(layer):
     build = sequential(conv, lambda clients: layer(), pool, head)
     with pytest.raises(ValueError, match="^several clients at once give other numbers than one by one$"):
         tiny.stacked(build, 2)
 
 
-def test_a_model_whose_variables_differ_in_number_is_refused():
+def test_model_with_another_number_of_variables_is_refused():
     build = sequential(conv, pool, head)
     more = sequential(conv, pool, head, lambda clients: keras.layers.Dense(5))
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        check_stack(more(2), build(1))
+        check_block(more(2), build(1))
 
 
-def test_what_a_layer_says_while_it_is_built_is_the_reason():
+def test_error_of_a_layer_is_the_reason():
     def odd(clients):
         if clients > 1:
             raise ValueError("`clients` must be odd. Received: clients=2\nand more")
@@ -175,8 +175,8 @@ def test_what_a_layer_says_while_it_is_built_is_the_reason():
     assert first_line(KeyError()) == "KeyError()"
 
 
-def test_a_model_that_ends_in_channels_gives_the_logits_of_each_client():
+def test_model_that_ends_in_channels_returns_logits_of_each_client():
     build = sequential(conv, pool)
-    stack = tiny.stacked(build, 3)
+    block = tiny.stacked(build, 3)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 2, 6, 6, 4)), "float32")
-    assert stack.call(tf.zeros([3, sum(stack.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)
+    assert block.call(tf.zeros([3, sum(block.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)

@@ -8,39 +8,39 @@ import tiny
 from hetero_tf.models.state import in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds.cohort import train_cohort
-from hetero_tf.rounds.global_row import in_rows, split_values
+from hetero_tf.rounds.global_row import pack_state, split_values
 from hetero_tf.rounds.merge import merge_updates
 
 
 def arrays(process, plan):
     """One planned round as the compiled round takes it."""
-    packed = pack_rounds([plan], [stack.clients for stack in process.parts.engine.stacks], process.family.submodel_of)
+    packed = pack_rounds([plan], [block.clients for block in process.setup.engine.blocks], process.family.submodel_of)
     return [tf.constant(array[0]) for array in packed.arrays()]
 
 
 @pytest.mark.parametrize(
     ("name", "weighting"), [("sequential", "samples"), pytest.param("stacked", "uniform", marks=pytest.mark.long)]
 )
-def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
+def test_two_halves_of_a_cohort_sum_to_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")
-    state, parts = process.initialize(), process.parts
-    before, seed = in_rows(in_order(state)), process._seed
+    state, setup = process.initialize(), process.setup
+    before, seed = pack_state(in_order(state)), process._seed
 
     @tf.function(autograph=False)
     def trained(packed):
         rate = tf.constant(process.learning_rate(0), tf.float64)
-        return train_cohort(parts, before, packed, rate, tf.constant(0), seed)
+        return train_cohort(setup, before, packed, rate, tf.constant(0), seed)
 
     halves = [trained(arrays(process, process.plan(0, cohort))) for cohort in ([0, 3], [1, 2])]
     (total, covered, _, records), (more, also, _, _) = halves
-    row, _ = merge_updates(parts, before, total + more, covered + also)
-    whole, rows = process.run(state, [process.plan(0, [0, 1, 2, 3])])
-    for found, path in zip(split_values(row, parts.placement.cut.shapes), whole.weights, strict=True):
-        np.testing.assert_allclose(found, whole.weights[path], rtol=1e-12, atol=1e-14)
-        assert np.abs(found - state.weights[path]).max() > 1e-4
+    row, _ = merge_updates(setup, before, total + more, covered + also)
+    full_state, rows = process.run(state, [process.plan(0, [0, 1, 2, 3])])
+    for actual, path in zip(split_values(row, setup.layout.cut.shapes), full_state.weights, strict=True):
+        np.testing.assert_allclose(actual, full_state.weights[path], rtol=1e-12, atol=1e-14)
+        assert np.abs(actual - state.weights[path]).max() > 1e-4
     # One half alone makes another round, and covers less.
-    alone, _ = merge_updates(parts, before, total, covered)
-    assert np.abs(alone - row).max() > 1e-4
+    half_row, _ = merge_updates(setup, before, total, covered)
+    assert np.abs(half_row - row).max() > 1e-4
     losses = [records["loss"], halves[1][3]["loss"]]
     assert rows[0]["loss"] == pytest.approx(np.concatenate(losses)[np.concatenate(losses) > 0].mean())

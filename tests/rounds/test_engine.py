@@ -35,13 +35,13 @@ CASES = [
 QUICK = (("DROPOUT_IMAGES", "prefix"), ("TEXT", "random"), ("DENSE", "rolling"))
 
 
-def told(case, name):
+def case_param(case, name):
     quick = case[:2] in QUICK and (name == "stacked" or case[0] == "DENSE")
     marks = [] if quick else [pytest.mark.long]
     return pytest.param(case, name, id="-".join([*case[:3], *case[3], name]), marks=marks)
 
 
-RUNS = [told(case, name) for case in CASES for name in ENGINES if name == "stacked" or case[:2] in QUICK]
+RUNS = [case_param(case, name) for case in CASES for name in ENGINES if name == "stacked" or case[:2] in QUICK]
 CUT = ("TEXT", "random", "float64", ())
 WHOLE = ("TEXT", "random", "float64", ("client.label_cut=false",))
 # Without a stacked form in the package.
@@ -52,14 +52,14 @@ ODD = tiny.DENSE.replace(
 
 
 @functools.cache
-def built(case, name, **options):
+def build_process(case, name, **options):
     """The process of a case; the fifth client has no examples."""
     base, submodel, precision, overrides = case
     settings = (f"round.submodel={submodel}", f"precision={precision}", f"engine={name}", *overrides)
     return tiny.shared(getattr(tiny, base, base), *settings, idle=True, **options)
 
 
-def planned(process, cohort):
+def build_plans(process, cohort):
     """Plans of several rounds, drawn or with everyone: first all at one level, then at levels that are fixed."""
     if cohort == "drawn":
         return tiny.plans(process, 3)
@@ -71,69 +71,69 @@ def planned(process, cohort):
 
 
 @functools.cache
-def played(case, cohort):
+def run_plain_loop(case, cohort):
     """The first weights, and what the plain loop makes of them; it knows no engine."""
-    process = built(case, "sequential")
+    process = build_process(case, "sequential")
     old = tiny.arrays(process.initialize())
-    return old, *oracle.play(process, old, planned(process, cohort))
+    return old, *oracle.play(process, old, build_plans(process, cohort))
 
 
-def check(process, case, cohort):
+def check_against_plain_loop(process, case, cohort):
     """A compiled call of several rounds beside the plain loop."""
-    state, rows = process.run(process.initialize(), planned(process, cohort))
-    old, expected, metrics = played(case, cohort)
-    found, tolerance = tiny.arrays(state), TOLERANCE[case[2]]
-    assert tiny.gap(found, expected) < tolerance
-    told = [(row["loss"], row["gradient_norm"]) for row in rows]
-    np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
+    state, rows = process.run(process.initialize(), build_plans(process, cohort))
+    old, expected, metrics = run_plain_loop(case, cohort)
+    actual, tolerance = tiny.arrays(state), TOLERANCE[case[2]]
+    assert tiny.gap(actual, expected) < tolerance
+    actual_metrics = [(row["loss"], row["gradient_norm"]) for row in rows]
+    np.testing.assert_allclose(actual_metrics, metrics, rtol=10 * tolerance)
     assert [row["non_finite"] for row in rows] == [0] * len(rows)
     for path, value in expected.items():
-        kept = value == old[path]
-        assert found[path][kept].tobytes() == old[path][kept].tobytes()
+        unchanged = value == old[path]
+        assert actual[path][unchanged].tobytes() == old[path][unchanged].tobytes()
 
 
 @pytest.mark.parametrize("sizes", [(6, 3, 9, 6), (6, 3, 9, 5)])
-def test_a_shape_that_all_batches_have_is_told_to_the_graph_and_changes_nothing(sizes):
+def test_common_batch_shape_is_static_and_does_not_change_results(sizes):
     data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
-    found = {}
+    weights = {}
     for name in ENGINES + ("auto",):
         process = tiny.process(tiny.IMAGES, "precision=float64", f"engine={name}", data=data)
         state, _ = process.run(process.initialize(), tiny.plans(process, 2))
-        found[name] = tiny.arrays(state)
-        told_one = name == "auto" and sizes[3] == 6
-        assert process.parts.examples.batch_shapes == (((3, 1),) if told_one else (None,))
-    assert tiny.gap(found["auto"], found["sequential"]) < 1e-13 > tiny.gap(found["auto"], found["stacked"])
+        weights[name] = tiny.arrays(state)
+        is_static = name == "auto" and sizes[3] == 6
+        assert process.setup.examples.batch_shapes == (((3, 1),) if is_static else (None,))
+    assert tiny.gap(weights["auto"], weights["sequential"]) < 1e-13 > tiny.gap(weights["auto"], weights["stacked"])
 
 
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case, name):
-    process = built(case, name)
+    process = build_process(case, name)
     masked = process.recipe.client.loss.name == "masked_cross_entropy"
     # The compiled round cuts labels where it may, the plain loop never does.
-    assert (process.parts.examples.labels is not None) == (masked and process.recipe.client.label_cut)
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if name == "sequential" else 2}
+    assert (process.setup.examples.labels is not None) == (masked and process.recipe.client.label_cut)
+    assert {block.clients for block in process.setup.engine.blocks} == {1 if name == "sequential" else 2}
     for cohort in COHORTS:
-        check(process, case, cohort)
+        check_against_plain_loop(process, case, cohort)
     # Nothing in the graph makes clients wait for each other.
-    assert stateful(process._round) == set()
+    assert stateful_operations(process._round) == set()
     assert process._round.experimental_get_tracing_count() == 1
 
 
-def test_stacks_of_different_sizes_equal_the_plain_loop():
+def test_blocks_of_different_sizes_equal_the_plain_loop():
     case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
-    process = built(case, "stacked", parallel=1)
+    process = build_process(case, "stacked", parallel=1)
     assert process.engine_report()["clients_at_once"] == {"a": 2, "c": 4}
     for cohort in COHORTS:
-        check(process, case, cohort)
+        check_against_plain_loop(process, case, cohort)
 
 
 def shapes_of(process):
     return batch_shapes(process.recipe, process.dataset, process.partition, process.input)
 
 
-def test_the_shapes_of_batches_are_those_that_plans_have():
-    assert shapes_of(built(("DENSE", "random", "float64", ()), "sequential")) == ((4, 1), (3, 1), (1, 1))
-    process = built(CUT, "sequential")
+def test_batch_shapes_are_those_of_the_plans():
+    assert shapes_of(build_process(("DENSE", "random", "float64", ()), "sequential")) == ((4, 1), (3, 1), (1, 1))
+    process = build_process(CUT, "sequential")
     plan = process.plan(0, range(5))
     counts = (plan.rows >= 0).sum(-1)
     read = {(int(count), min(4, 10 - int(start))) for count, start in zip(counts[counts > 0], plan.starts[counts > 0])}
@@ -143,45 +143,45 @@ def test_the_shapes_of_batches_are_those_that_plans_have():
 @pytest.mark.long
 def test_training_compiled_by_xla_equals_the_plain_loop():
     case = ("DENSE", "random", "float64", ())
-    process = built(case, "stacked")
-    process = tiny.with_parts(process, engine={"compiled": True}, examples={"batch_shapes": shapes_of(process)})
-    check(process, case, "everyone")
-    assert stateful(process._round) == set()
+    process = build_process(case, "stacked")
+    process = tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes_of(process)})
+    check_against_plain_loop(process, case, "everyone")
+    assert stateful_operations(process._round) == set()
 
 
-def test_plans_of_the_comparison_hold_what_stacks_may_meet():
+def test_compared_plans_cover_all_cases_of_blocks():
     seen = set()
     for base in ("IMAGES", "TEXT"):
-        process = built(next(case for case in CASES if case[0] == base), "stacked")
-        rounds = [plan for kind in COHORTS for plan in planned(process, kind)]
-        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.engine.stacks)))
+        process = build_process(next(case for case in CASES if case[0] == base), "stacked")
+        rounds = [plan for kind in COHORTS for plan in build_plans(process, kind)]
+        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.setup.engine.blocks)))
         batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
         assert {(row < 0).any() for row in batches} == {True, False}  # short ones
         assert any((plan.steps == 0).any() for plan in rounds)
         for plan in rounds:
-            packed = pack_rounds([plan], [2] * len(process.parts.engine.stacks), process.family.submodel_of)
+            packed = pack_rounds([plan], [2] * len(process.setup.engine.blocks), process.family.submodel_of)
             for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
                 idle = ~(rows[:, :ticks] >= 0).any(-1).all()
                 seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
     assert seen == {(base, kind) for base in ("IMAGES", "TEXT") for kind in ("empty", "idle", "all active")}
 
 
-def test_cutting_the_label_axis_changes_nothing():
-    cut, whole = built(CUT, "stacked"), built(WHOLE, "stacked")
-    assert cut.parts.examples.labels.shape[1] < whole.parts.examples.present.shape[1] == cut.dataset.classes
-    check(whole, CUT, "drawn")
+def test_label_cut_does_not_change_results():
+    cut, whole = build_process(CUT, "stacked"), build_process(WHOLE, "stacked")
+    assert cut.setup.examples.labels.shape[1] < whole.setup.examples.present.shape[1] == cut.dataset.classes
+    check_against_plain_loop(whole, CUT, "drawn")
 
 
-def test_a_model_without_a_stacked_form_runs_one_by_one_and_says_why():
+def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason():
     case = (ODD, "random", "float64", ())
-    process = built(case, "stacked")
+    process = build_process(case, "stacked")
     assert process.engine_report()["clients_at_once"] == dict.fromkeys("abc", 1)
-    assert process.parts.engine.reasons == tuple(
+    assert process.setup.engine.reasons == tuple(
         f"level {level} is computed client by client: the variable 0_0_conv2d/kernel has shape (3, 3, 4, {width}), "
         f"which is not that of 2 clients with (3, 3, 2, {width}) each"
         for level, width in zip("abc", (8, 4, 2))
     )
-    check(process, case, "drawn")
+    check_against_plain_loop(process, case, "drawn")
 
 
 @pytest.mark.parametrize(
@@ -195,65 +195,72 @@ def test_a_model_without_a_stacked_form_runs_one_by_one_and_says_why():
         ("stacked", "gpu", (2, 3, 8, 8)),
     ],
 )
-def test_how_many_clients_are_computed_at_once(name, device, expected):
+def test_number_of_clients_computed_at_once(name, device, expected):
     """Levels with these clients in a round on average, two stacks in flight; a GPU's stacks are all alike."""
     assert [engine.clients_at_once(name, many, "gpu", 2) for many in (9, 10, 17)] == [5, 5, 6] or name == "sequential"
     assert tuple(engine.clients_at_once(name, many, device, 2) for many in (1, 3, 8, 88)) == expected
-    assert max(expected) <= engine.LARGEST
+    assert max(expected) <= engine.MAX_CLIENTS
 
 
-def chosen(name="auto", base=tiny.DENSE, device="cpu"):
+def clients_at_once_of_levels(name="auto", base=tiny.DENSE, device="cpu"):
     """Clients at once of level a and of level c, which have one and eight of a round's clients, two stacks in flight."""
     process = tiny.process(
         base, "levels.mix=a1-c8", "partition.clients=9", "round.clients=9", f"engine={name}", device=device, data=NINE
     )
-    assert process.parts.engine.compiled == (device == "gpu") and process.parts.engine.reasons == ()
-    return [stack.clients for stack in process.parts.engine.stacks]
+    assert process.setup.engine.compiled == (device == "gpu") and process.setup.engine.reasons == ()
+    return [block.clients for block in process.setup.engine.blocks]
 
 
 NINE = tiny.images((4,) * 9, labels=((0, 1),) * 9)
 
 
-def test_on_a_cpu_the_cost_of_a_level_decides_and_is_counted_only_there(monkeypatch):
-    asked, count = [], engine.product_cost
+def test_product_cost_decides_on_cpu_and_is_counted_only_there(monkeypatch):
+    counted_levels, count = [], engine.product_cost
 
     def cost(family, level, *rest):
-        asked.append(level)
-        assert 0 < count(family, level, *rest) < engine.NARROW
+        counted_levels.append(level)
+        assert 0 < count(family, level, *rest) < engine.MAX_PRODUCT_COST
         return dear[level]
 
     monkeypatch.setattr(engine, "product_cost", cost)
-    dear = {"c": engine.NARROW}
-    assert chosen() == [1, 4] and asked == ["c"]  # level a has one client a round
-    dear = {"c": engine.NARROW + 1}
-    assert chosen() == [1, 1] and asked == ["c", "c"]
-    assert (chosen("stacked"), chosen("sequential"), chosen(device="gpu")) == ([2, 4], [1, 1], [1, 8])
-    assert asked == ["c", "c"]
+    dear = {"c": engine.MAX_PRODUCT_COST}
+    assert clients_at_once_of_levels() == [1, 4] and counted_levels == ["c"]  # level a has one client a round
+    dear = {"c": engine.MAX_PRODUCT_COST + 1}
+    assert clients_at_once_of_levels() == [1, 1] and counted_levels == ["c", "c"]
+    assert (
+        clients_at_once_of_levels("stacked"),
+        clients_at_once_of_levels("sequential"),
+        clients_at_once_of_levels(device="gpu"),
+    ) == ([2, 4], [1, 1], [1, 8])
+    assert counted_levels == ["c", "c"]
 
 
-def test_clients_that_stay_apart_are_computed_one_by_one():
+def test_unbatched_levels_are_computed_one_by_one():
     base = tiny.DENSE + "\n"
     process = tiny.process(base, "client.stages=nested", "client.coupling=sum", "levels.mix=a1-c8", "engine=stacked")
-    assert process.family.apart == {"a", "c"}
-    assert [stack.clients for stack in process.parts.engine.stacks] == [1, 1] and process.parts.engine.reasons == ()
+    assert process.family.unbatched_levels == {"a", "c"}
+    assert [block.clients for block in process.setup.engine.blocks] == [1, 1] and process.setup.engine.reasons == ()
 
 
-def test_levels_with_one_sub_model_and_networks_of_an_ensemble_fill_stacks_together():
+def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
     widths = dict.fromkeys("abc", 1.0)
     levels = Levels(widths=widths, mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
-    given = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
+    mock_recipe = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
     family = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
-    assert engine.expected_clients(given, family) == {"a": 8, "b": 4}
+    assert engine.expected_clients(mock_recipe, family) == {"a": 8, "b": 4}
 
 
-def stateful(function):
+def stateful_operations(function):
     """The stateful operations of a tf.function with one signature, as (graph, type) pairs.
 
     TensorFlow runs such operations of a graph in the order in which they stand there, and a loop or branch that holds
     one is stateful itself: a single one in a client's graph makes all clients run one after the other.
     """
     graph = function.get_concrete_function().graph.as_graph_def()
-    bodies = [("", graph.node), *((own.signature.name, own.node_def) for own in graph.library.function)]
+    bodies = [
+        ("", graph.node),
+        *((library_function.signature.name, library_function.node_def) for library_function in graph.library.function),
+    ]
     assert sum(len(nodes) for _, nodes in bodies) > 200
     return {
         (name, node.op)
@@ -263,11 +270,11 @@ def stateful(function):
     }
 
 
-def test_a_loss_with_an_assertion_inside_would_be_found():
+def test_loss_with_an_assertion_is_detected():
     def checked(logits, targets, present, outside):
         tf.debugging.assert_less(targets, 100)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
-    process = built(CASES[-1], "stacked")
-    found = stateful(build_round(tiny.with_parts(process, algorithm={"loss": checked}).parts, 0, 5))
-    assert {"Assert", "While", "Case"} <= {kind for _, kind in found}
+    process = build_process(CASES[-1], "stacked")
+    operations = stateful_operations(build_round(tiny.with_setup(process, algorithm={"loss": checked}).setup, 0, 5))
+    assert {"Assert", "While", "Case"} <= {kind for _, kind in operations}

@@ -11,7 +11,7 @@ from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.process.build_round import local_optimizer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
-from hetero_tf.rounds.local_training import clipped, train_locally
+from hetero_tf.rounds.local_training import clip_by_norm, train_locally
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
@@ -52,14 +52,14 @@ def pair(tick):
 KEYS = ((0, 1, 2), (0, 1, 5))
 
 
-def train(stack, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, rate=0.1, active=None, most=None):
+def train(block, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, rate=0.1, active=None, max_ticks=None):
     """Weights, losses and gradient norms of training that starts from ones."""
 
     @tf.function
     def run(key):
-        many = stack.clients
+        num_clients = block.clients
         batches = Batches(
-            read=lambda tick, key, shape: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
+            read=lambda tick, key, shape: [tf.convert_to_tensor(value)[:num_clients] for value in batch(tick)],
             shapes=(None,),
             shape_at=None,
             stage=None,
@@ -67,13 +67,13 @@ def train(stack, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, ra
             end=None,
             active=None if active is None else lambda tick: tf.gather(active, tick),
             ticks=tf.constant(steps),
-            most=tf.constant(steps if most is None else most),
+            max_ticks=tf.constant(steps if max_ticks is None else max_ticks),
         )
-        ones, steps_of = tf.ones([many, sum(stack.sizes)], tf.float64), local_optimizer(optimizer)
-        found = train_locally(stack, objective, None, steps_of, batches, ones, tf.constant(rate, tf.float64), key)
-        return found.weights, found.losses, found.gradient_norms
+        ones, steps_of = tf.ones([num_clients, sum(block.sizes)], tf.float64), local_optimizer(optimizer)
+        result = train_locally(block, objective, None, steps_of, batches, ones, tf.constant(rate, tf.float64), key)
+        return result.weights, result.losses, result.gradient_norms
 
-    return [value.numpy() for value in run(tf.constant(key)[: stack.clients])]
+    return [value.numpy() for value in run(tf.constant(key)[: block.clients])]
 
 
 def by_hand(settings, features, targets, ticks):
@@ -96,15 +96,15 @@ def by_hand(settings, features, targets, ticks):
 @pytest.mark.parametrize("clip", [None, 0.5, 100.0])
 def test_three_steps_equal_numpy(clip):
     settings = settings_of(0.8, 0.01, clip)
-    found_weights, found_losses, found_norms = train(linear(), settings)
+    actual_weights, actual_losses, actual_norms = train(linear(), settings)
     weights, losses, norms = by_hand(settings, FEATURES, TARGETS, range(3))
     assert min(norms) < 0.5 < max(norms) < 100  # 0.5 clips some steps and not others
-    np.testing.assert_allclose(found_weights[0], weights, rtol=1e-12)
-    np.testing.assert_allclose(found_losses[:, 0], losses, rtol=1e-12)
-    np.testing.assert_allclose(found_norms[:, 0], norms, rtol=1e-12)
+    np.testing.assert_allclose(actual_weights[0], weights, rtol=1e-12)
+    np.testing.assert_allclose(actual_losses[:, 0], losses, rtol=1e-12)
+    np.testing.assert_allclose(actual_norms[:, 0], norms, rtol=1e-12)
 
 
-def test_clients_of_a_stack_train_as_if_alone_and_idle_where_they_have_no_step():
+def test_block_trains_clients_like_single_ones_and_idles_without_a_step():
     settings = settings_of(0.8, 0.01, 0.5)
     active = np.asarray([[True, True], [True, False], [False, True]])
     weights, losses, norms = train(linear(2), settings, active=active)
@@ -117,22 +117,22 @@ def test_clients_of_a_stack_train_as_if_alone_and_idle_where_they_have_no_step()
     assert losses[~active].tolist() == norms[~active].tolist() == [0, 0]
 
 
-def test_a_step_of_an_idle_client_that_is_not_finite_changes_nothing():
+def test_non_finite_step_of_an_idle_client_is_ignored():
     def broken(tick):
         inputs, targets = pair(tick)
         return tf.where(tf.constant([[[False]], [[True]]]) & (tick == 1), np.float64(np.nan), inputs), targets
 
     active = np.asarray([[True, True], [True, False], [True, True]])
-    found, wanted = (train(linear(2), PLAIN, active=active, batch=batch) for batch in (broken, pair))
-    for one, other in zip(found, wanted):
+    actual, expected = (train(linear(2), PLAIN, active=active, batch=batch) for batch in (broken, pair))
+    for one, other in zip(actual, expected):
         assert one.tobytes() == other.tobytes() and np.isfinite(one).all()
 
 
 def test_the_norm_of_clipping_covers_all_values_of_a_client_and_no_others():
     gradients = tf.constant([[3.0, 0.0, 4.0], [0.3, 0.0, 0.4]], tf.float64)
-    found = clipped(gradients, tf.norm(gradients, axis=1), 1.0)
-    np.testing.assert_allclose(found, [[3 / (5 + 1e-6), 0, 4 / (5 + 1e-6)], [0.3, 0, 0.4]], rtol=1e-15)
-    assert clipped(gradients, None, None) is gradients
+    clipped = clip_by_norm(gradients, tf.norm(gradients, axis=1), 1.0)
+    np.testing.assert_allclose(clipped, [[3 / (5 + 1e-6), 0, 4 / (5 + 1e-6)], [0.3, 0, 0.4]], rtol=1e-15)
+    assert clip_by_norm(gradients, None, None) is gradients
 
 
 def test_no_step_leaves_the_weights_and_records_nothing():
@@ -141,9 +141,9 @@ def test_no_step_leaves_the_weights_and_records_nothing():
     assert losses.shape == norms.shape == (0, 1)
 
 
-def test_what_is_recorded_is_as_long_as_asked_with_zeros_at_the_end():
+def test_records_have_the_requested_length_and_end_in_zeros():
     _, short, _ = train(linear(2), PLAIN, steps=2)
-    _, long, norms = train(linear(2), PLAIN, steps=2, most=5)
+    _, long, norms = train(linear(2), PLAIN, steps=2, max_ticks=5)
     assert long.shape == norms.shape == (5, 2)
     assert long[:2].tobytes() == short.tobytes()
     assert not long[2:].any() and not norms[2:].any() and norms[:2].all()
@@ -151,13 +151,13 @@ def test_what_is_recorded_is_as_long_as_asked_with_zeros_at_the_end():
 
 def test_momentum_starts_from_zero_at_every_call():
     settings = settings_of(0.9, 0.0, None)
-    stack = linear()
-    first = train(stack, settings, steps=1)
-    again = train(stack, settings, steps=1)
+    block = linear()
+    first = train(block, settings, steps=1)
+    again = train(block, settings, steps=1)
     assert first[0].tobytes() == again[0].tobytes()
 
 
-def test_without_a_gradient_values_only_decay():
+def test_values_without_gradient_only_decay():
     settings = settings_of(0.0, 0.5, None)
     weights, _, norms = train(linear(bias=True), settings, 2, objective=lambda logits, targets: targets[:, 0, 0] * 0)
     np.testing.assert_allclose(weights, [[0.95**2] * 8])
@@ -165,28 +165,28 @@ def test_without_a_gradient_values_only_decay():
 
 
 def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
-    stack = linear(dropout=0.5)
-    reference = train(stack, PLAIN)[0]
-    assert train(stack, PLAIN)[0].tobytes() == reference.tobytes()
+    block = linear(dropout=0.5)
+    reference = train(block, PLAIN)[0]
+    assert train(block, PLAIN)[0].tobytes() == reference.tobytes()
     for key in ((1, 1, 2), (0, 2, 2), (0, 1, 3)):
-        assert np.abs(train(stack, PLAIN, key=(key,))[0] - reference).max() > 1e-3
+        assert np.abs(train(block, PLAIN, key=(key,))[0] - reference).max() > 1e-3
     # With equal batches and a rate of 0, only another mask in each step can change the loss.
     same = [values[None, :6] for values in (FEATURES, TARGETS)]
-    losses = train(stack, PLAIN, steps=6, batch=lambda tick: same, rate=0.0)[1]
+    losses = train(block, PLAIN, steps=6, batch=lambda tick: same, rate=0.0)[1]
     assert len(set(losses.ravel().tolist())) == 6
 
 
-def test_a_client_that_idles_draws_the_dropout_of_its_own_next_step():
+def test_idle_client_draws_the_dropout_of_its_next_step():
     same = [np.stack([values, values]) for values in (FEATURES, TARGETS)]
     active = np.asarray([[True, True], [True, False], [True, True]])
     both = train(linear(2, dropout=0.5), PLAIN, batch=lambda tick: same, active=active)
-    alone = train(linear(dropout=0.5), PLAIN, steps=2, batch=lambda tick: same, key=((0, 1, 5),))
-    np.testing.assert_allclose(both[0][1], alone[0][0], rtol=1e-12)
-    np.testing.assert_allclose(both[1][[0, 2], 1], alone[1][:, 0], rtol=1e-12)
+    single = train(linear(dropout=0.5), PLAIN, steps=2, batch=lambda tick: same, key=((0, 1, 5),))
+    np.testing.assert_allclose(both[0][1], single[0][0], rtol=1e-12)
+    np.testing.assert_allclose(both[1][[0, 2], 1], single[1][:, 0], rtol=1e-12)
 
 
 def test_training_changes_no_variable_of_the_model():
-    stack = linear(dropout=0.5)
-    before = [variable.numpy() for variable in stack.stages[0].models[0].model.variables]
-    train(stack, settings_of(0.9, 5e-4, 1.0))
-    assert all((old == new.numpy()).all() for old, new in zip(before, stack.stages[0].models[0].model.variables))
+    block = linear(dropout=0.5)
+    before = [variable.numpy() for variable in block.stages[0].models[0].model.variables]
+    train(block, settings_of(0.9, 5e-4, 1.0))
+    assert all((old == new.numpy()).all() for old, new in zip(before, block.stages[0].models[0].model.variables))

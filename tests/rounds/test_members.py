@@ -29,9 +29,9 @@ AUTHORS = {
 UNIT = 3**-0.5
 
 
-def initial(given, shape):
+def initial_values_of(ensemble_recipe, shape):
     """The initial values of a recipe's ensemble: `{path: [networks, ...]}`."""
-    family = build_family(given, shape, shape, 10)
+    family = build_family(ensemble_recipe, shape, shape, 10)
     return {path: np.asarray(value) for path, value in global_layout.initial_values(family).items()}
 
 
@@ -40,16 +40,16 @@ def of_fan_in(kernel):
     return kernel * np.sqrt(np.prod(kernel.shape[1:-1]))
 
 
-def test_the_law_is_that_of_the_authors_code():
+def test_initial_distribution_equals_the_authors_code():
     wide = tiny_splitmix("wide")
     assert wide.keys() == AUTHORS.keys()
     for path, (most, deviation) in AUTHORS.items():
         bound = 1 if path == "0_0_padded_conv2d/kernel" else 0.25**0.5
         fan_in = np.prod(wide[path].shape[1:-1])
         # Both are drawn: a few dozen to a few hundred values.
-        for found_most, found in ((most, deviation), (np.abs(wide[path]).max(), wide[path].std())):
-            assert 0.85 * bound < found_most * fan_in**0.5 <= 1.0001 * bound, path
-            assert found * fan_in**0.5 == pytest.approx(UNIT * bound, rel=0.25), path
+        for largest, std in ((most, deviation), (np.abs(wide[path]).max(), wide[path].std())):
+            assert 0.85 * bound < largest * fan_in**0.5 <= 1.0001 * bound, path
+            assert std * fan_in**0.5 == pytest.approx(UNIT * bound, rel=0.25), path
 
 
 def tiny_splitmix(fan_in):
@@ -61,13 +61,13 @@ def tiny_splitmix(fan_in):
         tiny.IMAGES.partition("  layers:\n")[0] + "  layers:\n" + "".join(f"    - {one}\n" for one in [*layers, head])
     )
     levels = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 4}", f"levels.members_fan_in={fan_in}")
-    given = recipe.loads(text + tiny.COMMON, "tiny", levels)
-    return {path: value for path, value in initial(given, (16, 16, 3)).items() if value.ndim > 2}
+    ensemble_recipe = recipe.loads(text + tiny.COMMON, "tiny", levels)
+    return {path: value for path, value in initial_values_of(ensemble_recipe, (16, 16, 3)).items() if value.ndim > 2}
 
 
-def test_the_networks_of_splitmix_are_drawn_as_parts_of_the_whole_one():
-    wide, own = (
-        initial(recipe.load("methods/splitmix", [f"levels.members_fan_in={fan_in}"]), (32, 32, 3))
+def test_splitmix_networks_are_drawn_as_parts_of_the_full_one():
+    wide, unscaled = (
+        initial_values_of(recipe.load("methods/splitmix", [f"levels.members_fan_in={fan_in}"]), (32, 32, 3))
         for fan_in in ("wide", "own")
     )
     assert recipe.load("methods/splitmix").levels.members_fan_in == "wide"
@@ -75,33 +75,33 @@ def test_the_networks_of_splitmix_are_drawn_as_parts_of_the_whole_one():
     assert len(kernels) == 22 and kernels[0] == "0_0_padded_conv2d/kernel"
     for path in kernels:
         bound = 1 if path == kernels[0] else (1 / 6) ** 0.5
-        found = of_fan_in(wide[path])
-        assert np.abs(found).max() <= 1.0001 * bound, path
-        assert found.std() == pytest.approx(UNIT * bound, rel=0.15)
-        assert of_fan_in(own[path]).std() == pytest.approx(UNIT, rel=0.15)
-        np.testing.assert_allclose(wide[path], own[path] * bound, rtol=1e-6)
+        kernel = of_fan_in(wide[path])
+        assert np.abs(kernel).max() <= 1.0001 * bound, path
+        assert kernel.std() == pytest.approx(UNIT * bound, rel=0.15)
+        assert of_fan_in(unscaled[path]).std() == pytest.approx(UNIT, rel=0.15)
+        np.testing.assert_allclose(wide[path], unscaled[path] * bound, rtol=1e-6)
     for path in wide.keys() - set(kernels):
-        assert (wide[path] == own[path]).all() and path.endswith(("gamma", "beta", "bias"))
+        assert (wide[path] == unscaled[path]).all() and path.endswith(("gamma", "beta", "bias"))
 
 
-def test_biases_are_drawn_alike_and_the_first_layer_is_the_one_with_the_input():
+def test_biases_are_scaled_too_and_the_first_layer_reads_the_input():
     text = tiny.DENSE.replace(
         "- [GlobalAveragePooling2D,",
         "- [Norm: {kind: in}, PaddedConv2D: {filters: !w 4}, PaddedConv2D: {filters: !w 4}, GlobalAveragePooling2D,",
     )
     ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 3}")
-    own, wide = (
+    unscaled, wide = (
         tiny.arrays(tiny.process(text, *ensemble, f"levels.members_fan_in={fan_in}").initialize())
         for fan_in in ("own", "wide")
     )
-    for path, value in own.items():
+    for path, value in unscaled.items():
         layer, _, name = path.partition("/")
         factor = 0.5 if name in ("kernel", "bias") and layer != "0_1_padded_conv2d" else 1
         np.testing.assert_allclose(wide[path], factor * value, rtol=1e-6, err_msg=path)
-    assert np.abs(own["0_2_padded_conv2d/bias"]).min() > 0 and {"0_0_norm/in/gamma"} <= own.keys()
+    assert np.abs(unscaled["0_2_padded_conv2d/bias"]).min() > 0 and {"0_0_norm/in/gamma"} <= unscaled.keys()
 
 
-def test_the_first_predictions_are_more_cautious_and_training_goes_another_way():
+def test_first_predictions_are_less_confident_and_training_differs():
     """Logits of a dense head are smaller by sqrt(width), so the loss of the start is nearer to that of a guess."""
     ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 2}", "client.loss=cross_entropy")
     starts, ends = [], []

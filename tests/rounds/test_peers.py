@@ -21,18 +21,18 @@ STAGES = "client.stages={name: blockwise, peers: true}"
 
 
 @functools.cache
-def built(*settings):
+def build_process(*settings):
     """Four clients with equally many examples, all at width 1."""
     return tiny.process(THREE, *ALONE, *settings, data=tiny.images((5, 5, 5, 5)))
 
 
-def taught(weight, budget=2):
+def build_teaching_process(weight, budget=2):
     """The same with peers whose divergence counts so much."""
     coupling = f"client.coupling={{name: mutual, ramp: null, weight: {weight}}}"
-    return built(STAGES, f"levels.budgets={{a: {budget}}}", coupling)
+    return build_process(STAGES, f"levels.budgets={{a: {budget}}}", coupling)
 
 
-def after(process, rounds=3):
+def run_rounds(process, rounds=3):
     state, _ = process.run(process.initialize(), tiny.plans(process, rounds))
     return state
 
@@ -40,33 +40,35 @@ def after(process, rounds=3):
 def disagreement(process, state):
     """KL of what the clients' peers predict to what their own networks would, mean over the training examples."""
     start = {path: np.asarray(v) for path, v in state.weights.items()}
-    x, found = tf.constant(oracle.batch(process, np.arange(20), 0, [0] * 4)[0]), []
+    x, divergences = tf.constant(oracle.batch(process, np.arange(20), 0, [0] * 4)[0]), []
     for client in range(4):
-        own = process.network(state)
-        teacher = tf.nn.softmax(own(x, training=False))
+        network = process.network(state)
+        teacher = tf.nn.softmax(network(x, training=False))
         for path, value in state.clients["peers"].items():
             start[path] = value[client, 0]
-        for variable in own.trainable_variables:
+        for variable in network.trainable_variables:
             variable.assign(start[variable.path])
-        learned = tf.nn.log_softmax(own(x, training=False))
-        found.append(tf.reduce_mean(tf.reduce_sum(teacher * (tf.math.log(teacher) - learned), -1)))
-    return float(np.mean(found))
+        learned = tf.nn.log_softmax(network(x, training=False))
+        divergences.append(tf.reduce_mean(tf.reduce_sum(teacher * (tf.math.log(teacher) - learned), -1)))
+    return float(np.mean(divergences))
 
 
-def test_networks_that_teach_each_other_nothing_are_trained_as_if_each_were_alone():
-    assert tiny.gap(tiny.arrays(after(taught(0.0))), tiny.arrays(after(built()))) < 1e-10
+def test_networks_without_teaching_are_trained_like_single_ones():
+    assert (
+        tiny.gap(tiny.arrays(run_rounds(build_teaching_process(0.0))), tiny.arrays(run_rounds(build_process()))) < 1e-10
+    )
 
 
-def test_what_peers_teach_moves_the_returned_network_and_brings_both_together():
-    apart, together = after(taught(0.0)), after(taught(2.0))
+def test_teaching_peers_move_the_returned_network_closer():
+    apart, together = run_rounds(build_teaching_process(0.0)), run_rounds(build_teaching_process(2.0))
     assert tiny.gap(tiny.arrays(apart), tiny.arrays(together)) > 1e-3
-    process = taught(2.0)
+    process = build_teaching_process(2.0)
     gaps = [disagreement(process, state) for state in (process.initialize(), apart, together)]
     assert 0 < gaps[2] < 0.8 * gaps[1], gaps
 
 
-def test_peers_start_from_values_of_their_own_and_outlive_a_round():
-    process = taught(1.0, budget=3)
+def test_peers_have_separate_initial_values_and_survive_a_round():
+    process = build_teaching_process(1.0, budget=3)
     state = process.initialize()
     for path, peers in state.clients["peers"].items():
         value = np.asarray(state.weights[path])
@@ -91,27 +93,27 @@ def test_peers_start_from_values_of_their_own_and_outlive_a_round():
     ("budget", "networks", "stages"),
     [("1", 1, 1), ("2", 2, 1), ("7/6", 1, 1), ("1.4", 2, 2), ("2.4", 3, 2), ("3", 3, 1)],
 )
-def test_a_budget_holds_whole_networks_and_one_in_stages_where_all_units_fit(budget, networks, stages):
+def test_budget_fits_full_networks_and_one_in_stages(budget, networks, stages):
     text = methods.DEEP
     settings = (methods.ENDS, *methods.blockwise("peers: true", budgets=f"a: {budget}, c: 0.2"))
-    found = tiny.process(text, *settings, "client.coupling={name: mutual, ramp: null}").family.stages["a"]
-    assert len(found) == stages and {len(stage.trained_by_network) for stage in found} == {networks}
-    assert all(stage.trained == set(methods.TRUNK) for stage in found)
+    stages_of_level = tiny.process(text, *settings, "client.coupling={name: mutual, ramp: null}").family.stages["a"]
+    assert len(stages_of_level) == stages and {len(stage.trained_by_network) for stage in stages_of_level} == {networks}
+    assert all(stage.trained == set(methods.TRUNK) for stage in stages_of_level)
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         (
             "client.correction={name: dynamic, alpha: 0.3}",
-            "client.correction: must be null or proximal where client.stages.peers is true: nothing is remembered of "
+            "client.correction: must be null or proximal with client.stages.peers: corrections store nothing for "
             "peers. Received: dynamic",
         ),
-        ("levels.members={a: 2}", "levels.members: does not go with client.stages.peers: a client trains an "),
+        ("levels.members={a: 2}", "levels.members: cannot be combined with client.stages.peers: a client trains the "),
     ],
 )
-def test_what_does_not_go_with_peers_is_refused(setting, told):
-    given = [*ALONE, STAGES, "levels.budgets={a: 2}", "client.coupling={name: mutual, ramp: null}", setting]
+def test_settings_incompatible_with_peers_are_refused(setting, message):
+    settings = [*ALONE, STAGES, "levels.budgets={a: 2}", "client.coupling={name: mutual, ramp: null}", setting]
     if "dynamic" in setting:
-        given.append("round.server={name: dynamic, alpha: 0.3}")
-    assert told in refusal(recipe.loads, THREE, "r.yaml", given)
+        settings.append("round.server={name: dynamic, alpha: 0.3}")
+    assert message in refusal(recipe.loads, THREE, "r.yaml", settings)

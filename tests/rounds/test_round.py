@@ -9,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.models.state import in_order, named
+from hetero_tf.models.state import flatten_state, in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.failure import OVERFLOW
@@ -18,7 +18,7 @@ BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 
 
-def built(base, *overrides):
+def build_process(base, *overrides):
     return tiny.shared(BASES[base], *overrides)
 
 
@@ -52,10 +52,10 @@ def test_twenty_rounds_of_five_levels_are_one_trace(engine):
 
 
 @both_engines
-def test_rounds_one_by_one_or_in_one_call_and_stacks_in_flight_change_no_bit(engine):
+def test_rounds_per_call_and_blocks_in_flight_change_no_bit(engine):
     process = dense(f"engine={engine}")
     reference, rows = run(process, tiny.plans(process, 3))
-    other = tiny.with_parts(process, engine={"replicas": Replicas(3)})
+    other = tiny.with_setup(process, engine={"replicas": Replicas(3)})
     assert tiny.same(run(other, tiny.plans(process, 3))[0], reference)
     state, single = process.initialize(), []
     for _ in range(3):
@@ -83,11 +83,11 @@ def test_the_order_of_clients_changes_rounding_only(engine, eager):
     rng = np.random.default_rng(0)
     for _ in range(5):
         order = rng.permutation(4)
-        found = run(process, [Plan(*(array[order] for array in plan.arrays()))])[0]
-        assert tiny.gap(found, reference) < 1e-14
+        actual = run(process, [Plan(*(array[order] for array in plan.arrays()))])[0]
+        assert tiny.gap(actual, reference) < 1e-14
 
 
-def test_equal_clients_give_the_client(eager):
+def test_merge_of_equal_clients_is_the_client(eager):
     process = dense()
     for level in range(3):
         one = dataclasses.replace(process.plan(0, [2]), levels=np.asarray([level], np.int32))
@@ -95,7 +95,7 @@ def test_equal_clients_give_the_client(eager):
         assert tiny.same(run(process, [four])[0], run(process, [one])[0])
 
 
-def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces(eager):
+def test_server_sgd_with_rate_0_keeps_every_bit_and_with_rate_1_replaces(eager):
     still = dense("round.server={name: sgd, learning_rate: 0.0}")
     planned = tiny.plans(still, 2)
     assert tiny.same(run(still, planned)[0], tiny.arrays(still.initialize()))
@@ -103,38 +103,41 @@ def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces(eager):
     assert tiny.gap(run(whole, planned)[0], run(dense(), planned)[0]) < 1e-6
 
 
-def test_the_server_step_is_told_what_is_covered():
+def test_server_step_receives_the_coverage():
     process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fixed")
 
-    def told(old, mean, coverage, slots):
+    def server_step(old, mean, coverage, slots):
         return tf.broadcast_to(coverage, tf.shape(old)), slots
 
-    process = tiny.with_parts(process, algorithm={"server": told})
-    found = run(process, [process.plan(0, [3])])[0]  # level c keeps 2 of 8, the client has label 4 of 9
+    process = tiny.with_setup(process, algorithm={"server": server_step})
+    weights = run(process, [process.plan(0, [3])])[0]  # level c keeps 2 of 8, the client has label 4 of 9
     wide, head = (np.arange(8) < 2), np.arange(tiny.CLASSES) == 4
     expected = [np.tile(wide, (2, 1)), wide, np.outer(wide, head), head]
-    for value, covered in zip(found.values(), expected, strict=True):
+    for value, covered in zip(weights.values(), expected, strict=True):
         assert value.tolist() == covered.tolist()
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base, eager):
-    process = built(base, "round.submodel=random", "precision=float64")
+def test_uncovered_values_keep_every_bit_and_others_move(base, eager):
+    process = build_process(base, "round.submodel=random", "precision=float64")
     client, old = 2, tiny.arrays(process.initialize())
     plan = dataclasses.replace(process.plan(0, [client]), levels=np.asarray([1], np.int32))
     new = run(process, [plan])[0]
     level = process.family.predictor(process.recipe.levels.names[1])
     for variable in level.trainable_variables:
         before, after = old[variable.path], new[variable.path]
-        index = [oracle.coordinates(process, size, kept, 0, client) for size, kept in zip(before.shape, variable.shape)]
+        index = [
+            oracle.coordinates(process, size, submodel_size, 0, client)
+            for size, submodel_size in zip(before.shape, variable.shape)
+        ]
         covered = np.zeros(before.shape, bool)
-        covered[np.ix_(*[oracle.merged(process, own, client) for own in index])] = True
+        covered[np.ix_(*[oracle.merged(process, coordinates, client) for coordinates in index])] = True
         assert before[~covered].tobytes() == after[~covered].tobytes()
         assert (after[covered] != before[covered]).any()
 
 
 def test_the_row_of_the_mask_token_is_trained_but_never_merged():
-    process = built("text", "round.submodel=prefix", "precision=float64")
+    process = build_process("text", "round.submodel=prefix", "precision=float64")
     old = tiny.arrays(process.initialize())
     new = run(process, tiny.plans(process, 3, cohort=[0, 1, 2, 3]))[0]
     path = next(path for path in old if path.endswith("tokens"))
@@ -149,19 +152,19 @@ def with_nan(process, client):
     """The process with pixels that are not numbers in one of the client's images."""
     x = process.dataset.train.x.copy()
     x[process.partition.train[client][0]] = np.nan
-    return tiny.with_parts(process, examples={"x": tf.constant(x)})
+    return tiny.with_setup(process, examples={"x": tf.constant(x)})
 
 
-def test_a_client_that_is_not_finite_is_left_out_and_counted(eager):
+def test_non_finite_client_is_excluded_and_counted(eager):
     process = with_nan(tiny.process(tiny.IMAGES, data=tiny.images(kind=np.float32)), client=1)
-    found, rows = run(process, [process.plan(0, [0, 1, 2])])
+    actual, rows = run(process, [process.plan(0, [0, 1, 2])])
     without, others = run(process, [process.plan(0, [0, 2])])
-    assert tiny.same(found, without)
+    assert tiny.same(actual, without)
     assert (rows[0]["non_finite"], others[0]["non_finite"]) == (1, 0)
     assert (rows[0]["loss"], rows[0]["gradient_norm"]) == (others[0]["loss"], others[0]["gradient_norm"])
-    assert all(np.isfinite(value).all() for value in found.values())
-    alone, rows = run(process, [process.plan(0, [1])])
-    assert tiny.same(alone, tiny.arrays(process.initialize()))
+    assert all(np.isfinite(value).all() for value in actual.values())
+    single, rows = run(process, [process.plan(0, [1])])
+    assert tiny.same(single, tiny.arrays(process.initialize()))
     assert rows[0].items() >= {"loss": None, "gradient_norm": None, "non_finite": 1, "learning_rate": 0.1}.items()
 
 
@@ -176,7 +179,7 @@ def test_a_client_that_is_not_finite_is_left_out_and_counted(eager):
         ("round.personal=['0']",),
     ],
 )
-def test_finite_clients_whose_merge_overflows_leave_the_state_as_it_was(eager, overrides):
+def test_overflowing_merge_leaves_the_state_unchanged(eager, overrides):
     """All clients return a bias of 3e38: it changes no logit's rank, and the sum of two overflows."""
     shared = ("round.label_rows=all", "client.label_cut=false", "optimizer.weight_decay=0")
     process = tiny.process(tiny.DENSE, *shared, *overrides)
@@ -185,12 +188,12 @@ def test_finite_clients_whose_merge_overflows_leave_the_state_as_it_was(eager, o
     state = dataclasses.replace(state, weights={**state.weights, path: tf.fill(state.weights[path].shape, 3e38)})
     after, row = process.next(state)
     assert after.round == 1 and row["failure"] == OVERFLOW and row["non_finite"] == 0
-    for new, old in zip(tf.nest.flatten([named(after)]), tf.nest.flatten([named(state)]), strict=True):
+    for new, old in zip(tf.nest.flatten([flatten_state(after)]), tf.nest.flatten([flatten_state(state)]), strict=True):
         np.testing.assert_array_equal(new, old)
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "DENSE"])
-def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(base):
+def test_non_finite_client_of_a_block_does_not_change_the_others(base):
     """Bit-equal to the round in which its place of the stack is empty and the others stand where they stood."""
     # Client 1 never works in a tick alone, so that no batch is empty without it.
     process = tiny.process(getattr(tiny, base), "engine=stacked", data=tiny.images((7, 3, 7, 4), kind=np.float32))
@@ -206,17 +209,17 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
             rows=np.where(lost[..., None, None], -1, packed.rows),
             ticks=np.where((lost | (packed.clients < 0)).all(-1), 0, packed.ticks),
         )
-        (found, told), (wanted, others) = run_packed(process, packed), run_packed(process, emptied)
-        assert tiny.same(found, wanted) and not tiny.same(found, old)
-        assert told["finite"].ravel().tolist() == (~lost).ravel().tolist()
+        (actual, metrics), (expected, others) = run_packed(process, packed), run_packed(process, emptied)
+        assert tiny.same(actual, expected) and not tiny.same(actual, old)
+        assert metrics["finite"].ravel().tolist() == (~lost).ravel().tolist()
         assert others["finite"].all()
         for name in ("loss", "gradient_norm"):
-            assert told[name][~lost.reshape(1, -1)].tobytes() == others[name][~lost.reshape(1, -1)].tobytes()
+            assert metrics[name][~lost.reshape(1, -1)].tobytes() == others[name][~lost.reshape(1, -1)].tobytes()
 
 
 def run_packed(process, packed):
     """One call on a given arrangement."""
-    after, found = process._round(
+    after, metrics = process._round(
         in_order(process.initialize()),
         [tf.constant(array, tf.int32) for array in packed.arrays()],
         tf.constant([0.1], process.recipe.precision),
@@ -224,34 +227,34 @@ def run_packed(process, packed):
         process._seed,
     )
     return (
-        {str(place): value.numpy() for place, value in enumerate(after["weights"])},
-        {name: value.numpy() for name, value in found.items()},
+        {str(position): value.numpy() for position, value in enumerate(after["weights"])},
+        {name: value.numpy() for name, value in metrics.items()},
     )
 
 
 @both_engines
-def test_lost_clients_are_counted_whatever_stack_they_are_in(engine):
+def test_lost_clients_are_counted_in_every_block(engine):
     process = with_nan(
         tiny.process(tiny.DENSE, f"engine={engine}", "levels.mix=a-c", data=tiny.images(kind=np.float32)), client=1
     )
-    x = process.parts.examples.x.numpy()
+    x = process.setup.examples.x.numpy()
     x[process.partition.train[3][0]] = np.inf
-    process = tiny.with_parts(process, examples={"x": tf.constant(x)})
+    process = tiny.with_setup(process, examples={"x": tf.constant(x)})
     for cohort, lost in (([0, 1, 2, 3], 2), ([0, 1, 2], 1), ([0, 2], 0), ([3, 1], 2)):
         _, rows = run(process, [process.plan(0, cohort)])
         assert rows[0]["non_finite"] == lost
 
 
 @both_engines
-def test_a_client_without_examples_counts_nothing_and_is_not_lost(engine, eager):
+def test_client_without_examples_has_no_weight_and_is_not_lost(engine, eager):
     process = tiny.process(tiny.DENSE, f"engine={engine}", data=tiny.images((7, 0, 5, 4)))
     planned = process.plan(0, [0, 1, 2])
     assert sorted(planned.steps) == [0, 2, 2]
-    found, rows = run(process, [planned])
+    actual, rows = run(process, [planned])
     without, others = run(process, [process.plan(0, [0, 2])])
-    assert tiny.same(found, without)
+    assert tiny.same(actual, without)
     assert rows[0]["non_finite"] == 0
     assert rows[0]["loss"] == others[0]["loss"]
-    alone, rows = run(process, [process.plan(0, [1])])
-    assert tiny.same(alone, tiny.arrays(process.initialize()))
+    single, rows = run(process, [process.plan(0, [1])])
+    assert tiny.same(single, tiny.arrays(process.initialize()))
     assert (rows[0]["loss"], rows[0]["non_finite"]) == (None, 0)

@@ -7,7 +7,7 @@ import numpy as np
 import oracle_methods
 import pytest
 import tiny
-from test_engine import stateful
+from test_engine import stateful_operations
 
 from hetero_tf.planning import plan as plans
 
@@ -20,12 +20,12 @@ QUICK = ("fedprox", "fjord", "splitmix", "adam")
 EVERYONE = (0, 1, 2, 3)
 
 
-def told(case):
+def case_param(case):
     quick = case[0] in QUICK and case[1] == "stacked"
     return pytest.param(case, id="-".join(case), marks=[] if quick else [pytest.mark.long])
 
 
-def planned(process, rounds=2):
+def build_plans(process, rounds=2):
     """Drawn cohorts, and last everyone."""
     return [*tiny.plans(process, rounds - 1), process.plan(rounds - 1, EVERYONE)]
 
@@ -42,92 +42,94 @@ def at(plan, level):
 
 def tables(state):
     """Everything that a state holds, by name."""
-    found = {("weights", path): value for path, value in state.weights.items()}
+    values = {("weights", path): value for path, value in state.weights.items()}
     for kind in (state.server, state.clients):
-        found |= {(name, path): value for name, table in kind.items() for path, value in table.items()}
-    return {name: np.asarray(value) for name, value in found.items()}
+        values |= {(name, path): value for name, table in kind.items() for path, value in table.items()}
+    return {name: np.asarray(value) for name, value in values.items()}
 
 
-def moved(old, new):
+def max_change(old, new):
     """bool arrays by name: which entries have other bits."""
     return {name: value != new[name] for name, value in old.items()}
 
 
-def expect(state, rows, wanted, metrics, tolerance):
+def check_state(state, rows, expected, metrics, tolerance):
     """A compiled state and its metrics beside those of the plain loop."""
-    kept = {
-        name: {path: slots[place] for path, slots in wanted["server"].items()}
-        for place, name in enumerate(state.server)
+    server_tables = {
+        name: {path: slots[index] for path, slots in expected["server"].items()}
+        for index, name in enumerate(state.server)
     }
-    given = {
+    expected_values = {
         (name, path): value
-        for name, table in {**wanted, **kept}.items()
+        for name, table in {**expected, **server_tables}.items()
         for path, value in table.items()
         if name != "server"
     }
-    found = tables(state)
-    assert tiny.gap(found, {name: given[name] for name in found}) < tolerance
-    told = [(row["loss"], row["gradient_norm"]) for row in rows]
-    np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
+    actual = tables(state)
+    assert tiny.gap(actual, {name: expected_values[name] for name in actual}) < tolerance
+    actual_metrics = [(row["loss"], row["gradient_norm"]) for row in rows]
+    np.testing.assert_allclose(actual_metrics, metrics, rtol=10 * tolerance)
 
 
-@pytest.mark.parametrize("case", list(map(told, CASES)))
+@pytest.mark.parametrize("case", list(map(case_param, CASES)))
 def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     process, ways = methods.built(*case), methods.METHODS[case[0]].ways
-    rounds = planned(process)
+    rounds = build_plans(process)
     state, rows = run(process, process.initialize(), *rounds)
-    wanted, metrics = oracle_methods.play(process, ways, oracle_methods.start(process), rounds)
-    expect(state, rows, wanted, metrics, TOLERANCE[case[2]])
+    expected, metrics = oracle_methods.play(process, ways, oracle_methods.start(process), rounds)
+    check_state(state, rows, expected, metrics, TOLERANCE[case[2]])
     state, _ = run(process, state, *(process.plan(number) for number in range(2, 10)))
     state, row = process.next(state, cohort=[2])
     assert state.round == 11 and row["non_finite"] == 0
     assert all(np.isfinite(value).all() for value in tables(state).values())
     assert process._round.experimental_get_tracing_count() == 1
-    assert stateful(process._round) == set()
+    assert stateful_operations(process._round) == set()
 
 
 @pytest.mark.long
-def test_clients_are_stacked_wherever_no_step_draws_its_stage_or_reads_a_buffer():
+def test_clients_are_batched_unless_stages_are_drawn_or_buffered():
     for name, engine, precision in CASES:
         process = methods.built(name, engine, precision)
         one = engine == "sequential" or name.startswith("fjord")
         apart = "bc" if name == "fedepth_buffered" else process.recipe.levels.names if one else ""
         assert {
-            level for level, stack in zip(process.family.submodels, process.parts.engine.stacks) if stack.clients == 1
+            level for level, block in zip(process.family.submodels, process.setup.engine.blocks) if block.clients == 1
         } == {level for level in process.family.submodels if level in apart}, name
-        assert process.parts.engine.reasons == ()
+        assert process.setup.engine.reasons == ()
 
 
 @pytest.mark.long
-def test_levels_are_computed_as_one_exactly_where_their_clients_train_alike():
+def test_levels_share_a_submodel_exactly_if_their_training_is_equal():
     for name in methods.METHODS:
         process = methods.built(name)
         levels, submodels = process.recipe.levels.names, process.family.submodels
         assert submodels == (levels[:1] if name == "splitmix" else levels), name
-        assert len(process.parts.engine.stacks) == len(process.parts.engine.stacks) == len(submodels)
+        assert len(process.setup.engine.blocks) == len(process.setup.engine.blocks) == len(submodels)
 
 
-def test_labels_are_cut_only_where_that_changes_nothing():
+def test_labels_are_cut_only_if_results_do_not_change():
     """Weight decay moves rows of absent labels: clients would keep them, and a spring would pull them back."""
     for name in ("lg", "standalone", "fedprox", "depthfl", "adam", "splitmix"):
         process = methods.built(name)
         assert process.recipe.client.label_cut
-        assert (process.parts.examples.labels is not None) == (name in ("adam", "splitmix")), name
+        assert (process.setup.examples.labels is not None) == (name in ("adam", "splitmix")), name
 
 
 @pytest.mark.long
-def test_the_comparison_meets_every_level_stage_and_member():
+def test_comparison_covers_every_level_stage_and_member():
     for name in methods.METHODS:
         process = methods.built(name)
-        for level, own in enumerate(process.recipe.levels.names):
-            active = [(plan, slot) for plan in planned(process, 12) for slot in np.flatnonzero(plan.levels == level)]
+        for level, level_name in enumerate(process.recipe.levels.names):
+            active = [
+                (plan, slot) for plan in build_plans(process, 12) for slot in np.flatnonzero(plan.levels == level)
+            ]
             seen = {stage for plan, slot in active for stage in plan.stages[slot, : plan.steps[slot]]}
-            assert seen == set(range(len(process.family.stages[own]))), name
-    seen = {member for plan in planned(methods.built("splitmix")) for member in plan.members}
+            assert seen == set(range(len(process.family.stages[level_name]))), name
+    seen = {member for plan in build_plans(methods.built("splitmix")) for member in plan.members}
     assert seen == {0, 1, 2, 3}
 
 
-def test_what_no_client_covers_keeps_every_bit_in_weights_and_server():
+def test_uncovered_values_keep_every_bit_in_weights_and_server():
     process = methods.built("adam")
     state, _ = run(process, process.initialize(), at(process.plan(0, EVERYONE), 0))
     narrow = at(process.plan(1, [2]), 1)  # level c keeps 2 of 8; the client has the labels 0, 3, 6 and 8
@@ -142,13 +144,13 @@ def test_what_no_client_covers_keeps_every_bit_in_weights_and_server():
             assert (old[table, path][mask] != new[table, path][mask]).any()
 
 
-def test_units_that_nobody_trains_keep_every_bit():
+def test_untrained_units_keep_every_bit():
     process = methods.built("fedepth_link")
     state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))
     partial = dataclasses.replace(process.recipe.levels, mix=(("c", 1),))
     plan = with_levels(process, partial).plan(1, [1, 3])
     after, _ = run(process, state, dataclasses.replace(plan, levels=np.full_like(plan.levels, 2)))
-    changed = moved(tables(state), tables(after))
+    changed = max_change(tables(state), tables(after))
     units = {name: changed["weights", name].any() for name in state.weights}
     for path, has in units.items():
         assert has == (path.split("_")[0] in ("0", "3", "5", "6")), path
@@ -159,7 +161,7 @@ def with_levels(process, levels):
     return dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
 
 
-def test_networks_of_an_ensemble_that_nobody_trains_keep_every_bit():
+def test_untrained_ensemble_networks_keep_every_bit():
     process = methods.built("splitmix")
     plan = process.plan(0, [0, 1])
     few = plans.Plan(*(array[:2] for array in plan.arrays()))
@@ -186,13 +188,13 @@ def stage_plan(process, stages, level=2):
     )
 
 
-def test_frozen_units_stand_still_under_momentum_and_weight_decay():
+def test_frozen_units_do_not_move_under_momentum_and_weight_decay():
     process = methods.built("fedepth_link")
     options = process.recipe.optimizer.method.options
     assert options["momentum"] > 0 < options["weight_decay"]
     first, _ = run(process, process.initialize(), stage_plan(process, [0, 0]))
     longer, _ = run(process, process.initialize(), stage_plan(process, [0, 0, 1, 1]))
-    changed = moved(tables(first), tables(longer))
+    changed = max_change(tables(first), tables(longer))
     learned = {path for path in first.weights if "moving_" not in path}
     for path in learned:
         assert changed["weights", path].any() == (path.split("_")[0] in ("5", "6")), path
@@ -201,22 +203,22 @@ def test_frozen_units_stand_still_under_momentum_and_weight_decay():
     # What a unit was pushed by waits for its next step.
     again = stage_plan(process, [0, 1, 0])
     state, rows = run(process, process.initialize(), again)
-    wanted, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])
-    expect(state, rows, wanted, metrics, 1e-10)
+    expected, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])
+    check_state(state, rows, expected, metrics, 1e-10)
 
 
-def test_a_stem_that_is_trained_in_every_stage_moves_in_the_second_one_too():
+def test_stem_trained_in_every_stage_moves_in_the_second_one_too():
     process = methods.built("fedepth_stem")
     shorter, longer = (
         run(process, process.initialize(), stage_plan(process, stages, level=1))[0] for stages in ([0], [0, 1])
     )
-    changed = moved(tables(shorter), tables(longer))
+    changed = max_change(tables(shorter), tables(longer))
     for path in shorter.weights:
         assert changed["weights", path].any() == (path.split("_")[0] in ("0", "5", "6")), path
 
 
 @pytest.mark.parametrize("name", ["lg", "standalone", pytest.param("depthfl", marks=pytest.mark.long)])
-def test_what_absent_clients_keep_stays_bit_by_bit(name):
+def test_tables_of_absent_clients_keep_every_bit(name):
     process = methods.built(name)
     state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))
     after, _ = run(process, state, process.plan(1, [2, 0]))
@@ -224,4 +226,4 @@ def test_what_absent_clients_keep_stays_bit_by_bit(name):
         for path, old in table.items():
             changed = (np.asarray(old) != np.asarray(after.clients[kind][path])).reshape(4, -1).any(1)
             assert not changed[[1, 3]].any() and (changed[[0, 2]].all() or kind == "memory")
-    assert any(kept for kept in state.clients.values())
+    assert any(tables_of_kind for tables_of_kind in state.clients.values())

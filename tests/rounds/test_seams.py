@@ -11,8 +11,8 @@ from hetero_tf.planning.plan import Plan
 SMALL = ("round.clients=2", "client.epochs=1")
 
 
-def test_what_a_recipe_leaves_out_is_no_part_of_the_round():
-    algorithm = tiny.shared(tiny.DENSE).parts.algorithm
+def test_unused_parts_of_a_recipe_are_none():
+    algorithm = tiny.shared(tiny.DENSE).setup.algorithm
     assert (algorithm.masks, algorithm.correct, algorithm.remember, algorithm.update) == (None,) * 4
     assert algorithm.read_slots == () and not algorithm.sums_memory
 

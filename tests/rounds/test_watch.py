@@ -27,31 +27,31 @@ def totals(watch):
     return tuple(map(sum, zip(*watch.calls)))
 
 
-def planned(plans):
+def expected_totals(plans):
     return sum(int(plan.steps.sum()) for plan in plans), sum(int((plan.steps > 0).sum()) for plan in plans)
 
 
 @pytest.mark.parametrize(("base", "engine"), CASES)
-def test_every_step_and_client_is_told_once_and_the_result_is_the_same(base, engine):
+def test_progress_reports_every_step_and_client_once_without_changing_results(base, engine):
     plain = tiny.process(getattr(tiny, base), f"engine={engine}", "precision=float32")
     watch = Watch()
-    watched, plans = plain.watched(watch), tiny.plans(plain, 2)
+    watched, plans = plain.with_progress(watch), tiny.plans(plain, 2)
     states = [process.run(process.initialize(), plans) for process in (plain, watched)]
     (first, rows), (second, others) = states
     assert rows == others and {path: value.tobytes() for path, value in tiny.arrays(first).items()} == {
         path: value.tobytes() for path, value in tiny.arrays(second).items()
     }
-    assert totals(watch) == planned(plans) and len(watch.calls) > 2
+    assert totals(watch) == expected_totals(plans) and len(watch.calls) > 2
     # Nothing in the graph makes clients wait for each other.
     assert watched._round.experimental_get_tracing_count() == 1
 
 
-def test_long_training_tells_seldom_and_still_everything(monkeypatch):
-    monkeypatch.setattr(block_training, "MOST_CALLS", 2)
+def test_long_training_reports_rarely_and_completely(monkeypatch):
+    monkeypatch.setattr(block_training, "MAX_CALLS", 2)
     process, watch = tiny.process(tiny.DENSE, "engine=sequential", "client.epochs=4"), Watch()
     plan = process.plan(0)
-    process.watched(watch).run(process.initialize(), [plan])
-    assert totals(watch) == planned([plan])
+    process.with_progress(watch).run(process.initialize(), [plan])
+    assert totals(watch) == expected_totals([plan])
     assert len(watch.calls) <= 3 * len(plan.clients) and max(steps for steps, _ in watch.calls) > 1
 
 
@@ -59,8 +59,8 @@ def test_stages_and_ensembles_are_counted_too():
     for name in ("fedepth_link", "splitmix"):
         process, watch = methods.built(name), Watch()
         plan = process.plan(0)
-        process.watched(watch).run(process.initialize(), [plan])
-        assert totals(watch) == planned([plan]), name
+        process.with_progress(watch).run(process.initialize(), [plan])
+        assert totals(watch) == expected_totals([plan]), name
 
 
 def test_clients_do_not_wait_for_each_other():
@@ -75,5 +75,5 @@ def test_clients_do_not_wait_for_each_other():
 
     plan = process.plan(0)
     assert len(plan.clients) == 2 and (plan.steps > 0).all()
-    process.watched(watch).run(process.initialize(), [plan])
+    process.with_progress(watch).run(process.initialize(), [plan])
     assert met and np.isfinite(list(tiny.arrays(process.initialize()).values())[0]).all()

@@ -8,52 +8,52 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.models.state import named
+from hetero_tf.models.state import flatten_state
 from hetero_tf.rounds import engine
-from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow, summed
+from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow, sum_of_steps
 
 CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
     "statistics of each width": (methods.deep("wbn"), ("client.stages=slimmable", *methods.PLAIN))
 }
 
 
-def trained(name, kind):
+def train(name, kind):
     """(process, values after two rounds, rows) of a tiny recipe with an engine of some kind."""
     base, settings = CASES[name]
     process = tiny.process(base, f"engine={kind}", "precision=float64", *settings)
     state, rows = process.run(process.initialize(), tiny.plans(process, 2))
-    return process, named(state), rows
+    return process, flatten_state(state), rows
 
 
-def shared_of(process):
-    return [step.shared for stack in process.parts.engine.stacks for stage in stack.stages for step in stage.shared]
+def shared_steps(process):
+    return [step.shared for block in process.setup.engine.blocks for stage in block.stages for step in stage.shared]
 
 
 @pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", CASES)
 def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients, monkeypatch):
     monkeypatch.setattr(engine, "clients_at_once", lambda *_: clients)
-    process, values, rows = trained(name, "auto")
-    steps = shared_of(process)
+    process, values, rows = train(name, "auto")
+    steps = shared_steps(process)
     assert len(steps) > len(set(map(id, steps))) > 0
     # Clients that draw their widths would mostly wait for each other.
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if name == "fjord" else clients}
-    apart, wanted, wanted_rows = trained(name, "stacked")
-    assert shared_of(apart) == [] and values.keys() == wanted.keys()
-    for path, value in wanted.items():
+    assert {block.clients for block in process.setup.engine.blocks} == {1 if name == "fjord" else clients}
+    apart, expected, wanted_rows = train(name, "stacked")
+    assert shared_steps(apart) == [] and values.keys() == expected.keys()
+    for path, value in expected.items():
         np.testing.assert_allclose(values[path], value, rtol=0, atol=1e-13 * max(1, np.abs(value).max()), err_msg=path)
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in wanted_rows], rel=1e-13)
-    assert nodes_of(process) < 0.9 * nodes_of(apart)
+    assert count_nodes(process) < 0.9 * count_nodes(apart)
 
 
-def nodes_of(process):
+def count_nodes(process):
     library = process._round.get_concrete_function().graph.as_graph_def().library
     return sum(len(function.node_def) for function in library.function)
 
 
 @pytest.mark.parametrize("name", ["fedprox", "fjord_taught", "depthfl", "fedepth_link", "fedepth_peers", "splitmix"])
-def test_steps_of_one_level_or_of_outputs_that_are_compared_are_not_shared(name):
-    assert shared_of(methods.built(name, "auto")) == []
+def test_steps_of_one_level_or_of_compared_outputs_are_not_shared(name):
+    assert shared_steps(methods.built(name, "auto")) == []
 
 
 def doubling(shapes, learned):
@@ -66,36 +66,36 @@ def doubling(shapes, learned):
     return type("Doubling", (), {"shapes": shapes, "learned": learned, "__call__": staticmethod(call)})()
 
 
-def test_gradients_and_running_statistics_come_to_their_places():
+def test_gradients_and_running_statistics_reach_their_positions():
     rng = np.random.default_rng(0)
     for _ in range(20):
         wide = [tuple(rng.integers(1, 5, rng.integers(1, 4)).tolist()) for _ in range(6)]
         learned, clients = int(rng.integers(1, 6)), int(rng.integers(1, 3))
-        steps, wanted = [], [np.zeros((clients, *shape)) for shape in wide]
+        steps, expected = [], [np.zeros((clients, *shape)) for shape in wide]
         values = [rng.normal(size=(clients, *shape)) for shape in wide]
-        left = [value.copy() for value in values[learned:]]
+        expected_carried = [value.copy() for value in values[learned:]]
         for _ in range(int(rng.integers(1, 4))):
-            held = [0, *np.flatnonzero(rng.random(6) < 0.7)[1:].tolist()]
+            positions = [0, *np.flatnonzero(rng.random(6) < 0.7)[1:].tolist()]
             # Trainable values may be cut; of the carried ones only whole ones move.
-            cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in held]
-            many = sum(position < learned for position in held)
-            steps.append(WidthStepOnRow(doubling(cut, many), tuple(held), tuple(wide), learned))
-            for position, shape in zip(held, cut):
+            cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in positions]
+            num_trainable = sum(position < learned for position in positions)
+            steps.append(WidthStepOnRow(doubling(cut, num_trainable), tuple(positions), tuple(wide), learned))
+            for position, shape in zip(positions, cut):
                 part = (slice(None), *map(slice, shape))
                 if position < learned:
-                    wanted[position][part] += 2 * values[position][part]
+                    expected[position][part] += 2 * values[position][part]
                 elif shape == wide[position]:
-                    left[position - learned] *= 3
+                    expected_carried[position - learned] *= 3
 
         def rows(parts):
             return np.concatenate([part.reshape(clients, -1) for part in parts], 1)
 
-        loss, gradients, *running = summed(tuple(steps), None, tf.constant(rows(values)), None, None, None)
+        loss, gradients, *running = sum_of_steps(tuple(steps), None, tf.constant(rows(values)), None, None, None)
         assert loss.shape == (clients,)
-        np.testing.assert_allclose(gradients, rows(wanted[:learned]), rtol=1e-15)
+        np.testing.assert_allclose(gradients, rows(expected[:learned]), rtol=1e-15)
         assert len(running) == (learned < 6)
         if running:
-            np.testing.assert_array_equal(running[0], rows(left))
+            np.testing.assert_array_equal(running[0], rows(expected_carried))
 
 
 @pytest.mark.parametrize("name", ["fjord", "slimmable", "fedepth_link", "fiarse", "splitmix", "scaffold"])
@@ -104,17 +104,17 @@ def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
     for narrow, wide in ((4, 32), (6, 32), (8, 4096)):
         base = base.replace(f"!w {narrow}", f"!w {wide}")
     process = tiny.process(base, *settings)
-    parameters = max(stack.parameters for stack in process.parts.engine.stacks)
+    parameters = max(block.parameters for block in process.setup.engine.blocks)
     library = process._round.get_concrete_function().graph.as_graph_def().library
     sizes = [node.attr["value"].ByteSize() for function in library.function for node in function.node_def]
     assert parameters > 5000 and max(sizes) < parameters / 4
 
 
-def test_one_function_is_traced_for_each_shape_and_not_for_each_caller():
+def test_function_is_traced_once_per_shape_and_not_per_caller():
     process = methods.built("fjord", "auto")
     process.compile()
-    steps = {id(step): step for step in shared_of(process)}
+    steps = {id(step): step for step in shared_steps(process)}
     for step in steps.values():
         assert isinstance(step, WidthStep) and len(step._functions) == 1
         (function,) = step._functions.values()
-        assert function.experimental_get_tracing_count() == len(process.parts.examples.batch_shapes)
+        assert function.experimental_get_tracing_count() == len(process.setup.examples.batch_shapes)

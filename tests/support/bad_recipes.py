@@ -1,4 +1,4 @@
-"""Wrong recipes and overrides, each with the exact first line of its refusal, read from `bad_recipes.txt`.
+"""Invalid recipes and overrides with the exact first lines of their error messages, from `bad_recipes.txt`.
 
 There a row of `BASE` or `TEXT` has a name, the piece of the recipe that it replaces (lines that begin with -), what stands
 there instead (+) and the refusal (!); a row of `OVERRIDES` has an override of `BASE` (=) and its refusal.
@@ -58,12 +58,12 @@ CONTROL = (
         "seed: 0\n\tname: x",
         "r.yaml:3:1: not valid YAML: found character '\\t' that cannot start any token; indent with spaces, not with tabs",
     ),
-    ("bell", "seed: 0", "seed: \x070", "r.yaml:2:7: unreadable character U+0007; a recipe is plain text"),
+    ("bell", "seed: 0", "seed: \x070", "r.yaml:2:7: unreadable character U+0007; a recipe must be plain text"),
 )
 
 
 def _rows(section):
-    """The rows below a heading: tuples of text."""
+    """The rows of a section, as tuples of text."""
     text = (Path(__file__).parent / "bad_recipes.txt").read_text().partition(f"# {section}\n\n")[2].partition("\n# ")[0]
     return tuple(_row(row.split("\n")) for row in text.strip("\n").split("\n\n"))
 

@@ -1,4 +1,4 @@
-"""Layers of a person's own with weights that are never trained, as `--plugin constant_layers` adds them."""
+"""Custom layers with weights that are never trained, for `--plugin constant_layers`."""
 
 import keras
 import tensorflow as tf
@@ -34,7 +34,7 @@ class FrozenDense(keras.layers.Layer):
 
 
 class PositionTable(keras.layers.Layer):
-    """Adds a constant to every place and channel: weights `table` and, for a scale, `gain` of the channels.
+    """Adds a constant to every position and channel: weights `table` and, for a scale, `gain` of the channels.
 
     Input and output shape: `(batch, height, width, channels)`.
     """
@@ -48,7 +48,7 @@ class PositionTable(keras.layers.Layer):
 
 
 class Counter(keras.layers.Layer):
-    """Counts its calls in training, without saying so."""
+    """Counts its calls in training, without declaring the counter."""
 
     def build(self, input_shape):
         self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False, name="seen")

@@ -1,4 +1,4 @@
-"""Descriptions of recipes whose data are not there."""
+"""Descriptions of recipes without their data."""
 
 import numpy as np
 

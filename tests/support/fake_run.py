@@ -1,6 +1,6 @@
-"""Stands for the program in tests of sweeps: reads its flags, seals a round a moment, and needs no TensorFlow.
+"""A fake of the program for tests of sweeps: reads its flags, writes a checkpoint per round, needs no TensorFlow.
 
-Called as `fake_run.py SECONDS FAILING ...`: how long a round takes, and what a run folder's name that fails contains.
+Called as `fake_run.py SECONDS FAILING ...`: the seconds of a round, and a part of the names of run folders that fail.
 """
 
 import os
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np  # noqa: E402
 
-from hetero_tf.base.children import end_with  # noqa: E402
+from hetero_tf.base.children import exit_with_parent  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
 from hetero_tf.runs import facts  # noqa: E402
 from hetero_tf.store import checkpoints, environment
@@ -29,14 +29,20 @@ def train(recipe, run, threads, seconds):
     for number in range(1 + (newest.round if newest else 0), recipe.rounds + 1):
         time.sleep(seconds)
         last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
-        about = {"last": last, "best": last, "best_seal": None, "spent": 0, **facts.to_seal(recipe, conditions, b"")}
+        about = {
+            "last": last,
+            "best": last,
+            "best_seal": None,
+            "spent": 0,
+            **facts.checkpoint_info(recipe, conditions, b""),
+        }
         checkpoints.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
         print(f"round {number}/{recipe.rounds}  1 s left  loss 1", file=sys.stderr, flush=True)
 
 
 def main(seconds, failing, *words):
-    given = [word.partition("=")[::2] for word in words]
-    flags, overrides = dict(given), [value for name, value in given if name == "--set"]
+    options = [word.partition("=")[::2] for word in words]
+    flags, overrides = dict(options), [value for name, value in options if name == "--set"]
     run = RunFolder(flags["--run_dir"])
     if failing in run.path.name:
         print("data: none\nhetero_tf: no luck today", file=sys.stderr)
@@ -47,7 +53,7 @@ def main(seconds, failing, *words):
 
 
 if __name__ == "__main__":
-    end_with(0)
+    exit_with_parent(0)
     code = main(*sys.argv[1:])
     assert threading.active_count() == 2
     os._exit(code)

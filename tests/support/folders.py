@@ -11,15 +11,15 @@ TFDS_EXAMPLES = {"train": 30, "test": 12}
 
 
 def damaged(content, times, seed=0, cuts=2):
-    """Copies of bytes with one bit flipped each; every `cuts`-th is cut off at some place instead."""
+    """Copies of bytes with one flipped bit each; every `cuts`-th copy is truncated instead."""
     rng = np.random.default_rng(seed)
     for number in range(times):
-        place = int(rng.integers(len(content)))
+        position = int(rng.integers(len(content)))
         copy = bytearray(content)
         if number % cuts == cuts - 1:
-            del copy[place:]
+            del copy[position:]
         else:
-            copy[place] ^= 1 << int(rng.integers(8))
+            copy[position] ^= 1 << int(rng.integers(8))
         yield bytes(copy)
 
 
@@ -38,7 +38,7 @@ def write_femnist(folder, writers=3, images=4, tests=2):
 
 
 def femnist_writer(part, name, count):
-    """What LEAF holds of one writer."""
+    """LEAF's entry of one writer."""
     rng = np.random.default_rng([len(part), int(name[1:5])])
     pixels, labels = rng.integers(0, 256, (count, 784)) / 255, rng.integers(0, 62, count)
     return {"x": pixels.tolist(), "y": labels.tolist()}
@@ -57,10 +57,10 @@ def write_tables(folder, rows=20):
     import pyarrow.parquet as pq
 
     table = {
-        "height": [place + 0.5 for place in range(rows)],
-        "colour": ["red" if place % 3 else "blue" for place in range(rows)],
-        "farm": [f"f{place % 4}" for place in range(rows)],
-        "kind": ["ox" if place % 2 else "cow" for place in range(rows)],
+        "height": [row_index + 0.5 for row_index in range(rows)],
+        "colour": ["red" if row_index % 3 else "blue" for row_index in range(rows)],
+        "farm": [f"f{row_index % 4}" for row_index in range(rows)],
+        "kind": ["ox" if row_index % 2 else "cow" for row_index in range(rows)],
     }
     lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values()))]
     (folder / "own.csv").write_text("\n".join(lines) + "\n", "utf-8")

@@ -41,14 +41,14 @@ def inputs(folder):
 def main(folder, cases):
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
-        with np.load(cases, allow_pickle=True) as given:
-            for name in given.files:
+        with np.load(cases, allow_pickle=True) as requests:
+            for name in requests.files:
                 signature = signatures[name.split()[1]]
-                (place,) = (graph.get_tensor_by_name(info.name) for info in signature.inputs.values())
+                (input_tensor,) = (graph.get_tensor_by_name(info.name) for info in signature.inputs.values())
                 outputs = {key: graph.get_tensor_by_name(info.name) for key, info in signature.outputs.items()}
                 try:
-                    found = session.run(outputs, {place: given[name]})
-                    print(json.dumps({key: str(value.tolist()) for key, value in found.items()}))
+                    results = session.run(outputs, {input_tensor: requests[name]})
+                    print(json.dumps({key: str(value.tolist()) for key, value in results.items()}))
                 except tf.errors.InvalidArgumentError as error:
                     print(json.dumps(error.message))
 

@@ -1,4 +1,4 @@
-"""A round as one would write it first: client after client, eager, with NumPy indices. Slow, short, and independent.
+"""A reference round: one client after the other, eager, with NumPy indices. Slow, short, and independent.
 
 The compiled round must agree with it. Nothing here calls the package's cut, local training, merge or noise; the label
 axis is never cut, so that agreement also shows that cutting it changes nothing.
@@ -15,8 +15,8 @@ def play(process, weights, planned, first_round=0):
     """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
     metrics, models = [], {}
     for number, plan in enumerate(planned, first_round):
-        weights, found = play_round(process, models, weights, plan, number)
-        metrics.append(np.mean(found, axis=0))
+        weights, round_metrics = play_round(process, models, weights, plan, number)
+        metrics.append(np.mean(round_metrics, axis=0))
     return weights, metrics
 
 
@@ -29,38 +29,43 @@ def play_round(process, models, weights, plan, number):
     for slot, client in enumerate(plan.clients.tolist()):
         level = recipe.levels.names[plan.levels[slot]]
         if level not in models:
-            models[level] = process.family.fresh(level, classes)
+            models[level] = process.family.new_training_model(level, classes)
         model = models[level]
-        places = {
+        indices = {
             v.path: [
-                coordinates(process, size, kept, number, client) for size, kept in zip(weights[v.path].shape, v.shape)
+                coordinates(process, size, level_size, number, client)
+                for size, level_size in zip(weights[v.path].shape, v.shape)
             ]
             for v in [*model.trainable_variables, *constants(model)]
         }
         for variable in [*model.trainable_variables, *constants(model)]:
-            variable.assign(np.asarray(weights[variable.path])[np.ix_(*places[variable.path])])
+            variable.assign(np.asarray(weights[variable.path])[np.ix_(*indices[variable.path])])
         if plan.steps[slot]:
             metrics.append(train(process, model, plan, slot, number))
             for variable in model.trainable_variables:
-                own = [merged(process, index, client) for index in places[variable.path]]
-                value = variable.numpy()[np.ix_(*[np.isin(i, j) for i, j in zip(places[variable.path], own)])]
-                total[variable.path][np.ix_(*own)] += value
-                counted = [counting(process, axis, size) for axis, size in zip(own, weights[variable.path].shape)]
-                count[variable.path][np.ix_(*counted)] += 1
+                merged_indices = [merged(process, index, client) for index in indices[variable.path]]
+                value = variable.numpy()[
+                    np.ix_(*[np.isin(i, j) for i, j in zip(indices[variable.path], merged_indices)])
+                ]
+                total[variable.path][np.ix_(*merged_indices)] += value
+                counted_indices = [
+                    counting(process, axis, size) for axis, size in zip(merged_indices, weights[variable.path].shape)
+                ]
+                count[variable.path][np.ix_(*counted_indices)] += 1
     new = {path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), weights[path]) for path in weights}
     return new, metrics
 
 
-def coordinates(process, size, kept, number, client):
+def coordinates(process, size, count, number, client):
     """The global coordinates of one axis. Label axes are kept whole, they are never shorter here."""
-    if kept == size:
+    if count == size:
         return np.arange(size)
     if process.recipe.round.submodel.name == "prefix":
-        return np.arange(kept)
+        return np.arange(count)
     if process.recipe.round.submodel.name == "rolling":
-        return (np.arange(kept) - number) % size
+        return (np.arange(count) - number) % size
     draws = uniform([int(process._seed), number, client, size], [size])
-    return np.sort(np.argsort(draws, kind="stable")[:kept])
+    return np.sort(np.argsort(draws, kind="stable")[:count])
 
 
 def merged(process, index, client):
@@ -70,18 +75,18 @@ def merged(process, index, client):
     return np.flatnonzero(process.partition.label_mask[client])
 
 
-def counting(process, own, size):
-    """The part of an axis in whose mean a client counts: what is merged; with zeros all of an axis that is no label's."""
+def counting(process, merged_index, size):
+    """The part of an axis whose mean includes a client: the merged part, or, with zeros, all of an unlabelled axis."""
     if process.recipe.round.uncovered == "left_out" or size - process.dataset.classes in (0, 1):
-        return own
+        return merged_index
     return np.arange(size)
 
 
 def train(process, model, plan, slot, number):
     """Local steps in place; returns the means of loss and gradient norm over the steps."""
     settings, client = process.recipe.optimizer, int(plan.clients[slot])
-    kept = [(np.zeros(v.shape, process.recipe.precision),) * 2 for v in model.trainable_variables]
-    found = []
+    slots = [(np.zeros(v.shape, process.recipe.precision),) * 2 for v in model.trainable_variables]
+    step_metrics = []
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
         inputs, targets = batch(process, rows[rows >= 0], plan.starts[slot, step], key)
@@ -91,13 +96,13 @@ def train(process, model, plan, slot, number):
         gradients = [np.asarray(tf.convert_to_tensor(g)) for g in tape.gradient(loss, model.trainable_variables)]
         norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
-        for place, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients)):
-            value, kept[place] = oracle_steps.moved(
-                settings.method, variable.numpy(), gradient * factor, kept[place], process.learning_rate(number), step
+        for index, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients)):
+            value, slots[index] = oracle_steps.moved(
+                settings.method, variable.numpy(), gradient * factor, slots[index], process.learning_rate(number), step
             )
             variable.assign(value)
-        found.append((float(loss), norm))
-    return np.mean(found, axis=0)
+        step_metrics.append((float(loss), norm))
+    return np.mean(step_metrics, axis=0)
 
 
 def batch(process, rows, start, key):
@@ -114,17 +119,17 @@ def batch(process, rows, start, key):
 
 
 def standard_rows(dataset, rows):
-    """Rows of a table with mean 0 and deviation 1 over all training rows; what never changes is 0."""
+    """Rows of a table with mean 0 and deviation 1 over all training rows; constant columns are 0."""
     x = dataset.train.x.astype(np.float64)
     spread = x.std(axis=0)
     return (x[rows] - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
 
 
 def seed_dropout(model, key):
-    """Every dropout layer draws from two words of its own, hashed from the step's key and the layer's place."""
-    for place, variable in enumerate(model.non_trainable_variables):
+    """Set two words in every dropout layer, hashed from the key of the step and the index of the layer."""
+    for index, variable in enumerate(model.non_trainable_variables):
         if variable.path.endswith("seed_generator_state"):
-            variable.assign((hashed([*key, place], 2) >> np.uint32(1)).astype(np.int32))
+            variable.assign((hashed([*key, index], 2) >> np.uint32(1)).astype(np.int32))
 
 
 def objective(process, logits, targets, client):

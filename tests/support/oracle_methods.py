@@ -1,8 +1,8 @@
-"""The other methods as one would write them first: client after client, step after step, eager, with NumPy indices.
+"""Reference rounds of the other methods: one client and step after the other, eager, with NumPy indices.
 
-The sibling of `oracle` for what that does not know: several outputs, stages, ensembles, peers, corrections, server
-optimisers, and what clients keep between rounds. Of the package it takes built Keras layers and the plans; never the
-cut, the routes of a model, local training, couplings, corrections, merge or servers.
+It extends `oracle` by several outputs, stages, ensembles, peers, corrections, server optimisers, and values that stay
+with clients between rounds. It uses Keras layers and plans of the package, but never its cut, routes, local training,
+couplings, corrections, merge or servers.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
 
 def start(process):
-    """What a run begins with: global weights, what the server keeps, and what clients keep."""
+    """The initial state of a run: global weights, server slots and client tables."""
     weights = {path: np.asarray(value) for path, value in process.initialize().weights.items()}
     clients = len(process.partition.train)
     return {
@@ -54,8 +54,8 @@ def play(process, ways, state, planned, first_round=0):
     """
     metrics, models = [], {}
     for number, plan in enumerate(planned, first_round):
-        state, found = play_round(process, ways, models, state, plan, number)
-        metrics.append(np.mean(found, axis=0))
+        state, round_metrics = play_round(process, ways, models, state, plan, number)
+        metrics.append(np.mean(round_metrics, axis=0))
     return state, metrics
 
 
@@ -70,42 +70,46 @@ def play_round(process, ways, models, state, plan, number):
         if not plan.steps[slot]:
             continue
         level = process.recipe.levels.names[plan.levels[slot]]
-        places = coordinates(process, models, weights, level, plan.members[slot], number, client)
-        kept = {
+        indices = coordinates(process, models, weights, level, plan.members[slot], number, client)
+        client_weights = {
             path: tables["personal"][path][client] if path in tables["personal"] else value
             for path, value in weights.items()
         }
-        given = {path: kept[path][np.ix_(*index)] for path, index in places.items()}
-        memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in places.items()}
-        control = {path: state["control"][path][np.ix_(*index)] for path, index in places.items()}
+        initial = {path: client_weights[path][np.ix_(*index)] for path, index in indices.items()}
+        memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in indices.items()}
+        control = {path: state["control"][path][np.ix_(*index)] for path, index in indices.items()}
         peers = {path: table[client] for path, table in tables["peers"].items()}
-        trained, others, found = train(
-            process, ways, models, level, given, peers, (memory, control), plan, slot, number
+        trained, others, client_metrics = train(
+            process, ways, models, level, initial, peers, (memory, control), plan, slot, number
         )
-        sent = oracle_seams.updated(process, given, trained)
+        sent = oracle_seams.updated(process, initial, trained)
         if not all(np.isfinite(value).all() for value in trained.values()):
             continue
-        metrics.append(found)
+        metrics.append(client_metrics)
         for path, table in tables["peers"].items():
             table[client] = others[path]
         counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
-        for path, index in places.items():
+        for path, index in indices.items():
             if "moving_" not in path:
                 change = oracle_seams.remembered(
-                    process, trained[path] - given[path], control[path], plan.steps[slot], process.learning_rate(number)
+                    process,
+                    trained[path] - initial[path],
+                    control[path],
+                    plan.steps[slot],
+                    process.learning_rate(number),
                 )
                 tables["memory"][path][client][np.ix_(*index)] += change
             if path in tables["personal"]:
                 tables["personal"][path][client][np.ix_(*index)] = trained[path]
             elif moves(process, ways, level, path):
-                own = [merged(process, axis, client) for axis in index]
-                inside = np.ix_(*[np.isin(i, j) for i, j in zip(index, own)])
-                weight = counts * oracle_seams.merged(process, given[path], trained[path])[inside]
-                total[path][np.ix_(*own)] += weight * sent[path][inside]
-                counted = [oracle.counting(process, *axis) for axis in zip(own, total[path].shape)]
+                merged_indices = [merged(process, axis, client) for axis in index]
+                inside = np.ix_(*[np.isin(i, j) for i, j in zip(index, merged_indices)])
+                weight = counts * oracle_seams.merged(process, initial[path], trained[path])[inside]
+                total[path][np.ix_(*merged_indices)] += weight * sent[path][inside]
+                counted = [oracle.counting(process, *axis) for axis in zip(merged_indices, total[path].shape)]
                 count[path][np.ix_(*counted)] += counts if rule.uncovered == "zeros" else weight
                 if "moving_" not in path:
-                    changes[path][np.ix_(*own)] += change[inside]
+                    changes[path][np.ix_(*merged_indices)] += change[inside]
     new, server, control_after = {}, {}, dict(state["control"])
     for path, old in weights.items():
         mean = np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), old)
@@ -120,14 +124,15 @@ def play_round(process, ways, models, state, plan, number):
 
 def coordinates(process, models, weights, level, member, number, client):
     """`{path: coordinates on every axis}` of what a client of a level has; labels are never cut."""
-    found = {}
+    indices = {}
     for variable in values(process, model_of(process, models, level, 0)):
         first = [] if process.recipe.levels.ensemble is None else [np.asarray([member])]
         sizes = weights[variable.path].shape[len(first) :]
-        found[variable.path] = first + [
-            oracle.coordinates(process, size, kept, number, client) for size, kept in zip(sizes, variable.shape)
+        indices[variable.path] = first + [
+            oracle.coordinates(process, size, level_size, number, client)
+            for size, level_size in zip(sizes, variable.shape)
         ]
-    return found
+    return indices
 
 
 def merged(process, index, client):
@@ -143,13 +148,13 @@ def unit(process, path):
 
 
 def stays(process, path):
-    """Whether a variable stays with the clients."""
-    own = process.recipe.round.personal
-    return "all" in own or unit(process, path) in own
+    """True if a variable stays with the clients."""
+    personal = process.recipe.round.personal
+    return "all" in personal or unit(process, path) in personal
 
 
 def moves(process, ways, level, path):
-    """Whether clients of a level count for a variable: some stage trains it, or the recipe counts all they hold."""
+    """True if clients of a level count for a variable: a stage trains it, or the recipe counts all their values."""
     stages = [ways(level, stage)[1] for stage in range(len(process.family.stages[level]))]
     trained = any(units is None or unit(process, path) in units for units in stages)
     return trained or process.recipe.round.untrained == "counted"
@@ -158,7 +163,7 @@ def moves(process, ways, level, path):
 def model_of(process, models, level, network):
     """The Keras model of a level whose layers a client's network uses."""
     if (level, network) not in models:
-        models[level, network] = process.family.fresh(level, process.dataset.classes)
+        models[level, network] = process.family.new_training_model(level, process.dataset.classes)
     return models[level, network]
 
 
@@ -168,50 +173,54 @@ def values(process, model):
     return [v for v in model.variables if v.path in learned or "moving_" in v.path]
 
 
-def train(process, ways, models, level, given, peers, kept_before, plan, slot, number):
+def train(process, ways, models, level, initial, peers, memory_and_control, plan, slot, number):
     """Local SGD; returns the client's values, those of its peers, and the means of loss and gradient norm."""
-    settings, client, found = process.recipe.optimizer, int(plan.clients[slot]), []
+    settings, client, step_metrics = process.recipe.optimizer, int(plan.clients[slot]), []
     lead = () if process.recipe.levels.ensemble is None else (0,)
-    first = {path: value[lead] for path, value in given.items()}
-    memory, control = kept_before
+    first = {path: value[lead] for path, value in initial.items()}
+    memory, control = memory_and_control
     thresholds = oracle_seams.thresholds(process, level, first)
-    own, kept = {(0, path): value for path, value in first.items()}, {}  # by (network, path)
-    own |= {(1 + place, path): value for path, rows in peers.items() for place, value in enumerate(rows)}
-    start = dict(own)
+    local_values, slots_by_entry = {(0, path): value for path, value in first.items()}, {}  # by (network, path)
+    local_values |= {(1 + index, path): value for path, rows in peers.items() for index, value in enumerate(rows)}
+    start = dict(local_values)
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
         used, units = ways(level, plan.stages[slot, step])
-        inside = {place: oracle_seams.inside(own[place], thresholds[place[1]]) for place in own}
-        loss, gradients = slope(process, models, used, own, inside, inputs, targets, client, key, number)
-        for place in gradients:
-            path = place[1]
-            gradients[place] *= oracle_seams.factor(process, own[place], thresholds[path])
-            gradients[place] += spring(process) * (own[place] - start[place]) - memory[path][lead]
-            gradients[place] = (gradients[place] + control[path][lead]) * inside[place]
+        inside = {entry: oracle_seams.inside(local_values[entry], thresholds[entry[1]]) for entry in local_values}
+        loss, gradients = slope(process, models, used, local_values, inside, inputs, targets, client, key, number)
+        for entry in gradients:
+            path = entry[1]
+            gradients[entry] *= oracle_seams.factor(process, local_values[entry], thresholds[path])
+            gradients[entry] += spring(process) * (local_values[entry] - start[entry]) - memory[path][lead]
+            gradients[entry] = (gradients[entry] + control[path][lead]) * inside[entry]
         units_of = {way.network: units if way.trained is None else way.trained for way in used}
         moving = [
             (network, path)
             for network, path in gradients
             if network in units_of and (units_of[network] is None or unit(process, path) in units_of[network])
         ]
-        norm = np.sqrt(sum(np.sum(gradients[place] ** 2) for place in moving))
+        norm = np.sqrt(sum(np.sum(gradients[entry] ** 2) for entry in moving))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
-        for place in moving:
-            before = (own[place], *kept.get(place, (np.zeros_like(own[place]),) * 2))
+        for entry in moving:
+            before = (local_values[entry], *slots_by_entry.get(entry, (np.zeros_like(local_values[entry]),) * 2))
             rate = process.learning_rate(number)
             value, slots = oracle_steps.moved(
-                settings.method, before[0], gradients[place] * factor, before[1:], rate, step
+                settings.method, before[0], gradients[entry] * factor, before[1:], rate, step
             )
-            own[place], *kept[place] = (np.where(inside[place], new, old) for new, old in zip((value, *slots), before))
-        found.append((loss, norm))
-    trained = {path: own[0, path].reshape(value.shape) for path, value in given.items()}
-    others = {path: np.stack([own[1 + place, path] for place in range(len(rows))]) for path, rows in peers.items()}
-    return trained, others, np.mean(found, axis=0)
+            local_values[entry], *slots_by_entry[entry] = (
+                np.where(inside[entry], new, old) for new, old in zip((value, *slots), before)
+            )
+        step_metrics.append((loss, norm))
+    trained = {path: local_values[0, path].reshape(value.shape) for path, value in initial.items()}
+    others = {
+        path: np.stack([local_values[1 + index, path] for index in range(len(rows))]) for path, rows in peers.items()
+    }
+    return trained, others, np.mean(step_metrics, axis=0)
 
 
-def slope(process, models, used, own, inside, inputs, targets, client, key, number):
-    """The loss of a step, and its gradients by (network, path); running averages in `own` are moved.
+def slope(process, models, used, local_values, inside, inputs, targets, client, key, number):
+    """The loss of a step, and its gradients by (network, path); running averages in `local_values` are moved.
 
     Args:
         inside: `{(network, path): bool array}`; other entries are 0 in the forward pass.
@@ -221,23 +230,25 @@ def slope(process, models, used, own, inside, inputs, targets, client, key, numb
         for way in used:
             model = model_of(process, models, way.level, way.network)
             for variable in values(process, model):
-                masked = own[way.network, variable.path] * inside[way.network, variable.path]
+                masked = local_values[way.network, variable.path] * inside[way.network, variable.path]
                 variable.assign(masked[tuple(map(slice, variable.shape))])
             oracle.seed_dropout(model, key)
             outputs += logits(process, model, way, tf.constant(inputs))
             for variable in values(process, model):
                 if "moving_" in variable.path:
-                    own[way.network, variable.path] = laid(variable.numpy(), own[way.network, variable.path])
+                    local_values[way.network, variable.path] = laid(
+                        variable.numpy(), local_values[way.network, variable.path]
+                    )
             passed.append((way.network, model))
         losses = [examples(process, one, targets, client) for one in outputs]
         loss = tf.reduce_mean(couple(process, losses, outputs, number))
-    found = {place: np.zeros_like(value) for place, value in own.items() if "moving_" not in place[1]}
+    gradients = {entry: np.zeros_like(value) for entry, value in local_values.items() if "moving_" not in entry[1]}
     passed = {id(model): (network, model) for network, model in passed}.values()
     variables = [(network, variable) for network, model in passed for variable in model.trainable_variables]
     slopes = tape.gradient(loss, [v.value for _, v in variables], unconnected_gradients="zero")
     for (network, variable), gradient in zip(variables, slopes):
-        found[network, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(gradient).numpy()
-    return float(loss), found
+        gradients[network, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(gradient).numpy()
+    return float(loss), gradients
 
 
 def laid(value, whole):
@@ -265,6 +276,6 @@ def logits(process, model, way, value):
 
 
 def linked(value, shape):
-    """A map with as many rows and channels as the head takes: rows left out, zero channels on both sides."""
+    """Resize a map to the rows and channels of the head's input: strided rows, zero channels on both sides."""
     step, missing = round(value.shape[1] / shape[1]), shape[-1] - value.shape[-1]
     return tf.pad(value[:, ::step, ::step], [[0, 0]] * 3 + [[missing // 2, missing - missing // 2]])

@@ -1,4 +1,4 @@
-"""What updates, masks of single entries and SCAFFOLD add to the round of `oracle_methods`, from the papers.
+"""Updates, masks of single entries and SCAFFOLD for the rounds of `oracle_methods`, from the papers.
 
 Nothing of the package is used, only the names and options of a recipe's plug-ins.
 """
@@ -6,19 +6,19 @@ Nothing of the package is used, only the names and options of a recipe's plug-in
 import numpy as np
 
 
-def updated(process, given, trained):
+def updated(process, initial, trained):
     """The values that a client sends: `{path: value}`."""
     update = process.recipe.client.update
     if update is None:
         return trained
-    change = {path: trained[path] - given[path] for path in trained if "moving_" not in path}
+    change = {path: trained[path] - initial[path] for path in trained if "moving_" not in path}
     length = np.sqrt(sum(np.sum(value**2) for value in change.values()))
     share = min(1, update.options["norm"] / length) if length else 1
-    return trained | {path: given[path] + share * value for path, value in change.items()}
+    return trained | {path: initial[path] + share * value for path, value in change.items()}
 
 
 def remembered(process, moved, control, steps, rate):
-    """What a client's memory of a variable changes by."""
+    """The change of a client's memory of a variable."""
     correction = process.recipe.client.correction
     if correction is None or correction.name == "proximal":
         return np.zeros_like(moved)
@@ -27,9 +27,9 @@ def remembered(process, moved, control, steps, rate):
     return -control - moved / (steps * rate)
 
 
-def merged(process, given, trained):
-    """Which entries of a variable count: where there is a mask, those that changed."""
-    return np.ones(given.shape, bool) if process.recipe.round.mask is None else given != trained
+def merged(process, initial, trained):
+    """A bool array of the entries of a variable that count: with a mask, those that changed."""
+    return np.ones(initial.shape, bool) if process.recipe.round.mask is None else initial != trained
 
 
 def thresholds(process, level, values):
@@ -48,7 +48,7 @@ def inside(value, threshold):
 
 
 def factor(process, value, threshold):
-    """What the gradient by a masked value is multiplied by to be that by the value."""
+    """The derivative of a masked value by the value."""
     mask = process.recipe.round.mask
     if mask is None or not mask.options["surrogate"]:
         return 1.0

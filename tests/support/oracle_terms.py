@@ -1,4 +1,4 @@
-"""The formulas of `oracle_methods`: what a step minimises, and how the server moves a value; from the papers.
+"""The formulas of `oracle_methods`: the loss of a step, and the update of a value by the server; from the papers.
 
 Nothing of the package is used, only the names and options of a recipe's plug-ins.
 """
@@ -20,7 +20,7 @@ def logs(z):
 
 
 def divergence(teacher, z, floor=0.0):
-    """KL of each example; nothing flows back into the teacher."""
+    """KL divergence of each example, without gradient for the teacher."""
     taught = tf.stop_gradient(tf.exp(logs(teacher))) + floor
     return tf.reduce_sum(taught * (tf.math.log(taught) - logs(z)), -1)
 
@@ -56,32 +56,32 @@ def couple(process, losses, z, number):
 
 
 def spring(process):
-    """What a client's distance from its start is multiplied by in its gradient."""
+    """The factor of a client's distance from its start in its gradient."""
     correction = process.recipe.client.correction
     return 0 if correction is None else correction.options.get("mu", correction.options.get("alpha", 0))
 
 
-def serve(process, old, mean, count, kept):
-    """The server's step of one variable: the new value and what is kept."""
+def serve(process, old, mean, count, slots):
+    """The server's step of one variable: the new value and the new slots."""
     name, options, change = process.recipe.round.server.name, process.recipe.round.server.options, mean - old
     if name == "replace":
-        return mean, *kept
+        return mean, *slots
     rate = options.get("learning_rate")
     if name == "sgd":
-        return old + rate * change, *kept
+        return old + rate * change, *slots
     if name == "momentum":
-        kept = (options["momentum"] * kept[0] + change, kept[1])
-        return old + rate * kept[0], *kept
+        slots = (options["momentum"] * slots[0] + change, slots[1])
+        return old + rate * slots[0], *slots
     if name == "dynamic":
-        kept = (kept[0] - options["alpha"] * count / len(process.partition.train) * change, kept[1])
-        return mean - kept[0] / options["alpha"], *kept
+        slots = (slots[0] - options["alpha"] * count / len(process.partition.train) * change, slots[1])
+        return mean - slots[0] / options["alpha"], *slots
     if name == "scaffold":
-        return old + rate * change, *kept
-    first, square = options["beta1"] * kept[0] + (1 - options["beta1"]) * change, change**2
+        return old + rate * change, *slots
+    first, square = options["beta1"] * slots[0] + (1 - options["beta1"]) * change, change**2
     if name == "adagrad":
-        second = kept[1] + square
+        second = slots[1] + square
     elif name == "adam":
-        second = options["beta2"] * kept[1] + (1 - options["beta2"]) * square
+        second = options["beta2"] * slots[1] + (1 - options["beta2"]) * square
     else:
-        second = kept[1] - (1 - options["beta2"]) * square * np.sign(kept[1] - square)
+        second = slots[1] - (1 - options["beta2"]) * square * np.sign(slots[1] - square)
     return old + rate * first / (np.sqrt(second) + options["adaptivity"]), first, second

@@ -20,9 +20,9 @@ SEEDS = ("0", "1")
 
 
 def recorded():
-    """`{recipe: {"shape": ..., "classes": ..., "0": {path: numbers}, "1": ...}}`; same values stand only once."""
-    found = json.loads((FOLDER / "initial_values.json").read_text())
-    return {name: found[entry] if isinstance(entry, str) else entry for name, entry in found.items()}
+    """`{recipe: {"shape": ..., "classes": ..., "0": {path: numbers}, "1": ...}}`; equal values are stored once."""
+    entries = json.loads((FOLDER / "initial_values.json").read_text())
+    return {name: entries[entry] if isinstance(entry, str) else entry for name, entry in entries.items()}
 
 
 def initial_values(name, seed, shape, classes):

@@ -4,7 +4,7 @@ import socket
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns `count` different TCP ports that no program of this machine listens on."""
+    """Return `count` different TCP ports that no program of this machine uses."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -52,14 +52,14 @@ def command(*arguments, **options):
 
 
 def python(code, *arguments, **options):
-    """Runs lines of Python to their end in a process of their own."""
+    """Runs lines of Python to their end in a separate process."""
     options = {"capture_output": True, "text": True, "timeout": 600, "env": environment(), **options}
     return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], **options)
 
 
 def script(path):
     """The module in a file of the checkout that belongs to no package, such as benchmarks/methods.py."""
-    # A script finds its neighbours by itself only where Python starts it.
+    # Python adds the folder of a script to its path only when it starts the script.
     if str((ROOT / path).parent) not in sys.path:
         sys.path.append(str((ROOT / path).parent))
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
@@ -69,7 +69,7 @@ def script(path):
 
 
 def wait_for(condition, seconds=60):
-    """Waits until `condition()` holds; fails where it does not in time."""
+    """Waits until `condition()` holds; fails after the time limit."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -77,7 +77,7 @@ def wait_for(condition, seconds=60):
 
 
 def recipe_file(folder, text=RECIPE, name="small.yaml"):
-    """Writes a recipe and gives its path."""
+    """Writes a recipe and returns its path."""
     path = Path(folder) / name
     path.write_text(text)
     return path
@@ -182,10 +182,10 @@ class Programs:
 def shared():
     """One helper process for all tests of a session."""
     folder = tempfile.TemporaryDirectory()
-    found = Programs(folder.name)
+    programs = Programs(folder.name)
     atexit.register(folder.cleanup)
-    atexit.register(found.close)
-    return found
+    atexit.register(programs.close)
+    return programs
 
 
 def _fork(request):
@@ -218,15 +218,15 @@ def _fork(request):
 def _serve():
     import tensorflow  # noqa: F401
 
-    # The helper's own pipe moves out of the way of its children.
-    answers = os.fdopen(os.dup(1), "w")
+    # Children inherit file descriptor 1, so the pipe of the helper moves to another one.
+    responses = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
         else:
             answer = _fork(request)
-        print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps(answer), file=responses, flush=True)
 
 
 if __name__ == "__main__":

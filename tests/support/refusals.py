@@ -1,4 +1,4 @@
-"""What a refusal says."""
+"""Messages of expected errors."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hetero_tf.base.errors import InputError
 
 
 def refusal(action, *arguments, kind=InputError, **options):
-    """The sentence with which `action(*arguments, **options)` is refused."""
+    """The message of the error that `action(*arguments, **options)` raises."""
     with pytest.raises(kind) as error:
         action(*arguments, **options)
     return str(error.value)

@@ -25,17 +25,17 @@ def _shared(recipe, dataset, partition, parallel, strategy=None):
 
 
 def trainer(monkeypatch):
-    """What the fixture `train` is: `(folder, text, *overrides, ...) -> (summary, what was said)`."""
+    """The fixture `train`: `(folder, text, *overrides, ...) -> (summary, console output)`."""
     monkeypatch.setattr(experiment, "learning_process", _shared)
     # A processor with AMX units would print one more line.
     monkeypatch.setattr(hardware, "CPUINFO", Path(os.devnull))
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
-        said = io.StringIO()
-        console = console or Console(said)
+        output = io.StringIO()
+        console = console or Console(output)
         settings = experiment.Settings(folder, data_dir, threads, allow, "command")
         summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
-        return summary, said.getvalue()
+        return summary, output.getvalue()
 
     return start
 
@@ -48,7 +48,7 @@ def built(text, *overrides):
 
 
 class Stopped(Exception):
-    """Stands for a kill between two rounds."""
+    """Simulates a kill between two rounds."""
 
 
 class StoppingConsole(Console):

@@ -1,6 +1,6 @@
 """Plays two rounds of tiny methods alone and on two devices, and prints how far apart they are, a JSON line each.
 
-A process of its own runs it (`python tests/support/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
+A separate process runs it (`python tests/support/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
 several devices only before TensorFlow has looked at it.
 """
 
@@ -17,7 +17,7 @@ import tiny
 
 from hetero_tf import learning_process
 from hetero_tf.base import hardware
-from hetero_tf.models.state import named
+from hetero_tf.models.state import flatten_state
 from hetero_tf.workers.cluster import mirrored
 
 # Recipes of `tiny` beside the methods.
@@ -39,7 +39,7 @@ def on_disk(dataset):
 
 
 def gap(one, other):
-    """The largest difference, as a share of what is largest; what is only rounding around 0 counts as 0."""
+    """The largest difference, as a share of the largest value; rounding errors around 0 count as 0."""
     one, other = (np.asarray(value, float) for value in (one, other))
     assert np.isfinite(one).all()
     return float(np.abs(one - other).max(initial=0) / max(np.abs(one).max(initial=0), 1e-6))
@@ -52,7 +52,7 @@ def gaps(one, other):
 
 
 def compare(name, strategy):
-    """What is told about one recipe."""
+    """The comparison of one recipe, as a dict."""
     one = alone(name)
     dataset = on_disk(one.dataset) if name == "on_disk" else one.dataset
     two = learning_process(one.recipe, dataset=dataset, partition=one.partition, parallel=1, strategy=strategy)
@@ -65,9 +65,9 @@ def compare(name, strategy):
     (metrics, statistics), (of_shared, statistics_of_shared) = one.evaluate(state), two.evaluate(state)
     return {
         "name": name,
-        "stacks": [stack.clients for stack in two.parts.engine.stacks],
-        "moved": gaps(named(state), named(before)),
-        "state": gaps(named(state), named(shared)),
+        "stacks": [stack.clients for stack in two.setup.engine.blocks],
+        "moved": gaps(flatten_state(state), flatten_state(before)),
+        "state": gaps(flatten_state(state), flatten_state(shared)),
         "rows": max(map(gaps, numbers[: len(rows)], numbers[len(rows) :])),
         "metrics": gaps(metrics, of_shared),
         "statistics": max(
@@ -78,7 +78,7 @@ def compare(name, strategy):
 
 
 if __name__ == "__main__":
-    hardware.prepare(2)
+    hardware.configure_threads(2)
     devices = mirrored(2)
     assert devices.num_replicas_in_sync == 2 and len(tf.config.list_logical_devices("CPU")) == 2
     for recipe in sys.argv[1:]:

@@ -1,4 +1,4 @@
-"""What a device needs to repeat a client of the simulator: its cut, its batches and its draws; and the round by devices."""
+"""Inputs of a device that repeats a client of the simulator (cut, batches, draws), and a round by devices."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +12,8 @@ from hetero_tf.models.state import in_order, state_of
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.gather import coordinates, merged_coordinates, put, take
-from hetero_tf.rounds.global_row import in_rows
+from hetero_tf.rounds.gather import gather, scatter, select_coordinates, select_merged
+from hetero_tf.rounds.global_row import pack_state
 from hetero_tf.rounds.merge import axis_masks, coverage, merge_variables
 
 
@@ -38,16 +38,16 @@ class Simulated:
     @property
     def where(self):
         """The coordinates of its sub-model."""
-        labels, parts = tf.range(self.process.dataset.classes), self.process.parts
+        labels, setup = tf.range(self.process.dataset.classes), self.process.setup
         client = tf.constant(self.client)
-        choose = parts.algorithm.submodel
-        return coordinates(
-            parts.placement.cut, self.submodel, choose, self.round, client, self.seed, labels, tf.constant(0)
+        choose = setup.algorithm.submodel
+        return select_coordinates(
+            setup.layout.cut, self.submodel, choose, self.round, client, self.seed, labels, tf.constant(0)
         )
 
     def cut(self):
         """Its values before the round, `{path: array}`."""
-        values = take(self.process.parts.placement.cut, self.submodel, list(self.state.weights.values()), self.where)
+        values = gather(self.process.setup.layout.cut, self.submodel, list(self.state.weights.values()), self.where)
         return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
     def batches(self):
@@ -75,7 +75,7 @@ class Simulated:
 
     def train(self):
         """(losses [steps], its values after them by path), by the simulator."""
-        parts, plan = self.process.parts, self.plan
+        setup, plan = self.process.setup, self.plan
         rows, starts = plan.rows[self.slot, : self.steps], plan.starts[self.slot, : self.steps]
         work = BlockPlan(
             tf.constant([self.client]),
@@ -89,23 +89,23 @@ class Simulated:
 
         def trained():
             local = train_block(
-                parts, self.submodel, in_rows(in_order(self.state)), self.round, self.seed, work, rate
+                setup, self.submodel, pack_state(in_order(self.state)), self.round, self.seed, work, rate
             ).local
             return local.losses, local.weights
 
         losses, rows = tf.function(trained, autograph=False)()
-        values = parts.engine.stacks[self.submodel].from_row(rows[0])
+        values = setup.engine.blocks[self.submodel].from_row(rows[0])
         return losses.numpy()[:, 0], {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
 
 def _draws(routed, key, inputs):
-    """What each Dropout of a step draws, in [0, 1), in the order of the step."""
-    found = []
+    """The draws of each Dropout of a step, in [0, 1), in the order of the step."""
+    draws_by_layer = []
 
     def noted(layer):
         def draws(inputs):
-            found.append(type(layer).draws(layer, inputs))
-            return found[-1]
+            draws_by_layer.append(type(layer).draws(layer, inputs))
+            return draws_by_layer[-1]
 
         return draws
 
@@ -113,27 +113,27 @@ def _draws(routed, key, inputs):
     for layer in layers:
         layer.draws = noted(layer)
     trainable = [tf.zeros(variable.shape) for variable in routed.model.trainable_variables]
-    routed.model.stateless_call(trainable, routed.fresh_state(key[None]), inputs, training=True)
+    routed.model.stateless_call(trainable, routed.build_state(key[None]), inputs, training=True)
     for layer in layers:
         del layer.draws
-    return [(draws.numpy() / STEPS).astype(np.float32) for draws in found]
+    return [(draws.numpy() / STEPS).astype(np.float32) for draws in draws_by_layer]
 
 
 def round_by_devices(process, state, plan, devices):
     """The state after a round whose clients are trained by devices, `{level: device.Client}`."""
-    parts, totals, where_merged = process.parts, None, []
-    cut = parts.placement.cut
+    setup, totals, where_merged = process.setup, None, []
+    cut = setup.layout.cut
     for slot in range(len(plan.clients)):
         client = Simulated(process, state, plan, slot)
         device = devices[client.level]
         device.push(client.cut())
         device.train(client.batches(), client.learning_rate, client.present, np.random.default_rng(0))
         pulled = device.pull()
-        where = merged_coordinates(cut, client.where, tf.constant(client.present))
-        placed = put(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], where)
+        where = select_merged(cut, client.where, tf.constant(client.present))
+        placed = scatter(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], where)
         totals = placed if totals is None else [total + value for total, value in zip(totals, placed)]
-        where_merged.append(axis_masks(cut, where, parts.placement.dtype))
+        where_merged.append(axis_masks(cut, where, setup.layout.dtype))
     masks = {axis: tf.stack([mask[axis] for mask in where_merged]) for axis in cut.distinct}
     counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
-    covered = coverage(cut, masks, counts, parts.placement.zeros_count)
-    return state_of(state.round + 1, process.paths, (), merge_variables(parts, in_order(state), totals, covered))
+    covered = coverage(cut, masks, counts, setup.layout.zeros_count)
+    return state_of(state.round + 1, process.paths, (), merge_variables(setup, in_order(state), totals, covered))

@@ -11,4 +11,4 @@ CIFAR = np.arange(50000, dtype=np.int32) % 10
 
 def shares(*lists):
     """The `ClientExamples` of clients with these examples."""
-    return ClientExamples.from_lists(np.array(own, np.int32) for own in lists)
+    return ClientExamples.from_lists(np.array(ids, np.int32) for ids in lists)

@@ -1,4 +1,4 @@
-"""A small table of numbers and categories, a recipe for it, and what is built of both once."""
+"""A small table of numbers and categories, a recipe for it, and a cached learning process of both."""
 
 import functools
 

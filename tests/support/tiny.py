@@ -14,7 +14,7 @@ from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.rounds.client_block import ClientBlock, StageStep
-from hetero_tf.rounds.probe import check_stack
+from hetero_tf.rounds.probe import check_block
 from hetero_tf.rounds.row_model import RowModel
 
 CLASSES, WORDS = 9, 13
@@ -79,7 +79,7 @@ DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").repla
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
-    """A data set of noise and the partition that deals it out: one size, and labels to choose from, for each client."""
+    """A data set of noise and its partition; `sizes` and `labels` have an entry for each client."""
     rng = np.random.default_rng(3)
     owners = np.repeat(np.arange(len(sizes)), sizes)
 
@@ -98,10 +98,12 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
 
 
 def text(rows=(1, 3, 2, 1), length=10):
-    """Words at random; every client knows its own part of the vocabulary."""
+    """Random words; every client has a part of the vocabulary."""
     rng = np.random.default_rng(4)
-    own = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
-    x = np.concatenate([rng.choice(own[client], (count, length)) for client, count in enumerate(rows)]).astype(np.int32)
+    vocabularies = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
+    x = np.concatenate([rng.choice(vocabularies[client], (count, length)) for client, count in enumerate(rows)]).astype(
+        np.int32
+    )
     shares = ClientExamples.from_sizes(np.arange(len(x), dtype=np.int32), rows)
     dataset = Dataset(Split(x), Split(rng.integers(0, WORDS, (3, length)).astype(np.int32)), WORDS, "noise")
     return dataset, Partition(shares, ClientExamples.empty(len(rows)), label_mask(x, shares, WORDS))
@@ -127,11 +129,11 @@ def shared(base, *overrides, idle=False, parallel=2):
     return process(base, *overrides, data=data, parallel=parallel)
 
 
-def with_parts(process, **records):
+def with_setup(process, **records):
     """The process with other fields in the records of its round, such as `algorithm={"server": apply}`."""
-    parts = process.parts
-    changed = {name: dataclasses.replace(getattr(parts, name), **fields) for name, fields in records.items()}
-    return dataclasses.replace(process, parts=dataclasses.replace(parts, **changed))
+    setup = process.setup
+    changed = {name: dataclasses.replace(getattr(setup, name), **fields) for name, fields in records.items()}
+    return dataclasses.replace(process, setup=dataclasses.replace(setup, **changed))
 
 
 def plans(process, rounds, **options):
@@ -145,7 +147,7 @@ def arrays(state):
 
 
 def same(one, other):
-    """Whether two dicts of arrays are equal bit by bit."""
+    """True if two dicts of arrays are equal bit by bit."""
     return one.keys() == other.keys() and all(
         np.asarray(one[path]).tobytes() == np.asarray(other[path]).tobytes() for path in one
     )
@@ -173,5 +175,5 @@ def stacks(build):
 def stacked(build, clients):
     """The stack of several clients that `build` makes, refused where it does not compute what one client's does."""
     stack = build(clients)
-    check_stack(stack, build(1))
+    check_block(stack, build(1))
     return stack

@@ -1,4 +1,4 @@
-"""Run folders as `train` leaves them, written without training: for tables, figures and pages."""
+"""Run folders in the format of `train`, written without training: for tables, figures and pages."""
 
 import json
 
@@ -11,7 +11,7 @@ COST |= {"bytes_down": 16_000, "bytes_up": 16_000, "training_bytes": 99_000}
 
 
 def costs(**parameters):
-    """What a run keeps of its costs; `parameters` of each level, equal shares."""
+    """The costs in a run folder; `parameters` of each level, equal shares."""
     mean = sum(parameters.values()) / len(parameters)
     mix = {"parameters": mean, "paper_flops": 750 * mean, "multiply_adds": 375 * mean}
     levels = {level: {**COST, "parameters": number} for level, number in parameters.items()}
@@ -24,13 +24,13 @@ def write(
     """Writes a run.
 
     Args:
-        folder, name: Where it lies.
-        accuracies: Of each round; None in one that was not measured.
-        overrides: Of the recipe tiny/digits.
+        folder, name: Folder and name of the run.
+        accuracies: Accuracy after each round; None for a round without evaluation.
+        overrides: Overrides of the recipe tiny/digits.
         traffic: Whether rows have bytes and operations; `train_flops`: under which name.
         more: Further entries of each row.
-        sizes: `{level: parameters}` for its costs; None: it has not kept them.
-        seconds: Of training in each round; None: it has no timings.
+        sizes: `{level: parameters}` for its costs; None: no costs.
+        seconds: Seconds of training in each round; None: no timings.
     """
     run = RunFolder(folder / name)
     run.path.mkdir(parents=True)

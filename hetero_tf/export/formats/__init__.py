@@ -1,8 +1,9 @@
-"""Formats of other runtimes, a module each: `convert(model, path)` and `answering(path) -> (**inputs) -> outputs`.
+"""Formats of other runtimes: one module each, with `convert(source, path)` and `load_runtime(path)`.
 
-`convert` writes the file and returns a dict, what `export.json` says of this format besides what it says of each. A
-module says in `FILE` what its file is called, in `NEEDS` which modules it imports, in `EXTRA` which extra of this
-package installs them, and in `EXACT` whether its answers must be those of the SavedModel.
+`convert` writes the file and returns a dict of entries for `export.json` that only this format has. `load_runtime`
+returns `(**inputs) -> outputs` of the file. A module also defines `FILE`, the name of the file; `NEEDS`, the modules it
+imports; `EXTRA`, the extra of this package that installs them; and `EXACT`, True if its outputs must equal those of the
+SavedModel.
 """
 
 import contextlib
@@ -19,21 +20,21 @@ from types import ModuleType
 import tensorflow as tf
 from keras import Model
 
-from hetero_tf.base.errors import InputError, did_you_mean, require
+from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.process.learning_process import LearningProcess
 
 
 @dataclass(frozen=True)
-class Converted:
-    """What a format is made of.
+class ConversionSource:
+    """Source of a conversion to another format.
 
     Attributes:
         saved_model: Folder of the SavedModel.
-        signature: Name of the signature that has neither loops nor strings.
-        function, specs: The same as a function for a graph, and what it takes.
-        process, level, model: What was trained, and the Keras model that the function calls.
+        signature: Name of the signature without loops and strings.
+        function, specs: The signature as a function for tf.function, and its input specs.
+        process, level, model: Trained process and level, and the Keras model that the function calls.
         weights_sha256: Digest of the values of the model's variables.
-        examples: `() -> {input: array}` of some training examples, for formats that must know the range of values.
+        examples: `() -> iterator of {input: array}` with training examples, to calibrate the range of values.
     """
 
     saved_model: Path
@@ -49,38 +50,38 @@ class Converted:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Lets what converters and interpreters print, also from C++, go nowhere; what they raise comes through."""
-    kept = {stream: os.dup(stream) for stream in (1, 2)}
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Discard the output of converters and interpreters, also from C++; exceptions are not affected."""
+    saved_streams = {stream: os.dup(stream) for stream in (1, 2)}
+    devnull = os.open(os.devnull, os.O_WRONLY)
     level = tf.get_logger().level
     try:
-        for stream in kept:
-            os.dup2(nowhere, stream)
+        for stream in saved_streams:
+            os.dup2(devnull, stream)
         tf.get_logger().setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         tf.get_logger().setLevel(level)
-        for stream, copy in kept.items():
+        for stream, copy in saved_streams.items():
             os.dup2(copy, stream)
             os.close(copy)
-        os.close(nowhere)
+        os.close(devnull)
 
 
 def names() -> tuple[str, ...]:
-    """The names of all formats."""
+    """Return the names of all formats."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def find(name: str) -> ModuleType:
-    """Returns the module of a format.
+    """Return the module of a format.
 
     Raises:
-        InputError: There is none of the name, or what it needs is not installed.
+        InputError: The format is unknown, or a package that it needs is not installed.
     """
     if name not in names():
         raise InputError(f"--format {name}: no such format{did_you_mean(name, ('savedmodel', *names()))}")
     module = importlib.import_module(f"{__name__}.{name}")
-    require(f"--format {name}:", module.NEEDS, module.EXTRA)
+    require_modules(f"--format {name}:", module.NEEDS, module.EXTRA)
     return module

@@ -1,4 +1,4 @@
-"""A `.keras` file, for whoever goes on with the model in Keras; it needs this package for its layers."""
+"""A `.keras` file, for further work with the model in Keras; its layers need this package."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,32 +8,32 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
-from hetero_tf.export.formats import Converted
-from hetero_tf.models.preprocessed import normalised
+from hetero_tf.export.formats import ConversionSource
+from hetero_tf.models.preprocessed import add_normalisation
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
-def convert(model: Converted, path: Path) -> dict:
-    """Writes a model that takes what the SavedModel takes, pixels in 0..1, rows or token ids, and gives logits."""
+def convert(source: ConversionSource, path: Path) -> dict:
+    """Write a model with the inputs of the SavedModel (pixels in 0..1, rows or token ids) that returns logits."""
     with saved_model.writing(path.parent):
-        normalised(model.model, model.process.input.normalised_by).save(path)
+        add_normalisation(source.model, source.process.input.normalised_by).save(path)
     return {}
 
 
 def load(path: str | Path) -> keras.Model:
-    """Returns the model of a file; the layers of this package, and of plug-ins, are made known to Keras first."""
+    """Return the model of a file, after registering the layers of this package and of plug-ins with Keras."""
     for name in registry.names("layers"):
         registry.find("layers", name)
     return keras.models.load_model(path, compile=False)
 
 
-def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `(**inputs) -> {"logits": array}` of the file."""
+def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
+    """Return `(**inputs) -> {"logits": array}` of the file."""
     model = load(path)
 
-    def answer(**inputs):
-        (given,) = inputs.values()
-        return {"logits": np.asarray(model(given, training=False))}
+    def predict(**inputs):
+        (value,) = inputs.values()
+        return {"logits": np.asarray(model(value, training=False))}
 
-    return answer
+    return predict

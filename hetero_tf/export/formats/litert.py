@@ -12,28 +12,30 @@ import tensorflow as tf
 from keras import Model
 
 from hetero_tf.base import files, hardware
-from hetero_tf.base.errors import InputError, short
-from hetero_tf.export.formats import Converted
+from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.export.formats import ConversionSource
 from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.models.variables import all_layers
 
 FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
-# Seconds that the check of a converted file may take; one batch takes less than a second.
+# Time limit of the check of a converted file in seconds; one batch takes less than a second.
 SECONDS = 600
 
 
-def convert(model: Converted, path: Path) -> dict:
-    """Writes the file of one signature."""
-    check_loops(model.model)
-    write(converter(model.saved_model, [model.signature]).convert(), path, {model.signature: next(model.examples())})
+def convert(source: ConversionSource, path: Path) -> dict:
+    """Write the file of one signature."""
+    check_loops(source.model)
+    write(
+        converter(source.saved_model, [source.signature]).convert(), path, {source.signature: next(source.examples())}
+    )
     return {}
 
 
 def check_loops(model: Model) -> None:
-    """Refuses a model with a loop over positions, whose arrays LiteRT takes in fixed sizes only.
+    """Reject a model with a loop over positions, since LiteRT supports arrays in loops only with fixed sizes.
 
     Raises:
-        InputError: It has such a layer.
+        InputError: The model has a recurrent layer.
     """
     looping = [layer.name for layer in all_layers(model) if isinstance(layer, Recurrent)]
     if looping:
@@ -44,68 +46,70 @@ def check_loops(model: Model) -> None:
 
 
 def converter(saved_model: Path, signatures: list[str]) -> tf.lite.TFLiteConverter:
-    """Returns a converter of some signatures of a SavedModel into operations that every LiteRT has."""
-    made = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=signatures)
-    made.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    # Which converter it was and with which options stands in export.json; adding it here reads and writes all again.
-    made.exclude_conversion_metadata = True
-    return made
+    """Return a converter of signatures of a SavedModel that uses built-in operations only."""
+    lite_converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=signatures)
+    lite_converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    # Conversion metadata would make the converter parse and write the whole model once more.
+    lite_converter.exclude_conversion_metadata = True
+    return lite_converter
 
 
-ASK = """
+RUN_SCRIPT = """
 import sys
 import numpy
 from ai_edge_litert.interpreter import Interpreter
 
-interpreter, given = Interpreter(model_path=sys.argv[1]), numpy.load(sys.argv[2])
-for signature in sorted({key.split("/")[0] for key in given}):
+interpreter, requests = Interpreter(model_path=sys.argv[1]), numpy.load(sys.argv[2])
+for signature in sorted({key.split("/")[0] for key in requests}):
     run = interpreter.get_signature_runner(signature)
-    run(**{name: given[f"{signature}/{name}"] for name in run.get_input_details()})
+    run(**{name: requests[f"{signature}/{name}"] for name in run.get_input_details()})
 """
 
 
 def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]) -> None:
-    """Writes a file, and asks it in a process of its own: the interpreter ends the one that it is in on a failure.
+    """Write a file and run it in a child process, since a failure may abort the process of the interpreter.
 
     Args:
-        content: What to write.
+        content: Bytes of the file.
         path: The file.
-        requests: For each signature to be asked, `{input: array}`.
+        requests: `{input: array}` for each signature to run.
 
     Raises:
-        InputError: LiteRT cannot compute the model.
+        InputError: LiteRT cannot run the model.
     """
     files.write_new(path, content)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        asked = Path(scratch, "requests.npz")
-        with files.disk(asked, "write"):
-            given: dict[str, Any] = {
+        requests_path = Path(scratch, "requests.npz")
+        with files.disk_errors(requests_path, "write"):
+            arrays: dict[str, Any] = {
                 f"{name}/{key}": value for name in requests for key, value in requests[name].items()
             }
-            np.savez(asked, **given)
-        words = [sys.executable, "-c", ASK, str(path), str(asked)]
+            np.savez(requests_path, **arrays)
+        command = [sys.executable, "-c", RUN_SCRIPT, str(path), str(requests_path)]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+            completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            problem = (
-                f"{path.name}: LiteRT does not compute one batch within {SECONDS} s; export another level or format"
-            )
-            raise InputError(problem) from None
-    if done.returncode:
-        said = "it aborts" if done.returncode < 0 else short(done.stderr.strip().splitlines()[-1])
+            message = f"{path.name}: LiteRT needs more than {SECONDS} s for one batch; export another level or format"
+            raise InputError(message) from None
+    if completed.returncode:
+        reason = (
+            "the process aborted"
+            if completed.returncode < 0
+            else shorten_repr(completed.stderr.strip().splitlines()[-1])
+        )
         raise InputError(
-            f"{path.name}: LiteRT cannot compute the converted model: {said}; export another level or format"
+            f"{path.name}: LiteRT cannot run the converted model: {reason}; export another level or format"
         )
 
 
-def answering(path: Path, signature: str | None = None) -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `(**inputs) -> outputs` of a signature, the only one for None, in LiteRT's own interpreter."""
+def load_runtime(path: Path, signature: str | None = None) -> Callable[..., dict[str, np.ndarray]]:
+    """Return `(**inputs) -> outputs` of a signature in the LiteRT interpreter; None means the only signature."""
     from ai_edge_litert.interpreter import Interpreter
 
-    # It computes with one thread where it is not told otherwise.
-    runner = Interpreter(model_path=str(path), num_threads=hardware.cores()).get_signature_runner(signature)
+    # The default is one thread.
+    runner = Interpreter(model_path=str(path), num_threads=hardware.core_count()).get_signature_runner(signature)
 
-    def answer(**inputs):
+    def predict(**inputs):
         return {name: np.array(value) for name, value in runner(**inputs).items()}
 
-    return answer
+    return predict

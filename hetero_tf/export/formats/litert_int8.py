@@ -1,4 +1,4 @@
-"""LiteRT with weights and products in 8-bit integers where it has them; a quarter of the bytes, and less exact."""
+"""LiteRT with weights and matrix products in 8-bit integers: a quarter of the size, and less exact."""
 
 from pathlib import Path
 
@@ -6,38 +6,38 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.described import DescribedDataset
-from hetero_tf.export.formats import Converted
-from hetero_tf.export.formats.litert import answering, check_loops, converter, write
+from hetero_tf.export.formats import ConversionSource
+from hetero_tf.export.formats.litert import check_loops, converter, load_runtime, write
 
 FILE, NEEDS, EXTRA, EXACT = "model_int8.tflite", ("ai_edge_litert",), "litert", False
 
-__all__ = ["answering", "convert"]
+__all__ = ["convert", "load_runtime"]
 
 
-def convert(model: Converted, path: Path) -> dict:
-    """Writes the file of one signature; its inputs and outputs stay 32-bit floats.
+def convert(source: ConversionSource, path: Path) -> dict:
+    """Write the file of one signature; its inputs and outputs stay 32-bit floats.
 
     Returns:
         {"float_bytes": size of the same file in 32-bit floats}.
 
     Raises:
-        InputError: The model takes rows of a table: one scale for all features would erase the small ones; or it is
-            recurrent.
+        InputError: The model is recurrent, or takes rows of a table, where one scale for all features would erase
+            the small ones.
     """
-    if model.process.dataset.kind == "table":
+    if source.process.dataset.kind == "table":
         raise InputError(
-            "--format litert_int8: not for tables, since 256 steps over the range of the widest feature would erase "
-            "the others; use litert"
+            "--format litert_int8: not available for tables, because one 8-bit scale for all features would erase "
+            "the small ones; use litert"
         )
-    if isinstance(model.process.dataset, DescribedDataset):
+    if isinstance(source.process.dataset, DescribedDataset):
         raise InputError(
-            "--format litert_int8: needs training examples, by which the range of every value is found; give the data "
-            "by --data_dir"
+            "--format litert_int8: needs training examples to calibrate the range of every value; set --data_dir to "
+            "the data"
         )
-    check_loops(model.model)
-    float_bytes = len(converter(model.saved_model, [model.signature]).convert())
-    made = converter(model.saved_model, [model.signature])
-    made.optimizations = [tf.lite.Optimize.DEFAULT]
-    made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())
-    write(made.convert(), path, {model.signature: next(model.examples())})
+    check_loops(source.model)
+    float_bytes = len(converter(source.saved_model, [source.signature]).convert())
+    int8_converter = converter(source.saved_model, [source.signature])
+    int8_converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    int8_converter.representative_dataset = lambda: ((source.signature, inputs) for inputs in source.examples())
+    write(int8_converter.convert(), path, {source.signature: next(source.examples())})
     return {"float_bytes": float_bytes}

@@ -1,7 +1,7 @@
-"""ONNX, for ONNX Runtime and what else reads it; converted by tf2onnx.
+"""ONNX, for ONNX Runtime and other runtimes; converted by tf2onnx.
 
-Exports of one state are equal byte for byte: tf2onnx names constants by the order of Python's hashes, which differs
-from process to process, so nodes, tensors and axes are named here by their position in the graph.
+Exports of the same state are byte-identical. tf2onnx names constants by the order of Python's hashes, which differs
+between processes, so this module renames nodes, tensors and axes by their position in the graph.
 """
 
 import json
@@ -13,22 +13,22 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 
 FILE, NEEDS, EXTRA, EXACT = "model.onnx", ("tf2onnx", "onnx", "onnxruntime"), "onnx", True
 OPSET = 18
-# Names of the axes of any size of an input or output, the first axis first.
+# Names of axes of any size of an input or output, by the index of the axis.
 AXES = ("batch", "length")
 
 
-def convert(model: Converted, path: Path) -> dict:
-    """Writes the file of one signature."""
+def convert(source: ConversionSource, path: Path) -> dict:
+    """Write the file of one signature."""
     import onnx
     import tf2onnx
 
-    called = tf.function(model.function, input_signature=model.specs, autograph=False)
-    proto, _ = tf2onnx.convert.from_function(called, input_signature=model.specs, opset=OPSET)
-    proto.graph.name, proto.graph.doc_string = model.signature, ""
+    function = tf.function(source.function, input_signature=source.specs, autograph=False)
+    proto, _ = tf2onnx.convert.from_function(function, input_signature=source.specs, opset=OPSET)
+    proto.graph.name, proto.graph.doc_string = source.signature, ""
     sort_nodes(proto.graph)
     _rename(proto.graph, {value.name: value.name for value in (*proto.graph.input, *proto.graph.output)}, "")
     for value in (*proto.graph.input, *proto.graph.output):
@@ -37,20 +37,20 @@ def convert(model: Converted, path: Path) -> dict:
                 dim.dim_param = axis
     opsets = sorted(proto.opset_import, key=lambda opset: opset.domain)
     _replace(proto.opset_import, opsets)
-    onnx.helper.set_model_props(proto, metadata(model))
+    onnx.helper.set_model_props(proto, metadata(source))
     onnx.checker.check_model(proto)
     files.write_new(path, proto.SerializeToString(deterministic=True))
     return {}
 
 
-def metadata(model: Converted) -> dict[str, str]:
-    """Return the `metadata_props` of a file: what it was trained as, its classes, and the digest of its weights."""
-    dataset = model.process.dataset
+def metadata(source: ConversionSource) -> dict[str, str]:
+    """Return the `metadata_props` of a file: its recipe, level, classes, and the digest of its weights."""
+    dataset = source.process.dataset
     props = {
-        "recipe": model.process.recipe.name,
-        "level": model.level,
+        "recipe": source.process.recipe.name,
+        "level": source.level,
         "classes": str(dataset.classes),
-        "weights_sha256": model.weights_sha256,
+        "weights_sha256": source.weights_sha256,
     }
     if dataset.class_names is not None:
         props["class_names"] = json.dumps(list(dataset.class_names), ensure_ascii=False)
@@ -82,7 +82,7 @@ def sort_nodes(graph: Any) -> None:
 
 
 def _copy_repeated_outputs(subgraph):
-    """Lets an Identity copy the second and each further output of the same tensor; tf2onnx chooses any one of them."""
+    """Insert an Identity for repeated outputs of the same tensor, among which tf2onnx chooses arbitrarily."""
     sources = {node.output[0]: node.input[0] for node in subgraph.node if node.op_type == "Identity"}
 
     def source(name):
@@ -101,7 +101,7 @@ def _copy_repeated_outputs(subgraph):
 
 
 def _rename(graph, names, prefix):
-    """Renames nodes and tensors by their position; `names`: new names by the old ones of the surrounding graphs."""
+    """Rename nodes and tensors by their position; `names` maps old to new names of the surrounding graphs."""
     names = dict(names)
     constants = {constant.name: constant for constant in graph.initializer}
     used = [name for node in graph.node for name in _inputs(node)] + [value.name for value in graph.output]
@@ -131,7 +131,7 @@ def _rename(graph, names, prefix):
 
 
 def _inputs(node) -> Iterator[str]:
-    """Names of the tensors that a node reads, those that its subgraphs read included."""
+    """Yield the names of tensors that a node and its subgraphs read."""
     yield from node.input
     for subgraph in _subgraphs(node):
         for inner in subgraph.node:
@@ -144,21 +144,21 @@ def _subgraphs(node):
 
 
 def _replace(repeated, messages):
-    """Replaces the messages of a repeated field by some of its own."""
+    """Replace the messages of a repeated field, which may contain the new ones."""
     copies = [type(message).FromString(message.SerializeToString(deterministic=True)) for message in messages]
     del repeated[:]
     repeated.extend(copies)
 
 
-def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `(**inputs) -> outputs` of the file, in ONNX Runtime."""
+def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
+    """Return `(**inputs) -> outputs` of the file in ONNX Runtime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
-    def answer(**inputs):
-        given = {name: np.asarray(value) for name, value in inputs.items()}
-        return dict(zip(outputs, session.run(outputs, given)))
+    def predict(**inputs):
+        feeds = {name: np.asarray(value) for name, value in inputs.items()}
+        return dict(zip(outputs, session.run(outputs, feeds)))
 
-    return answer
+    return predict

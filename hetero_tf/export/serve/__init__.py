@@ -1,5 +1,5 @@
-"""Serves exports over HTTP, in the shape of TensorFlow Serving's REST interface.
+"""Serves exports over HTTP, with the REST API of TensorFlow Serving.
 
-`serving.py` keeps the newest version of each level loaded, `rest.py` turns JSON into tensors and back, `app.py` answers
-requests, and `page.html` is what a person sees.
+`serving.py` keeps the newest version of each level loaded, `rest.py` converts between JSON and tensors, `app.py`
+handles requests, and `page.html` is the page for a browser.
 """

@@ -1,4 +1,4 @@
-"""The HTTP side of serving: routes, limits, and a task that follows the export folder."""
+"""The HTTP application: routes, limits, and a task that polls the export folder."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hetero_tf.base.console import printable
-from hetero_tf.base.errors import short
+from hetero_tf.base.console import escape_unprintable
+from hetero_tf.base.errors import shorten_repr
 from hetero_tf.export.serve import rest
 from hetero_tf.export.serve.hosts import HostPolicy
 from hetero_tf.export.serve.loading import Version
@@ -28,16 +28,16 @@ from hetero_tf.export.serve.serving import Serving, VersionState
 from hetero_tf.export.serve.work import Busy, Disconnected, MemoryBudget, Reservation, Workers
 
 PAGE = Path(__file__).with_name("page.html")
-# The page needs nothing from anywhere else.
+# The page loads nothing from other origins.
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-# Of a body that is too long, so many times the limit is read and dropped, so that its sender reads the response.
+# A body that is too long is read and dropped up to this multiple of the limit, so that the client reads the response.
 DRAINED = 8
 LONGEST_ERROR = 1000
-# Status of a request whose client is gone before the response, as nginx counts it.
+# Status of a request whose client disconnected before the response, as in the logs of nginx.
 CLIENT_CLOSED_REQUEST = 499
 _NUMBER = re.compile("[0-9]{1,18}")
 
@@ -48,12 +48,12 @@ class Limits:
 
     Attributes:
         body: Bytes of a request's body.
-        bodies: Bytes of all requests' and responses' bodies in memory, without the first 64 KiB of each.
+        bodies: Bytes of all request and response bodies in memory, without the first 64 KiB of each.
         large_body: Requests with larger bodies, in bytes, are computed one at a time.
-        seconds: Until a request gets a response or the status 503; also the time for receiving a body.
-        stalled_seconds: Until a client must send the next part of a body.
-        at_once: Requests that are computed at the same time; others wait.
-        poll: Seconds between two looks at the export folder.
+        seconds: Time until a request gets a response or the status 503; also the time for receiving a body.
+        stalled_seconds: Time until a client must send the next part of a body.
+        concurrency: Requests that are computed at the same time; others wait.
+        poll: Seconds between checks of the export folder.
     """
 
     body: int = 32 * 2**20
@@ -61,7 +61,7 @@ class Limits:
     large_body: int = 2**20
     seconds: float = 60.0
     stalled_seconds: float = 10.0
-    at_once: int = 2
+    concurrency: int = 2
     poll: float = 1.0
 
 
@@ -74,15 +74,15 @@ class _HttpError(Exception):
 
 
 def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable[[str], None]) -> ASGIApp:
-    """Returns the ASGI application.
+    """Return the ASGI application.
 
     Args:
-        serving: The versions that are served.
+        serving: Served versions.
         limits: Limits of requests.
         hosts: Names under which clients may address the server.
-        say: Gets a sentence for each change of the versions.
+        say: Receives a message for each change of the versions.
     """
-    workers = Workers(limits.at_once, limits.large_body)
+    workers = Workers(limits.concurrency, limits.large_body)
     budget, metrics, started = MemoryBudget(limits.bodies), RequestMetrics(), time.monotonic()
 
     @contextlib.asynccontextmanager
@@ -125,7 +125,7 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
             raise _missing(serving, level, number)
         report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
         if all(state.state == "END" and not state.error for state in states.values()):
-            # Unlike TensorFlow Serving, which answers 200 for versions that it has unloaded.
+            # TensorFlow Serving returns 200 for unloaded versions.
             return JSONResponse({"error": str(_missing(serving, level, number)), **report}, 404)
         return JSONResponse(report)
 
@@ -150,13 +150,13 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
             return _error(503, str(error), {"Retry-After": "1", "Connection": "close"})
         if isinstance(error, _HttpError):
             return _error(error.status, str(error), error.headers)
-        return _error(500, "the server failed; its output shows why")
+        return _error(500, "internal server error; see the output of the server")
 
     async def gone(request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
 
     async def unknown(request: Request, error: Exception) -> Response:
-        message = f"{request.method} {short(request.url.path)}: no such address; see /v1/models"
+        message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
         return _error(getattr(error, "status_code", 404), message, getattr(error, "headers", None))
 
     of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
@@ -180,7 +180,7 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
 
 
 class _Gate:
-    """Checks hosts, counts requests, and bounds their memory, around the application."""
+    """Middleware that checks hosts, counts requests, and limits their memory."""
 
     def __init__(
         self, app: ASGIApp, serving: Serving, hosts: HostPolicy, budget: MemoryBudget, metrics: RequestMetrics
@@ -213,30 +213,32 @@ class _Gate:
             self.metrics.in_progress -= 1
             level = scope.get("path_params", {}).get("level", "")
             endpoint = getattr(scope.get("endpoint"), "__name__", "other")
-            # Unknown names would make a time series each.
+            # Each unknown name would create a time series.
             level = level if level in self.serving.levels else ""
             self.metrics.observe(endpoint, level, status, time.monotonic() - began)
 
 
 async def _follow(serving, poll, say):
-    """Follows the export folder until it is cancelled."""
+    """Poll the export folder until the task is cancelled."""
     while True:
         await asyncio.sleep(poll)
         try:
             for sentence in await asyncio.to_thread(serving.refresh):
                 say(sentence)
         except Exception as error:
-            # The served versions stay available whatever happens to the folder.
-            say(f"{serving.folder}: could not be followed: {type(error).__name__}: {short(str(error))}")
+            # Served versions stay available despite errors of the folder.
+            say(
+                f"{serving.folder}: could not look for new versions: {type(error).__name__}: {shorten_repr(str(error))}"
+            )
 
 
 def _error(status, message, headers=None):
-    """An error response; what cannot be printed, such as a lone surrogate, is escaped."""
-    return JSONResponse({"error": printable(message)[:LONGEST_ERROR]}, status, headers)
+    """Return an error response; characters that cannot be printed, such as a lone surrogate, are escaped."""
+    return JSONResponse({"error": escape_unprintable(message)[:LONGEST_ERROR]}, status, headers)
 
 
 def _summary(version: Version) -> dict:
-    """What the page shows of a version."""
+    """Return the data of a version that the page shows."""
     names = ("recipe", "level", "width", "parameters", "measured", "input", "warning", "class_names")
     return {
         "version": version.number,
@@ -246,20 +248,22 @@ def _summary(version: Version) -> dict:
 
 
 def _status(number: int, state: VersionState) -> dict:
-    """The state of a version as TensorFlow Serving writes it."""
+    """Return the state of a version in the format of TensorFlow Serving."""
     code = "UNKNOWN" if state.error else "OK"
     return {
         "version": str(number),
         "state": state.state,
-        "status": {"error_code": code, "error_message": printable(state.error)},
+        "status": {"error_code": code, "error_message": escape_unprintable(state.error)},
     }
 
 
 def _requested(request: Request) -> tuple[str, int | None]:
-    """Level and version of a path; None for the newest version, which version 0 means too."""
+    """Return level and version of a path; None for the newest version, which version 0 also means."""
     level, number = request.path_params["level"], request.path_params.get("number", "0")
     if not _NUMBER.fullmatch(number):
-        raise _HttpError(404, f"a version must be a whole number of at most 18 digits. Received: {short(number, 30)}")
+        raise _HttpError(
+            404, f"a version must be a whole number of at most 18 digits. Received: {shorten_repr(number, 30)}"
+        )
     return level, int(number) or None
 
 
@@ -271,22 +275,26 @@ def _find(serving: Serving, level: str, number: int | None) -> Version:
 
 
 def _missing(serving, level, number):
-    model = f"level {short(level)}" + ("" if number is None else f", version {number}")
+    model = f"level {shorten_repr(level)}" + ("" if number is None else f", version {number}")
     return _HttpError(404, f"{model} is not served; levels: {', '.join(serving.levels) or 'none'}")
 
 
 async def _read_body(request: Request, limits: Limits, reservation: Reservation) -> bytes:
-    """Reads a body under the limits of its size and time.
+    """Read a body under the limits of its size and time.
 
     Raises:
-        _HttpError: It is too large, too slow, or compressed.
-        Busy: There is no memory left.
+        _HttpError: The body is too large, too slow, or compressed.
+        Busy: The memory budget is exhausted.
         ClientDisconnect: The client closed its connection.
     """
     close = {"Connection": "close"}
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
-        raise _HttpError(415, f"Content-Encoding must be left out. Received: {short(encoding)}", close)
+        raise _HttpError(
+            415,
+            f"Content-Encoding is not supported; send the body uncompressed. Received: {shorten_repr(encoding)}",
+            close,
+        )
     length = request.headers.get("content-length", "0")
     too_large = _HttpError(413, f"the body must have at most {limits.body} bytes", close)
     if length.isdecimal() and int(length[:19]) > DRAINED * limits.body:
@@ -297,15 +305,15 @@ async def _read_body(request: Request, limits: Limits, reservation: Reservation)
         try:
             wait = min(limits.stalled_seconds, deadline - time.monotonic())
             with anyio.fail_after(wait):
-                part = await stream.__anext__()
+                chunk = await stream.__anext__()
         except StopAsyncIteration:
             break
         except TimeoutError as error:
             raise _HttpError(408, "the body did not arrive in time", close) from error
-        size += len(part)
+        size += len(chunk)
         if size <= limits.body:
             reservation.resize(size)
-            body += part
+            body += chunk
         else:
             body.clear()
             reservation.resize(0)

@@ -1,7 +1,8 @@
-"""Connections that end when their client is too slow or too many of them are open.
+"""Closes connections of slow clients, and the longest waiting one if too many are open.
 
-uvicorn closes a connection that is idle after a response. It has no limit for one that never sends a request, sends it
-byte by byte, or does not read the response, and `limit_concurrency` turns away every client while such ones are open.
+uvicorn closes a connection that is idle after a response. It has no limit for a connection that never sends a request,
+sends it byte by byte, or does not read the response; while such connections are open, `limit_concurrency` rejects every
+client.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# File descriptors that are not connections: files of a version that is loaded, and connections on their way in or out.
+# File descriptors that are not connections: files of a version during loading, and connections that open or close.
 RESERVED = 64
-# Connections that are accepted in one turn of the event loop, before the oldest ones make room.
+# Connections that are accepted in one iteration of the event loop, before the oldest ones are closed.
 ACCEPTED_AT_ONCE = 16
 WAITING_TO_BE_ACCEPTED = 1024
-# Bytes that are parsed in one turn of the event loop: a chunk of one byte takes six of them, and about 0.1 ms.
+# Bytes that are parsed in one iteration of the event loop: a chunk of one byte takes six bytes and about 0.1 ms.
 RECEIVED_AT_ONCE = 2**12
 
 
@@ -31,8 +32,8 @@ class ConnectionLimits:
     """Limits of connections.
 
     Attributes:
-        count: Open connections; one more closes the one that has waited longest for its client.
-        head_seconds: Time for a request's head, from the opening of the connection or the end of the last response.
+        count: Open connections; a further connection closes the one that has waited longest for its client.
+        head_seconds: Time for the head of a request, since the connection opened or the last response ended.
         read_seconds: Time in which a client must read a part of its response.
     """
 
@@ -41,7 +42,7 @@ class ConnectionLimits:
     read_seconds: float = 20.0
 
     def within_file_limit(self) -> "ConnectionLimits":
-        """Returns limits with at most as many connections as the process may open (`ulimit -n`)."""
+        """Return limits with at most the number of connections that the process may open (`ulimit -n`)."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         available = self.count if soft == resource.RLIM_INFINITY else soft - len(os.listdir("/dev/fd")) - RESERVED
         return ConnectionLimits(max(1, min(self.count, available)), self.head_seconds, self.read_seconds)
@@ -59,7 +60,7 @@ class LimitedConnection(H11Protocol):
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the timer of the first request, and closes another connection if there are too many."""
+        """Start the timer of the first request, and close another connection if too many are open."""
         super().connection_made(transport)
         transport.max_size = RECEIVED_AT_ONCE  # type: ignore[attr-defined]
         self._enter("head", self.limits.head_seconds)
@@ -67,9 +68,13 @@ class LimitedConnection(H11Protocol):
             self._make_room()
 
     def _make_room(self):
-        delayed = [one for one in self.connections if one is not self and getattr(one, "phase", None) is not None]
-        if delayed:
-            oldest = min(delayed, key=lambda one: one.since)
+        waiting = [
+            connection
+            for connection in self.connections
+            if connection is not self and getattr(connection, "phase", None) is not None
+        ]
+        if waiting:
+            oldest = min(waiting, key=lambda connection: connection.since)
             self.connections.discard(oldest)
             oldest.transport.abort()
         else:
@@ -77,33 +82,33 @@ class LimitedConnection(H11Protocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timer."""
+        """Stop the timer."""
         self._enter(None)
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handles what was received, and notes what the connection waits for then."""
+        """Handle received events, and update the phase of the connection."""
         super().handle_events()
         self._track()
 
     def on_response_complete(self) -> None:
-        """Waits for the next request."""
+        """Wait for the next request."""
         super().on_response_complete()
         self._track()
 
     def pause_writing(self) -> None:
-        """Starts the timer of a client that does not read."""
+        """Start the timer of a client that does not read."""
         super().pause_writing()
         self._enter("response", self.limits.read_seconds)
 
     def resume_writing(self) -> None:
-        """Stops that timer."""
+        """Stop the timer of a client that does not read."""
         super().resume_writing()
         self._enter(None)
         self._track()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers malformed HTTP, unless a response has begun."""
+        """Send an error for malformed HTTP, unless a response has started."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_plain_response(400, "the request is not valid HTTP/1.1"))
         self.transport.close()
@@ -117,7 +122,7 @@ class LimitedConnection(H11Protocol):
             self._enter("body" if self.cycle.more_body else None)
 
     def _enter(self, phase, seconds=None):
-        """Notes what the connection waits for; aborts it if that lasts longer than `seconds`."""
+        """Set the phase of the connection; abort the connection if the phase lasts longer than `seconds`."""
         if phase is not None and phase == self.phase:
             return
         if self.timer is not None:
@@ -127,7 +132,7 @@ class LimitedConnection(H11Protocol):
 
 
 def _plain_response(status, message):
-    """The bytes of a response that does not come from the application."""
+    """Return the bytes of a response that does not come from the application."""
     body = json.dumps({"error": message}).encode()
     reason = {400: "Bad Request", 503: "Service Unavailable"}[status]
     head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -135,10 +140,10 @@ def _plain_response(status, message):
 
 
 class LimitedServer(uvicorn.Server):
-    """A uvicorn server that accepts few connections at a time, so that their limit holds before files run out."""
+    """A uvicorn server that accepts few connections at a time, so that the limit applies before files run out."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts, and lets more clients wait to be accepted than are accepted at once."""
+        """Start the server, with a longer queue of clients than are accepted at once."""
         await super().startup(sockets)
         for listener in sockets or ():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Checks of the Host and Origin headers, so that no web page of another site reaches the server through a browser.
+"""Checks the Host and Origin headers, so that web pages of other sites cannot reach the server through a browser.
 
-A page can make its visitor's browser send requests to 127.0.0.1, and by DNS rebinding also read the responses. Such
-requests name the other site as Host, as Origin, or in Sec-Fetch-Site. Clients other than browsers send no Origin.
+A page can make the browser of its visitor send requests to 127.0.0.1, and read the responses by DNS rebinding. Such
+requests name the other site in Host, Origin or Sec-Fetch-Site. Clients other than browsers send no Origin.
 References: RFC 9110 section 7.2, RFC 6454, W3C Fetch Metadata Request Headers.
 """
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from hetero_tf.base.errors import InputError, short
+from hetero_tf.base.errors import InputError, shorten_repr
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PORTS = {"http": 80, "https": 443}
@@ -34,7 +34,7 @@ class Authority:
 
     @classmethod
     def parse(cls, text: str) -> "Authority | None":
-        """Parses `host[:port]`; returns None if it is malformed."""
+        """Parse `host[:port]`; return None if it is malformed."""
         match = _AUTHORITY.fullmatch(text)
         if match is None:
             return None
@@ -51,7 +51,7 @@ def _normalize(name):
 
 
 def parse_allowed_hosts(values: list[str]) -> tuple[Authority, ...]:
-    """Parses the values of --allow_host.
+    """Parse the values of --allow_host.
 
     Raises:
         InputError: A value is not `host` or `host:port`.
@@ -62,8 +62,8 @@ def parse_allowed_hosts(values: list[str]) -> tuple[Authority, ...]:
         authority = Authority.parse(value) or Authority.parse(f"[{value}]")
         if authority is None:
             raise InputError(
-                "--allow_host must be a host name or address, with a port if it is unusual, such as model.example.org. "
-                f"Received: --allow_host={short(value)}"
+                "--allow_host must be a host name or address, optionally with a port, such as model.example.org. "
+                f"Received: --allow_host={shorten_repr(value)}"
             )
         authorities.append(authority)
     return tuple(authorities)
@@ -71,18 +71,18 @@ def parse_allowed_hosts(values: list[str]) -> tuple[Authority, ...]:
 
 @dataclass(frozen=True)
 class HostPolicy:
-    """The names under which clients may address the server.
+    """Names under which clients may address the server.
 
     Attributes:
-        host: Name or address that the server listens at.
-        allowed: Further hosts, such as the public host of a proxy.
+        host: Name or address that the server listens on.
+        allowed: Additional hosts, such as the public host of a proxy.
     """
 
     host: str
     allowed: tuple[Authority, ...] = ()
 
     def check(self, scope: Scope) -> tuple[int, str] | None:
-        """Checks the headers of a request.
+        """Check the headers of a request.
 
         Args:
             scope: ASGI scope of type "http".
@@ -113,10 +113,10 @@ class HostPolicy:
 
     def _is_served(self, name, scope):
         listening = {_normalize(self.host), _normalize((scope.get("server") or ("",))[0])}
-        return name in LOOPBACK or name in listening or any(name == one.name for one in self.allowed)
+        return name in LOOPBACK or name in listening or any(name == authority.name for authority in self.allowed)
 
     def _is_served_origin(self, text, host, scope):
-        """Whether an Origin is this server itself, or an allowed host at its own or the usual port."""
+        """Return True if an Origin is this server, or an allowed host at its port or the default port."""
         scheme, _, rest = text.lower().partition("://")
         origin = Authority.parse(rest)
         if origin is None or scheme not in PORTS:
@@ -125,8 +125,8 @@ class HostPolicy:
         if port == (host.port or PORTS[scheme]) and scheme == scope["scheme"] and self._is_served(origin.name, scope):
             return True
         return any(
-            origin.name == one.name and port in {one.port or PORTS[scheme], host.port or PORTS[scheme]}
-            for one in self.allowed
+            origin.name == authority.name and port in {authority.port or PORTS[scheme], host.port or PORTS[scheme]}
+            for authority in self.allowed
         )
 
 

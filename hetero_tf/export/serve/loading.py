@@ -1,4 +1,4 @@
-"""Loads a version of an export after its files are verified."""
+"""Verifies the files of an exported version and loads it."""
 
 import os
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, UserError, short
+from hetero_tf.base.errors import InputError, UserError, shorten_repr
 from hetero_tf.export.warmup import blank_requests
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED
 
-# Bytes of the export.json of a data set with very many class names.
+# Bytes; an export.json of a data set with many class names is large.
 LARGEST_MANIFEST = 2**26
 LONGEST_MESSAGE = 300
 MODEL = "saved_model.pb"
@@ -54,10 +54,10 @@ class Version:
 
 
 def file_stamps(path: Path) -> tuple:
-    """Returns name, inode, size and times of every file of a version: equal stamps mean unchanged files.
+    """Return name, inode, size and times of every file of a version: equal stamps mean unchanged files.
 
     Raises:
-        OSError: The system refused, or the folder is missing.
+        OSError: The folder is missing or cannot be read.
     """
     stamps: list[tuple] = []
     with os.scandir(path) as entries:
@@ -68,20 +68,20 @@ def file_stamps(path: Path) -> tuple:
                     continue
                 status = entry.stat()
             except FileNotFoundError:
-                # Copying programs rename files in between.
+                # A copying program may rename files in the meantime.
                 continue
             stamps.append((entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return tuple(sorted(stamps))
 
 
 def load_version(level: str, number: int, path: Path, loaded: Version | None = None) -> Version:
-    """Verifies and loads a version, and calls each signature once.
+    """Verify and load a version, and call each signature once.
 
     Args:
         level: Name of the level.
         number: Number of the version.
         path: Folder of the version.
-        loaded: The version as loaded before; it is returned if the verified files are the same.
+        loaded: The loaded version, which is returned if the verified files are the same.
 
     Raises:
         InputError: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
@@ -93,10 +93,10 @@ def load_version(level: str, number: int, path: Path, loaded: Version | None = N
             return loaded
         version = Version(level, number, manifest, tf.saved_model.load(str(path)))
         _warm_up(version)
-    # TensorFlow raises almost anything for a damaged graph, and the other versions must stay available.
+    # TensorFlow raises many types of errors for a damaged graph, and other versions must stay available.
     except Exception as error:
         message = str(error) if isinstance(error, UserError) else _one_line(error)
-        raise InputError(f"{path}: is not an export that can be served: {message}") from error
+        raise InputError(f"{path}: cannot be served: {message}") from error
     return version
 
 
@@ -105,43 +105,47 @@ def _one_line(error):
 
 
 def read_manifest(path: Path) -> dict:
-    """Reads and checks the `export.json` of a version.
+    """Read and check the `export.json` of a version.
 
     Raises:
-        InputError: It is missing, is not JSON, or lacks a key.
+        InputError: The file is missing, is not JSON, or lacks a key.
     """
     file = path / EXPORTED
     manifest = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
     if not isinstance(manifest, dict):
-        raise InputError(f"{EXPORTED} must be a JSON object. Received: {short(manifest)}")
+        raise InputError(f"{EXPORTED} must be a JSON object. Received: {shorten_repr(manifest)}")
     for key, kind in MANIFEST_TYPES.items():
         if type(manifest.get(key)) is not kind:
-            raise InputError(f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {short(manifest.get(key))}")
+            raise InputError(
+                f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {shorten_repr(manifest.get(key))}"
+            )
     digests = manifest["files"]
     if MODEL not in digests or not all(isinstance(digest, str) for digest in digests.values()):
-        raise InputError(f"{EXPORTED}: files must give the SHA-256 of every file, {MODEL} included")
+        raise InputError(f"{EXPORTED}: files must list the SHA-256 of every file, including {MODEL}")
     return manifest
 
 
 def _verify_files(path, manifest):
-    """Compares the files of a version with their digests; their total size is compared first, since that is quick."""
+    """Compare the files of a version with their digests, after a quick check of their total size."""
     paths = {name: path / name for name in manifest["files"]}
     for name, file in paths.items():
         if os.path.isabs(name) or ".." in Path(name).parts:
-            raise InputError(f"{EXPORTED}: files must have names inside the version. Received: {short(name)}")
+            raise InputError(
+                f"{EXPORTED}: files must be inside the folder of the version. Received: {shorten_repr(name)}"
+            )
         if not file.is_file():
             raise InputError(f"{name} is missing")
     if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
-        raise InputError(f"the files do not have the total size that {EXPORTED} states")
+        raise InputError(f"the total size of the files differs from {EXPORTED}")
     for name, file in paths.items():
-        with files.opened(file) as opened:
-            digest = files.sha256_of(opened)
+        with files.open_file(file) as stream:
+            digest = files.sha256_of(stream)
         if digest != manifest["files"][name]:
-            raise InputError(f"{name} does not have the SHA-256 that {EXPORTED} states")
+            raise InputError(f"the SHA-256 of {name} differs from {EXPORTED}")
 
 
 def _warm_up(version):
-    """Calls each signature once: the first call of each takes half a second."""
+    """Call each signature once, since its first call takes half a second."""
     inputs_by_signature = {
         name: {
             "inputs": {

@@ -14,13 +14,13 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 @dataclass(eq=False)
 class RequestMetrics:
-    """Counts requests, and how long predict requests take.
+    """Counts of requests, and durations of predict requests.
 
     Attributes:
         requests: `{(endpoint, level, status): count}`.
         durations: `{level: [count for each of BUCKETS]}` of predict requests, not cumulative.
-        seconds: `{level: sum}` of their durations.
-        counts: `{level: count}` of them.
+        seconds: `{level: sum}` of the durations of predict requests.
+        counts: `{level: count}` of predict requests.
         in_progress: Requests without a complete response.
     """
 
@@ -31,11 +31,11 @@ class RequestMetrics:
     in_progress: int = 0
 
     def observe(self, endpoint: str, level: str, status: int, seconds: float) -> None:
-        """Counts a request.
+        """Count a request.
 
         Args:
             endpoint: Name of the route; "other" for unknown paths.
-            level: Name of a served level; "" where the request names none.
+            level: Name of a served level; "" if the request names none.
             status: HTTP status.
             seconds: Time from the head of the request to the end of the response.
         """
@@ -47,11 +47,11 @@ class RequestMetrics:
             self.counts[level] += 1
 
     def render(self, versions: Iterable[tuple[str, int]], body_bytes: int, uptime: float) -> str:
-        """Returns all metrics as text.
+        """Return all metrics as text.
 
         Args:
             versions: The served (level, version) pairs.
-            body_bytes: Bytes of request and response bodies that are held in memory.
+            body_bytes: Bytes of request and response bodies in memory.
             uptime: Seconds since the start.
         """
         return "".join(f"{line}\n" for line in self._lines(versions, body_bytes, uptime))

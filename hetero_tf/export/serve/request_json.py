@@ -1,7 +1,7 @@
-"""Parses the JSON of a request in pieces, so that a large one stops no other thread for long and takes little memory.
+"""Parses the JSON of a request in pieces, so that a large request blocks other threads briefly and takes little memory.
 
-Python's parser holds the interpreter lock until a text is parsed, and lists of numbers take 32 bytes each. Here large
-lists are parsed a piece at a time, and each piece with numbers only becomes a NumPy array.
+Python's parser holds the interpreter lock until a text is parsed, and each number of a list takes 32 bytes. This module
+parses large lists one piece at a time, and converts pieces of numbers to NumPy arrays.
 """
 
 import json
@@ -11,37 +11,37 @@ from itertools import chain
 
 import numpy as np
 
-# Characters that are parsed at once; 64 Ki take about 2 ms.
+# Characters of a piece; 64 Ki take about 2 ms.
 PIECE = 2**16
-# Nesting of lists and objects; a tensor has few axes.
-DEEPEST = 32
-# Strings and objects of a large body; each takes some 100 bytes.
-MOST_OBJECTS = 2**18
+# Largest nesting depth of lists and objects; a tensor has few axes.
+MAX_DEPTH = 32
+# Largest number of strings and objects of a large body; each takes about 100 bytes.
+MAX_OBJECTS = 2**18
 _SPACE = re.compile(r"[ \t\n\r]*")
 _CLOSING = re.compile(r"[\]}]*\Z")
 
 
 class BadRequest(Exception):
-    """A request that cannot be answered; the message is for its sender."""
+    """An invalid request; the message is for the client."""
 
 
 class Cancelled(Exception):
-    """Nobody waits for the response any more."""
+    """The client no longer waits for the response."""
 
 
 def parse(body: bytes, is_cancelled: Callable[[], bool]) -> object:
-    """Parses a JSON document.
+    """Parse a JSON document.
 
     Args:
         body: UTF-8 text.
-        is_cancelled: Whether parsing should stop.
+        is_cancelled: Returns True if parsing should stop.
 
     Returns:
-        Its value; in documents above `PIECE` characters, rectangular lists of numbers are NumPy arrays.
+        The parsed value; in documents above `PIECE` characters, rectangular lists of numbers are NumPy arrays.
 
     Raises:
-        BadRequest: It is not JSON, is nested too deeply, or holds a key twice, a number that is not finite, a number of
-            thousands of digits, or too many strings and objects.
+        BadRequest: The body is not JSON, is nested too deeply, or contains a duplicate key, a number that is not
+            finite, a number of thousands of digits, or too many strings and objects.
         Cancelled: `is_cancelled` returned True.
     """
     try:
@@ -59,18 +59,18 @@ def parse(body: bytes, is_cancelled: Callable[[], bool]) -> object:
         raise BadRequest(f"the body is not JSON: {error}") from error
     except ValueError as error:
         # Python limits the digits of an integer.
-        raise BadRequest("the body holds an integer with too many digits") from error
+        raise BadRequest("the body contains an integer with too many digits") from error
 
 
 class _Invalid(ValueError):
-    """Text that Python's parser accepts although it is not JSON."""
+    """Invalid JSON that Python's parser accepts."""
 
 
 def _unique(pairs):
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise _Invalid("a key appears twice in an object")
-    return found
+    return members
 
 
 def _constant(name):
@@ -82,7 +82,7 @@ _loads = _DECODER.decode
 
 
 def to_numbers(values: object) -> np.ndarray | None:
-    """Returns nested lists of numbers as an array of float64, int64 or bool; None if there are other values in them.
+    """Return nested lists of numbers as an array of float64, int64 or bool; None if they contain other values.
 
     Raises:
         ValueError: Lists on the same level differ in length.
@@ -93,24 +93,24 @@ def to_numbers(values: object) -> np.ndarray | None:
     if isinstance(values, list) and any(isinstance(value, np.ndarray) for value in values):
         arrays = [array for value in values if (array := to_numbers(value)) is not None]
         return np.stack(arrays) if len(arrays) == len(values) else None
-    # Without `object`, NumPy would convert numbers to strings as long as the longest one.
+    # Without `object`, NumPy would convert numbers to strings of the length of the longest one.
     array = np.array(values, object)
-    kinds = set(map(type, array.ravel()))
-    if list in kinds:
+    types = set(map(type, array.ravel()))
+    if list in types:
         raise ValueError("lists on the same level must have the same length")
-    for wanted, dtype in (({bool}, bool), ({bool, int}, np.int64), ({bool, int, float}, np.float64)):
-        if kinds <= wanted:
+    for allowed, dtype in (({bool}, bool), ({bool, int}, np.int64), ({bool, int, float}, np.float64)):
+        if types <= allowed:
             return array.astype(dtype)
     return None
 
 
 class _Parser:
-    """Parses the containers that are longer than a piece; `_DECODER` parses all others."""
+    """Parser of containers that are longer than a piece; `_DECODER` parses all others."""
 
     def __init__(self, text, is_cancelled):
         self.text, self.is_cancelled = text, is_cancelled
         self.objects = 0
-        # Most elements of a list are as long as the one before.
+        # Most elements of a list have the length of the previous one.
         self.length = 256
 
     def document(self):
@@ -124,10 +124,10 @@ class _Parser:
             raise Cancelled
 
     def value(self, start, depth):
-        """A value, and the position after it and the spaces that follow."""
+        """Return a value, and the position after it and the spaces that follow."""
         self.check_cancelled()
-        if depth > DEEPEST:
-            raise BadRequest(f"the body is nested deeper than {DEEPEST}")
+        if depth > MAX_DEPTH:
+            raise BadRequest(f"the body is nested deeper than {MAX_DEPTH}")
         opening = self.text[start : start + 1]
         if opening not in ("[", "{"):
             value, end = _DECODER.raw_decode(self.text, start)
@@ -147,7 +147,7 @@ class _Parser:
                 return value, self.skip(start + end)
 
     def array(self, start, depth):
-        """A list whose elements follow."""
+        """Parse a list after its opening bracket."""
         position, blocks, items, block_start, end_of_element = self.skip(start), [], [], start, None
         if self.text.startswith("]", position):
             return [], self.skip(position + 1)
@@ -161,24 +161,26 @@ class _Parser:
                 items.append(item)
                 if not self.text.startswith(",", position):
                     break
-                end_of_element = _CLOSING.search(self.text[max(first, position - DEEPEST) : position].rstrip())[0] + ","
+                end_of_element = (
+                    _CLOSING.search(self.text[max(first, position - MAX_DEPTH) : position].rstrip())[0] + ","
+                )
                 position = self.skip(position + 1)
             if position - block_start > PIECE:
-                blocks.append(self.packed(items))
+                blocks.append(self.pack(items))
                 items, block_start = [], position
-        blocks.append(self.packed(items))
+        blocks.append(self.pack(items))
         if not self.text.startswith("]", position):
             raise json.JSONDecodeError("Expecting ',' delimiter", self.text, position)
         if all(isinstance(block, np.ndarray) for block in blocks):
-            return _joined(blocks), self.skip(position + 1)
+            return _concatenate(blocks), self.skip(position + 1)
         if any(isinstance(block, np.ndarray) for block in blocks):
             raise BadRequest("a list must not mix numbers with strings or objects")
         return list(chain.from_iterable(blocks)), self.skip(position + 1)
 
     def run(self, position, end_of_element):
-        """Elements up to the last one that ends in a piece, and the position after its comma; none if there is none.
+        """Return the complete elements of a piece, possibly none, and the position after their last comma.
 
-        A text in which brackets are not closed cannot be parsed, so a wrong guess of the end has no effect.
+        A wrong guess of the end leaves brackets open, which the decoder rejects, so it has no effect.
         """
         if end_of_element is None:
             return [], position
@@ -190,22 +192,22 @@ class _Parser:
         except json.JSONDecodeError:
             return [], position
 
-    def packed(self, items):
-        """Elements as an array, or as they are if they are not numbers."""
+    def pack(self, items):
+        """Return elements as an array, or unchanged if they are not numbers."""
         self.check_cancelled()
         array = _to_numbers(items)
         if array is not None:
             return array
         self.objects += len(items)
-        if self.objects > MOST_OBJECTS:
-            raise BadRequest(f"the body must have at most {MOST_OBJECTS} strings and objects; send fewer at a time")
+        if self.objects > MAX_OBJECTS:
+            raise BadRequest(f"the body must have at most {MAX_OBJECTS} strings and objects; send fewer at a time")
         return [
-            {key: _packed_value(value) for key, value in item.items()} if isinstance(item, dict) else item
+            {key: _pack_value(value) for key, value in item.items()} if isinstance(item, dict) else item
             for item in items
         ]
 
     def object(self, start, depth):
-        """An object whose members follow."""
+        """Parse an object after its opening brace."""
         pairs, position = [], self.skip(start)
         while True:
             if not self.text.startswith('"', position):
@@ -223,7 +225,7 @@ class _Parser:
         return _unique(pairs), self.skip(position + 1)
 
     def skip(self, position):
-        """The position after the spaces at a position."""
+        """Return the position after the spaces at a position."""
         return _SPACE.match(self.text, position).end()
 
 
@@ -234,12 +236,12 @@ def _to_numbers(items):
         raise BadRequest(f"a list cannot become a tensor: {error}") from error
 
 
-def _packed_value(value):
+def _pack_value(value):
     array = _to_numbers(value) if isinstance(value, list) else None
     return value if array is None else array
 
 
-def _joined(blocks):
+def _concatenate(blocks):
     if len({block.shape[1:] for block in blocks}) > 1:
         raise BadRequest("lists on the same level must have the same length")
     return np.concatenate(blocks)

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST bodies: JSON to tensors, and back.
+"""Bodies of TensorFlow Serving's REST API: conversion of JSON to tensors, and back.
 
 Reference: TensorFlow Serving, "RESTful API", the row format (`instances`) and the column format (`inputs`).
 """
@@ -17,37 +17,37 @@ from hetero_tf.export.serve.request_json import BadRequest, Cancelled, parse, to
 
 DEFAULT = "serving_default"
 TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.int32: "DT_INT32", tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
-# Examples of one call of a model; more are computed one call after another, so that memory is bounded.
+# Examples of one call of a model; larger requests take several calls, which bounds their memory.
 EXAMPLES_AT_ONCE = 256
-# Values of a response, which take some 160 MB as JSON; and values that are rendered at once.
-MOST_VALUES, VALUES_AT_ONCE = 2**23, 2**14
+# Largest number of values of a response, about 160 MB as JSON; and values that are rendered at once.
+MAX_VALUES, VALUES_AT_ONCE = 2**23, 2**14
 # Characters of an error message that list a request's keys.
-LONGEST_LIST = 200
+MAX_LIST_LENGTH = 200
 
-_PLACE = re.compile(r"\s*(Graph execution error|Detected at node|File |<stack traces|\[\[|Node: |tf2xla)")
+_GRAPH_LOCATION = re.compile(r"\s*(Graph execution error|Detected at node|File |<stack traces|\[\[|Node: |tf2xla)")
 
 
 def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool]) -> bytes:
-    """Answers a predict request.
+    """Return the response to a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
-        is_cancelled: Whether the work should stop, as its client is gone.
+        is_cancelled: Returns True if the client is gone and the work should stop.
 
     Returns:
-        The response as JSON: {"predictions": one for each instance}, or {"outputs": ...}, as the request was; with null
-        for numbers that are not finite.
+        The response as JSON: {"predictions": one for each instance} for "instances", {"outputs": ...} for "inputs";
+        with null for numbers that are not finite.
 
     Raises:
-        BadRequest: The body, or a value in it, does not fit the signature.
+        BadRequest: The body does not match the signature.
         Cancelled: `is_cancelled` returned True.
     """
     by_row, outputs = predict(signatures, parse(body, is_cancelled), is_cancelled)
     sizes = sum(value.size for value in outputs.values())
-    if sizes > MOST_VALUES:
+    if sizes > MAX_VALUES:
         raise BadRequest(
-            f"the response would have {sizes} values, at most {MOST_VALUES} are allowed; send fewer examples"
+            f"the response would have {sizes} values, but at most {MAX_VALUES} are allowed; send fewer examples"
         )
     pieces = []
     for piece in _rendered_rows(outputs) if by_row else _rendered_columns(outputs):
@@ -60,21 +60,22 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool]) 
 def predict(
     signatures: Mapping, request: object, is_cancelled: Callable[[], bool]
 ) -> tuple[bool, dict[str, np.ndarray]]:
-    """Computes the outputs of a parsed predict request; see `respond`.
+    """Compute the outputs of a parsed predict request; see `respond`.
 
     Returns:
-        Whether the request has the row format (`instances`), and `{output: values}`.
+        True if the request has the row format (`instances`), and `{output: values}`.
     """
     if not isinstance(request, dict):
         raise BadRequest("the body must be a JSON object with instances or inputs")
     unknown = sorted(request.keys() - {"signature_name", "instances", "inputs"})
     if unknown or ("instances" in request) == ("inputs" in request):
         raise BadRequest(
-            f"the body must have either instances or inputs, and may have signature_name. Received: {_listed(request)}"
+            "the body must have either instances or inputs, and optionally signature_name. "
+            f"Received: {_listed(request)}"
         )
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
-        raise BadRequest(f"no signature of that name; known: {', '.join(sorted(signatures))}")
+        raise BadRequest(f"unknown signature_name; known: {', '.join(sorted(signatures))}")
     signature = signatures[name]
     specs = signature.structured_input_signature[1]
     by_row = "instances" in request
@@ -83,31 +84,31 @@ def predict(
     try:
         return by_row, _call(signature, specs, arrays, is_cancelled)
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise BadRequest(_sentence(error)) from error
+        raise BadRequest(_error_text(error)) from error
 
 
 def _call(signature, specs, arrays, is_cancelled):
-    """Calls a signature, with a bounded number of examples at a time if its rows do not depend on each other."""
+    """Call a signature, with a bounded number of examples at a time if its rows are independent."""
     counts = {len(array) if array.ndim else 0 for array in arrays.values()}
-    at_once = max(counts)
+    chunk_size = max(counts)
     if len(counts) == 1 and _has_independent_rows(signature, specs):
-        at_once = EXAMPLES_AT_ONCE
-    parts = []
-    for start in range(0, max(*counts, 1), max(at_once, 1)):
+        chunk_size = EXAMPLES_AT_ONCE
+    chunks = []
+    for start in range(0, max(*counts, 1), max(chunk_size, 1)):
         if is_cancelled():
             raise Cancelled
         tensors = {
-            key: tf.constant(array[start : start + at_once] if array.ndim else array, specs[key].dtype)
+            key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
             for key, array in arrays.items()
         }
-        parts.append({key: value.numpy() for key, value in signature(**tensors).items()})
-    if len(parts) == 1:
-        return parts[0]
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        chunks.append({key: value.numpy() for key, value in signature(**tensors).items()})
+    if len(chunks) == 1:
+        return chunks[0]
+    return {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
 
 
 def _has_independent_rows(signature, specs):
-    """Whether each example has outputs of a fixed shape: sentences of a batch are as long as the longest one."""
+    """Return True if each example has outputs of a fixed shape, unlike sentences, which are padded to the longest."""
     shapes = [spec.shape for spec in signature.structured_outputs.values()]
     return all(shape.rank and shape[0] is None and shape[1:].is_fully_defined() for shape in shapes) and all(
         spec.shape.rank and spec.shape[0] is None for spec in specs.values()
@@ -115,8 +116,8 @@ def _has_independent_rows(signature, specs):
 
 
 def _named(inputs, specs):
-    """`{input: value}` of the column format."""
-    # An object of another kind than {"b64"} names its inputs.
+    """Return `{input: value}` of the column format."""
+    # The keys of an object other than {"b64"} are names of inputs.
     if isinstance(inputs, dict) and inputs.keys() != {"b64"}:
         _check_names(inputs, specs)
         return inputs
@@ -126,7 +127,7 @@ def _named(inputs, specs):
 
 
 def _columns(instances, specs):
-    """`{input: value}` of the row format."""
+    """Return `{input: value}` of the row format."""
     if not isinstance(instances, (list, np.ndarray)):
         raise BadRequest("instances must be a list")
     rows = [] if isinstance(instances, np.ndarray) else instances
@@ -148,27 +149,27 @@ def _check_names(values, specs):
 
 
 def _listed(names):
-    return ", ".join(sorted(names))[:LONGEST_LIST] or "nothing"
+    return ", ".join(sorted(names))[:MAX_LIST_LENGTH] or "nothing"
 
 
 def _array(name, value, spec):
-    """An array of the type and shape that a signature takes."""
+    """Return a value as an array of the type and shape of a signature's input."""
     sizes = ", ".join("any" if size is None else str(size) for size in spec.shape)
-    wanted = f"{name} must be {spec.dtype.name} [{sizes}]"
+    expected = f"{name} must be {spec.dtype.name} [{sizes}]"
     try:
         array = np.array(_bytes(value), object) if spec.dtype == tf.string else _numbers(value, spec.dtype)
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
-        raise BadRequest(f"{wanted}: {_sentence(error)}") from error
+        raise BadRequest(f"{expected}: {_error_text(error)}") from error
     if not spec.shape.is_compatible_with(array.shape):
         # An empty list has no other axes.
         if array.shape != (0,) or spec.shape.rank == 0 or spec.shape[0] not in (None, 0):
-            raise BadRequest(f"{wanted}. Received: {list(array.shape)}")
+            raise BadRequest(f"{expected}. Received: {list(array.shape)}")
         array = array.reshape([0, *(size or 0 for size in spec.shape[1:])])
     return array
 
 
 def _numbers(value, dtype):
-    """A NumPy array in the type of a signature, without a loss."""
+    """Return a lossless conversion to a NumPy array of the given type."""
     array = to_numbers(value)
     if array is None:
         raise ValueError("numbers are expected")
@@ -186,7 +187,7 @@ def _numbers(value, dtype):
 
 def _bytes(value):
     if isinstance(value, list):
-        return [_bytes(one) for one in value]
+        return [_bytes(item) for item in value]
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         return base64.b64decode(value["b64"], validate=True)
     if isinstance(value, str):
@@ -195,7 +196,7 @@ def _bytes(value):
 
 
 def _rendered_columns(outputs):
-    """Yields the pieces of a response in the column format."""
+    """Yield the pieces of a response in the column format."""
     yield '{"outputs":'
     if len(outputs) == 1:
         yield from _rendered(next(iter(outputs.values())))
@@ -210,23 +211,23 @@ def _rendered_columns(outputs):
 
 
 def _rendered(array: np.ndarray) -> Iterator[str]:
-    """Yields the pieces of an array as JSON."""
+    """Yield the pieces of an array as JSON."""
     if array.size <= VALUES_AT_ONCE or array.ndim == 0:
         yield _dumps(_plain(array))
         return
     separator, width = "[", array.size // len(array)
-    for part in array if width > VALUES_AT_ONCE else _split(array, width):
+    for piece in array if width > VALUES_AT_ONCE else _split(array, width):
         yield separator
-        if part.ndim == array.ndim:
-            yield _dumps(_plain(part))[1:-1]
+        if piece.ndim == array.ndim:
+            yield _dumps(_plain(piece))[1:-1]
         else:
-            yield from _rendered(part)
+            yield from _rendered(piece)
         separator = ","
     yield "]"
 
 
 def _rendered_rows(outputs):
-    """Yields the pieces of a response in the row format."""
+    """Yield the pieces of a response in the row format."""
     yield '{"predictions":'
     if len(outputs) == 1:
         yield from _rendered(next(iter(outputs.values())))
@@ -234,8 +235,8 @@ def _rendered_rows(outputs):
         widths = [array.size // len(array) for array in outputs.values() if len(array)]
         split = {key: _split(array, sum(widths)) for key, array in outputs.items()}
         separator = "["
-        for parts in zip(*split.values(), strict=True):
-            rows = zip(*map(_plain, parts), strict=True)
+        for slices in zip(*split.values(), strict=True):
+            rows = zip(*map(_plain, slices), strict=True)
             yield separator + _dumps([dict(zip(outputs, row, strict=True)) for row in rows])[1:-1]
             separator = ","
         yield "[]" if separator == "[" else "]"
@@ -243,7 +244,7 @@ def _rendered_rows(outputs):
 
 
 def _split(array, width):
-    """Slices along the first axis of about `VALUES_AT_ONCE` values; `width` is the number of values of a row."""
+    """Return slices of about `VALUES_AT_ONCE` values along the first axis; `width` is the number of values of a row."""
     rows = max(VALUES_AT_ONCE // max(width, 1), 1)
     return [array[start : start + rows] for start in range(0, len(array), rows)]
 
@@ -253,10 +254,10 @@ def _dumps(value):
 
 
 def _plain(array):
-    """A NumPy array as lists, ready for JSON."""
+    """Return a NumPy array as lists for JSON."""
     if array.dtype == object:
         return (
-            np.vectorize(lambda one: one.decode(errors="replace"), otypes=[object])(array).tolist()
+            np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])(array).tolist()
             if array.size
             else array.tolist()
         )
@@ -266,14 +267,14 @@ def _plain(array):
 
 def _finite(value):
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value if math.isfinite(value) else None
 
 
 def metadata(name: str, number: int, signatures: Mapping) -> dict:
-    """Returns what TensorFlow Serving says of a model's signatures."""
+    """Return the metadata of a model's signatures in the format of TensorFlow Serving."""
 
-    def told(specs):
+    def describe(specs):
         return {
             key: {
                 "dtype": TYPES.get(spec.dtype, spec.dtype.name),
@@ -282,22 +283,22 @@ def metadata(name: str, number: int, signatures: Mapping) -> dict:
             for key, spec in sorted(specs.items())
         }
 
-    found = {
+    signature_defs = {
         key: {
-            "inputs": told(signature.structured_input_signature[1]),
-            "outputs": told(signature.structured_outputs),
+            "inputs": describe(signature.structured_input_signature[1]),
+            "outputs": describe(signature.structured_outputs),
             "method_name": "tensorflow/serving/predict",
         }
         for key, signature in sorted(signatures.items())
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(number)},
-        "metadata": {"signature_def": {"signature_def": found}},
+        "metadata": {"signature_def": {"signature_def": signature_defs}},
     }
 
 
-def _sentence(problem):
-    """What went wrong, without the places in the graph that TensorFlow names around it."""
+def _error_text(problem):
+    """Return the message of an error, without the graph locations that TensorFlow adds."""
     text = getattr(problem, "message", None) or str(problem)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.match(line)]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _GRAPH_LOCATION.match(line)]
     return " ".join((lines or [type(problem).__name__])[-1].split())[:300]

@@ -1,5 +1,6 @@
-"""Starts the server and keeps it running."""
+"""Starts the server and runs it until a signal."""
 
+import errno
 import socket
 import sys
 from collections.abc import Callable
@@ -7,48 +8,48 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hetero_tf.base.errors import InputError, require
+from hetero_tf.base.errors import InputError, require_modules
 
 NEEDS, EXTRA = ("starlette", "uvicorn"), "serve"
-# Seconds between two turns of Python's threads: a request that is parsed delays other ones by so much.
+# Switch interval of Python's threads in seconds, by which parsing a request delays other requests.
 SWITCH_SECONDS = 0.001
-# uvicorn counts requests and connections together; connections have a limit of their own.
+# uvicorn counts requests and connections together; connections have a separate limit.
 SPARE_REQUESTS = 64
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How exports are served.
+    """Options of the server.
 
     Attributes:
-        host: Address to listen at.
-        port: Port; 0 takes a free one.
-        at_once: Requests that are computed at the same time.
-        versions: Policy of versions, as `VersionPolicy.parse` takes it.
-        allow_hosts: Further hosts that clients may address, `host` or `host:port`.
+        host: Address to listen on.
+        port: Port; 0 selects a free one.
+        concurrency: Requests that are computed at the same time.
+        versions: Version policy, see `VersionPolicy.parse`.
+        allow_hosts: Additional hosts that clients may address, `host` or `host:port`.
     """
 
     host: str
     port: int
-    at_once: int
+    concurrency: int
     versions: str = "latest:2"
     allow_hosts: tuple[str, ...] = ()
 
 
 def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export: str) -> None:
-    """Serves the exports below a folder until a signal ends the program.
+    """Serve the exports of a folder until a signal ends the program.
 
     Args:
         folder: FOLDER of FOLDER/<level>/<version>/.
-        options: How they are served.
-        say: Gets sentences for the user.
-        export: The command that makes exports, for the message where there are none.
+        options: Options of the server.
+        say: Receives messages for the user.
+        export: The command that makes exports, for the error message if there are none.
 
     Raises:
-        InputError: A needed package is not installed, there is nothing to serve, an option is malformed, or the address
-            cannot be used.
+        InputError: A required package is not installed, the folder has no exports, an option is malformed, or the
+            address cannot be used.
     """
-    require("serve", NEEDS, EXTRA)
+    require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
     from hetero_tf.export.serve.app import Limits, build_app
@@ -61,22 +62,22 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
-        chosen = "" if serving.policy.numbers is None else f" of --versions={options.versions}"
-        raise InputError(f"{folder}: holds no exports{chosen} to serve; make some first: {export}")
+        selection = "" if serving.policy.numbers is None else f" of --versions={options.versions}"
+        raise InputError(f"{folder}: contains no exports{selection} to serve; create some with: {export}")
     listener = _listening(options.host, options.port)
     port = listener.getsockname()[1]
     name = f"[{options.host}]" if ":" in options.host else options.host
-    say(f"serving at http://{name}:{port}/, with the REST API of TensorFlow Serving; press Ctrl-C to stop")
+    say(f"Serving at http://{name}:{port}/ (same REST API as TensorFlow Serving). Press Ctrl-C to stop.")
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = ConnectionLimits().within_file_limit()
     config = uvicorn.Config(
-        build_app(serving, Limits(at_once=options.at_once), hosts, say),
+        build_app(serving, Limits(concurrency=options.concurrency), hosts, say),
         http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",
         log_level="error",
         access_log=False,
-        # Headers of proxies are not trusted: a client can send them too.
+        # Headers of proxies are not trusted, since any client can send them.
         proxy_headers=False,
         server_header=False,
         backlog=ACCEPTED_AT_ONCE,
@@ -87,9 +88,13 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
 
 
 def _listening(host, port):
-    """A socket that listens; one sentence where the address is taken or not this machine's."""
+    """Return a listening socket.
+
+    Raises:
+        InputError: The address is in use, or does not belong to this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol asyncio does not set TCP_NODELAY, and each response waits 40 ms for an acknowledgement.
+    # Without the protocol, asyncio does not set TCP_NODELAY, and each response waits 40 ms for an acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -97,7 +102,9 @@ def _listening(host, port):
         listener.listen()
     except OSError as problem:
         listener.close()
+        if problem.errno == errno.EADDRINUSE:
+            raise InputError(f"port {port} is in use on {host}; choose another with --port") from problem
         raise InputError(
-            f"--host {host} --port {port}: cannot be listened at: {problem.strerror or problem}; choose another"
+            f"cannot listen on --host {host} --port {port}: {problem.strerror or problem}; choose another address"
         ) from problem
     return listener

@@ -1,7 +1,7 @@
-"""The versions that are served: loaded, replaced and unloaded as the export folder changes.
+"""Loads, replaces and unloads served versions as the export folder changes.
 
 States and policies are those of TensorFlow Serving. A level falls back to an older version if its newest one is removed
-or cannot be loaded; a new version replaces an old one without a gap.
+or cannot be loaded; a new version replaces an old one without interruption.
 """
 
 import re
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hetero_tf.base.errors import DiskProblem, InputError, UserError, short
+from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
 from hetero_tf.export.serve.loading import Version, file_stamps, load_version
 from hetero_tf.store.versions import EXPORTED, numbers
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
-# Unloaded and failed versions of a level whose state is still reported.
+# Number of unloaded and failed versions of a level whose state is still reported.
 REMEMBERED_STATES = 16
-# TensorFlow Serving keeps the number of a version in 64 bits.
+# TensorFlow Serving stores version numbers in 64 bits.
 LARGEST_VERSION = 2**63 - 1
 _POLICY = re.compile(
     r"(?P<all>all)|latest(:(?P<count>[1-9][0-9]{0,2}))?|(?P<numbers>[1-9][0-9]{0,17}(,[1-9][0-9]{0,17})*)"
@@ -28,11 +28,11 @@ _POLICY = re.compile(
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """Which versions of a level are served.
+    """Selection of the versions of a level to serve.
 
     Attributes:
-        count: At most so many, the newest ones; None for any number.
-        numbers: Only these; None for all.
+        count: Largest number of versions, the newest ones; None for no limit.
+        numbers: Allowed version numbers; None for all.
     """
 
     count: int | None
@@ -40,24 +40,24 @@ class VersionPolicy:
 
     @classmethod
     def parse(cls, text: str) -> "VersionPolicy":
-        """Parses the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`.
+        """Parse the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`.
 
         Raises:
-            InputError: It is none of them.
+            InputError: The value has another form.
         """
         match = _POLICY.fullmatch(text)
         if match is None:
             raise InputError(
                 "--versions must be latest, latest:COUNT, all, or numbers such as 3,5. "
-                f"Received: --versions={short(text)}"
+                f"Received: --versions={shorten_repr(text)}"
             )
         if match["numbers"]:
             return cls(None, frozenset(map(int, match["numbers"].split(","))))
         return cls(None if match["all"] else int(match["count"] or 1))
 
     def candidates(self, available: Iterable[int]) -> list[int]:
-        """Returns the versions that may be served, the newest first."""
-        return sorted((one for one in available if self.numbers is None or one in self.numbers), reverse=True)
+        """Return the versions that may be served, the newest first."""
+        return sorted((number for number in available if self.numbers is None or number in self.numbers), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class VersionState:
 
     Attributes:
         state: "LOADING", "AVAILABLE", "UNLOADING" or "END".
-        error: Why it could not be loaded; empty if it could.
+        error: Message of the error while loading; empty if there was none.
     """
 
     state: str
@@ -75,7 +75,7 @@ class VersionState:
 
 @dataclass(frozen=True)
 class _Failure:
-    """A version that could not be loaded: its files then, and when it is tried again."""
+    """A version that could not be loaded: stamps of its files, and the time of the next try."""
 
     stamps: tuple
     message: str
@@ -85,12 +85,12 @@ class _Failure:
 
 @dataclass(eq=False)
 class Serving:
-    """The versions of all levels below a folder, FOLDER/<level>/<version>/.
+    """Loaded versions of all levels of a folder, FOLDER/<level>/<version>/.
 
     Attributes:
-        folder: As `export` writes it.
-        policy: Which versions of each level are served.
-        clock: Seconds of a monotonic clock.
+        folder: Folder that `export` writes.
+        policy: Selection of the versions of each level.
+        clock: Returns the seconds of a monotonic clock.
     """
 
     folder: Path
@@ -105,27 +105,27 @@ class Serving:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names of the levels that are served."""
+        """Names of the served levels."""
         return tuple(sorted(self._loaded))
 
     def versions(self, level: str) -> dict[int, Version]:
-        """Returns the loaded versions of a level by number; empty if it is not served."""
+        """Return the loaded versions of a level by number; empty if it is not served."""
         return self._loaded.get(level, {})
 
     def find(self, level: str, number: int | None) -> Version | None:
-        """Returns a version of a level, the newest for None; None if it is not served."""
+        """Return a version of a level, the newest for None; None if it is not served."""
         versions = self.versions(level)
         return versions.get(max(versions, default=0) if number is None else number)
 
     def states(self, level: str) -> dict[int, VersionState]:
-        """Returns the states of a level's versions by number, the newest first; empty for an unknown level."""
+        """Return the states of a level's versions by number, the newest first; empty for an unknown level."""
         return dict(sorted(self._states.get(level, {}).copy().items(), reverse=True))
 
     def refresh(self) -> list[str]:
-        """Loads new and changed versions, and unloads those that were removed or exceed the policy.
+        """Load new and changed versions, and unload those that were removed or exceed the policy.
 
         Returns:
-            A sentence for each version that was loaded, unloaded, or cannot be loaded.
+            A message for each version that was loaded, unloaded, or cannot be loaded.
         """
         with self._lock:
             sentences: list[str] = []
@@ -136,7 +136,7 @@ class Serving:
                 return sentences
             for level in sorted(names | self._loaded.keys()):
                 try:
-                    available = [one for one in numbers(self.folder / level) if one <= LARGEST_VERSION]
+                    available = [number for number in numbers(self.folder / level) if number <= LARGEST_VERSION]
                 except DiskProblem as error:
                     self._warn(self.folder / level, error, sentences.append)
                     continue
@@ -146,7 +146,7 @@ class Serving:
             return sentences
 
     def _warn(self, path, error, say):
-        """Says once that a folder cannot be listed: it may be back in a moment, as on a network file system."""
+        """Report once that a folder cannot be listed: on a network file system it may be back in a moment."""
         message = f"{path}: could not be listed: {error}; served versions stay loaded"
         if self._warnings.get(path) != message:
             say(message)
@@ -161,7 +161,7 @@ class Serving:
             version = self._load_if_changed(level, number, loaded.get(number), say)
             if version is not None:
                 selected[number] = version
-        # One assignment: a request sees the old versions or the new ones.
+        # A single assignment, so that a request sees either the old or the new versions.
         if selected:
             self._loaded[level] = selected
         else:
@@ -171,14 +171,14 @@ class Serving:
             say(f"level {level}, version {number} is unloaded")
             if self._states[level][number].state != "END":
                 self._set_state(level, number, VersionState("UNLOADING"))
-                # The last request that uses it holds the last reference.
+                # The last request that uses the version has the last reference to it.
                 weakref.finalize(loaded[number], self._end, level, number)
         for path in [path for path in self._failures if path.parent.name == level]:
             if int(path.name) not in available:
                 del self._failures[path]
 
     def _load_if_changed(self, level, number, loaded, say):
-        """Returns the version to serve: the loaded one if its files are unchanged, a new one, or None."""
+        """Return the version to serve: the loaded one if its files are unchanged, a new one, or None."""
         path = self.folder / level / str(number)
         try:
             stamps = file_stamps(path)
@@ -190,7 +190,7 @@ class Serving:
             return loaded
         failure = self._failures.get(path)
         if failure is not None and stamps != failure.stamps:
-            # A changed file means that the version is being copied, so it is tried again soon.
+            # A changed file means that the version is being copied, so retry soon.
             due = min(failure.due, self.clock() + FIRST_RETRY_SECONDS)
             failure = self._failures[path] = replace(failure, stamps=stamps, due=due)
         if failure is not None and self.clock() < failure.due:
@@ -202,21 +202,21 @@ class Serving:
             if file_stamps(path) != stamps:
                 raise InputError(f"{path}: changed while it was loaded")
         except (UserError, OSError) as error:
-            # Without its manifest a version is removed; any other difference may be a copy in progress.
+            # A version without its manifest was removed; any other difference may be a copy in progress.
             removed = not (path / EXPORTED).exists()
             return self._fail(path, stamps, str(error), None if removed else loaded, say)
         self._failures.pop(path, None)
         self._stamps[path] = stamps
         self._set_state(level, number, VersionState("AVAILABLE"))
         if version is not loaded:
-            say(f"serves level {level}, version {number}: {path}")
+            say(f"serving level {level}, version {number}: {path}")
         return version
 
     def _fail(self, path, stamps, message, loaded, say):
-        """Notes when a version is tried again, and returns the one that is served until then."""
+        """Schedule the next try of a version, and return the version to serve until then."""
         failure = self._failures.get(path)
         if failure is None or failure.message != message:
-            say(f"{message}; retrying" + ("" if loaded is None else ", the loaded files are served until then"))
+            say(f"{message}; retrying" + ("" if loaded is None else "; the loaded version stays available"))
         wait = min(2 * failure.wait, LONGEST_RETRY_SECONDS) if failure else FIRST_RETRY_SECONDS
         self._failures[path] = _Failure(stamps, message, wait, self.clock() + wait)
         if loaded is None:
@@ -224,23 +224,23 @@ class Serving:
         return loaded
 
     def _end(self, level, number):
-        """Notes that no request uses an unloaded version any more, unless it was loaded again."""
+        """Set the state of an unloaded version that no request uses, unless it was loaded again."""
         if number not in self.versions(level):
             self._set_state(level, number, VersionState("END"))
 
     def _set_state(self, level, number, state):
         states = self._states.setdefault(level, {})
         states[number] = state
-        ended = sorted(number for number, one in states.copy().items() if one.state == "END")
+        ended = sorted(number for number, value in states.copy().items() if value.state == "END")
         for old in ended[:-REMEMBERED_STATES]:
             states.pop(old, None)
 
 
 def _level_names(folder):
-    """Names of the folders of levels; none if the folder itself is missing.
+    """Return the names of the folders of levels; none if the parent folder is missing.
 
     Raises:
-        OSError: The system refused.
+        OSError: The folder cannot be listed.
     """
     try:
         return {path.name for path in folder.iterdir() if _is_level_name(path.name) and path.is_dir()}
@@ -249,5 +249,5 @@ def _level_names(folder):
 
 
 def _is_level_name(name):
-    """Whether a folder's name can be a part of a URL of the REST API."""
+    """Return True if the name of a folder can be part of a URL of the REST API."""
     return name.isprintable() and not set(name) & set(":/?#%")

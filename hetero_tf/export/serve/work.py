@@ -1,4 +1,4 @@
-"""Bounds of the work that requests make: threads, seconds, and bytes in memory."""
+"""Limits of the work for requests: threads, seconds, and bytes in memory."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,12 @@ from typing import TypeVar
 from starlette.requests import Request
 
 Result = TypeVar("Result")
-# Bytes of each body that are free, so that large bodies never keep small ones out.
+# Bytes of each body that do not count, so that large bodies never block small ones.
 FREE_BYTES = 2**16
 
 
 class Busy(Exception):
-    """The server has no memory or time left for a request."""
+    """The server lacks the memory or time for a request."""
 
 
 class Disconnected(Exception):
@@ -28,7 +28,7 @@ class MemoryBudget:
     """Bytes of request and response bodies that may be in memory at the same time.
 
     Attributes:
-        size: The limit, without the first `FREE_BYTES` of each body.
+        size: Limit in bytes, without the first `FREE_BYTES` of each body.
         used: Bytes in use.
     """
 
@@ -37,16 +37,16 @@ class MemoryBudget:
 
 
 class Reservation:
-    """Bytes that one request takes of a `MemoryBudget`; leaving the context releases them."""
+    """Bytes of a `MemoryBudget` that one request uses; leaving the context releases them."""
 
     def __init__(self, budget: MemoryBudget):
         self.budget, self.amount = budget, 0
 
     def resize(self, size: int) -> None:
-        """Takes or releases bytes, so that the request has `size` of them.
+        """Reserve or release bytes, so that the request has `size` bytes.
 
         Raises:
-            Busy: Other requests have taken the rest of the budget.
+            Busy: Other requests use the rest of the budget.
         """
         amount = max(0, size - FREE_BYTES)
         if self.budget.used - self.amount + amount > self.budget.size:
@@ -65,15 +65,15 @@ class Reservation:
 class Workers:
     """Threads that compute responses.
 
-    A computation that is too late is cancelled, but keeps its thread until it ends, so late ones cannot pile up.
+    A computation that is too late is cancelled, but occupies its thread until it ends, so late ones cannot pile up.
     """
 
     def __init__(self, count: int, large_body: int):
-        """Makes the threads.
+        """Create the threads.
 
         Args:
             count: Requests that are computed at the same time.
-            large_body: Requests with larger bodies, in bytes, are computed one at a time in a thread of their own.
+            large_body: Requests with larger bodies, in bytes, are computed one at a time in a separate thread.
         """
         self.large_body = large_body
         self._small = ThreadPoolExecutor(count, "predict")
@@ -82,10 +82,10 @@ class Workers:
     async def compute(
         self, work: Callable[[bytes, Callable[[], bool]], Result], body: bytes, request: Request, seconds: float
     ) -> Result:
-        """Calls `work(body, is_cancelled)` in a thread.
+        """Call `work(body, is_cancelled)` in a thread.
 
         Raises:
-            Busy: There is no result within `seconds`.
+            Busy: The call takes longer than `seconds`.
             Disconnected: The client closed its connection.
         """
         cancelled = threading.Event()

@@ -1,7 +1,7 @@
-"""What recurrent layers share: gates on an axis of their own, and a loop over the positions that padding does not move.
+"""Base of recurrent layers: a separate axis of gates, and a loop over positions that skips padding.
 
-A prefix of Keras' kernel `(inputs, gates * units)` would hold the whole of some gates and nothing of others. Here the
-gates have an axis, which is never cut, so a sub-model has the first units of every gate.
+A prefix of Keras' kernel `(inputs, gates * units)` would contain all units of some gates and none of others. Here the
+gates have an axis that is never cut, so a sub-model has the first units of every gate.
 """
 
 import functools
@@ -12,15 +12,15 @@ import tensorflow as tf
 
 
 class Recurrent(keras.layers.Layer):
-    """A layer whose state at a position follows from the input there and the state before it.
+    """A layer whose state after a position depends on its input and on the state before it.
 
-    A subclass says how many `GATES` and states (`STATES`) it has, makes `kernel`, `bias` and `recurrent_weights` when
-    it is built, and takes a step by `step`.
+    A subclass defines the number of gates (`GATES`) and of states (`STATES`), creates `kernel`, `bias` and
+    `recurrent_weights` in `build`, and implements `step`.
 
     Args:
         units: Size of the state.
-        return_sequences: Whether the state behind every position is the output; else the last one.
-        clients: Clients computed at once, see `hetero_tf.layers.stacked`.
+        return_sequences: Whether the output is the state after every position; else the last state.
+        clients: Number of clients computed together, see `hetero_tf.layers.stacked`.
     """
 
     GATES = STATES = 1
@@ -34,7 +34,7 @@ class Recurrent(keras.layers.Layer):
         self.lead = [] if clients == 1 else [clients]
 
     def gate_weight(self, name: str, inputs: int, initializer: Callable) -> keras.Variable:
-        """Adds a kernel `(inputs, gates, units)` with the values that Keras gives one of `(inputs, gates * units)`."""
+        """Add a kernel `(inputs, gates, units)` with the initial values of a Keras kernel `(inputs, gates * units)`."""
 
         def initial(shape, dtype):
             flat = initializer((inputs, self.GATES * self.units), dtype=dtype)
@@ -43,7 +43,7 @@ class Recurrent(keras.layers.Layer):
         return self.add_weight(shape=(*self.lead, inputs, self.GATES, self.units), initializer=initial, name=name)
 
     def gate_bias(self, name: str, initial: list[float]) -> keras.Variable:
-        """Adds a bias `(gates, units)` that starts with one number for each gate."""
+        """Add a bias `(gates, units)` with one initial value per gate."""
 
         def values(shape, dtype):
             return tf.broadcast_to(tf.constant(initial, dtype)[:, None], shape)
@@ -52,21 +52,21 @@ class Recurrent(keras.layers.Layer):
         return self.add_weight(shape=(*each, self.GATES, self.units), initializer=values, name=name)
 
     def flat(self, weight: keras.Variable) -> tf.Tensor:
-        """A kernel or bias with its gates side by side on the last axis."""
+        """Return a kernel or bias with the gates concatenated on the last axis."""
         value = tf.convert_to_tensor(weight)
         return tf.reshape(value, [*value.shape[:-2], self.GATES * self.units])
 
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
-        """The states behind a position; each kind of layer has its own.
+        """Return the states after a position; subclasses implement it.
 
         Args:
-            recurrent: The weights that `states` meet, each as `flat` gives it.
-            projected: `(..., batch, gates * units)`, the input there times the kernel, with its bias.
-            states: Those before it, `(..., batch, units)` each; the first of them is the output.
+            recurrent: Weights of the recurrent product, each in the shape of `flat`.
+            projected: `(..., batch, gates * units)`, the input at the position times the kernel, plus the bias.
+            states: States before the position, `(..., batch, units)` each; the first one is the output.
         """
-        raise NotImplementedError(f"{type(self).__name__} takes no step")
+        raise NotImplementedError(f"{type(self).__name__} does not implement `step`")
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = False) -> tf.Tensor:
         shape, axis = tf.shape(inputs), len(self.lead) + 1
@@ -75,7 +75,7 @@ class Recurrent(keras.layers.Layer):
         projected = tf.reshape(projected, tf.concat([shape[:-1], [self.GATES * self.units]], 0))
         start = (tf.zeros(tf.concat([shape[:axis], [self.units]], 0), inputs.dtype),) * self.STATES
         moves = None if mask is None else _positions_first(mask[..., None], axis)
-        # Outside of the loop, or each position would arrange them anew.
+        # Outside of the loop, which would reshape them at every position.
         recurrent = [self.flat(weight) for weight in self.recurrent_weights]
         step = _step_over_padding(functools.partial(self.step, recurrent), moves)
         outputs, last = _loop(step, _positions_first(projected, axis), start, self.return_sequences)
@@ -89,7 +89,7 @@ class Recurrent(keras.layers.Layer):
         return (*before, self.units)
 
     def compute_mask(self, inputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor | None:
-        """A mask goes on with the positions, and ends where they do."""
+        """Return the mask if the output has positions, else None."""
         return mask if self.return_sequences else None
 
 
@@ -98,7 +98,7 @@ def _positions_first(value, axis):
 
 
 def _step_over_padding(step, moves):
-    """`(position, projected, states) -> states`, where a state stays as it is at padding."""
+    """Return `(position, projected, states) -> states` that keeps the states at padding positions."""
 
     def stepped(position, projected, states):
         new = step(projected, states)
@@ -110,10 +110,10 @@ def _step_over_padding(step, moves):
 
 
 def _loop(step, projected, states, keep):
-    """All outputs, None unless kept, and the last one, for inputs `[positions, ..., batch, gates * units]`."""
+    """Return all outputs, or None unless `keep`, and the last one; inputs `[positions, ..., batch, gates * units]`."""
     count, dtype = tf.shape(projected)[0], projected.dtype
     inputs = tf.TensorArray(dtype, size=count).unstack(projected)
-    # Converters refuse an array that nobody writes to.
+    # Converters refuse a TensorArray without writes.
     outputs = (tf.TensorArray(dtype, size=count, element_shape=states[0].shape),) if keep else ()
 
     def body(position, outputs, states):

@@ -1,8 +1,8 @@
-"""Keras layers that mix channels, for K clients at once: found by the Keras name, with the Keras arguments.
+"""Keras layers that mix channels, for K clients together: selected by the Keras name, with the Keras arguments.
 
-Every class here and every layer with an argument `clients` keeps K clients' values in its variables, and says in one of
-two ways how: the last axis is K times as long, client by client, or K leads, with ones behind it where that helps
-broadcasting. For one client the Keras class itself is used, or one of `MIXED` under a mixed policy.
+The variables of these classes, and of every layer with an argument `clients`, contain the values of K clients in one
+of two layouts. Either the last axis is K times as long, client by client, or a leading axis has K entries, followed by
+axes of size 1 if broadcasting needs them. One client uses the Keras class, or one of `MIXED` under a mixed policy.
 """
 
 import functools
@@ -22,12 +22,12 @@ STACKED: dict[str, Callable] = {
     "GroupNormalization": group_normalization,
     "LayerNormalization": StackedLayerNormalization,
 }
-# Keras' own layers that a mixed policy suits. A DepthwiseConv2D has too few products to gain from it.
+# Keras layers that support a mixed policy. A DepthwiseConv2D has too few products to benefit.
 MIXED = {"Conv2D": MixedConv2D, "Dense": MixedDense}
 
 
 def keras_layer(name: str, clients: int, mixed: bool = False) -> Callable[..., keras.layers.Layer]:
-    """What makes the layer `name` of Keras for so many clients; takes the arguments that a recipe may give."""
+    """Return the constructor of the Keras layer `name` for `clients` clients; it accepts the arguments of a recipe."""
     if clients == 1 or name not in STACKED:
         return MIXED[name] if mixed and name in MIXED else getattr(keras.layers, name)
     return functools.partial(STACKED[name], clients=clients)

@@ -8,15 +8,15 @@ from hetero_tf.layers.stacked.forms import is_leading, leading_shape, to_leading
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class StackedDense(keras.layers.Layer):
-    """`activation(inputs @ kernel + bias)` with each client's own kernel and bias.
+    """`activation(inputs @ kernel + bias)` with one kernel and bias per client.
 
     Args:
-        units: Outputs of one client.
-        clients: Clients computed at once.
-        activation, use_bias, kernel_initializer, bias_initializer: As `keras.layers.Dense` takes them.
+        units: Number of outputs per client.
+        clients: Number of clients computed together.
+        activation, use_bias, kernel_initializer, bias_initializer: See `keras.layers.Dense`.
 
     Variables: kernel `(clients, channels, units)`, bias `(clients, 1, units)`.
-    Input shape: either form of a stack. Output shape: `(clients, batch, ..., units)`.
+    Input shape: channel form or leading form. Output shape: `(clients, batch, ..., units)`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StackedDense(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = inputs if self.leading else to_leading(inputs, self.clients)
-        # A matrix product of all rows of a client: einsum takes longer, and broadcasting the kernel longer still.
+        # One matrix product of all rows of a client: einsum is slower, and broadcasting the kernel slower still.
         rows = inputs if inputs.shape.rank == 3 else tf.reshape(inputs, [self.clients, -1, inputs.shape[-1]])
         outputs = tf.matmul(rows, tf.convert_to_tensor(self.kernel))
         if self.use_bias:

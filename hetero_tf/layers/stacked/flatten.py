@@ -1,4 +1,4 @@
-"""StackedFlatten: one vector for each example of each of K clients."""
+"""StackedFlatten: one vector per example of each of K clients."""
 
 import math
 
@@ -10,12 +10,12 @@ from hetero_tf.layers.stacked.forms import is_leading, leading_shape, to_leading
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class StackedFlatten(keras.layers.Layer):
-    """Flattens all axes behind the batch, each client's channels by themselves.
+    """Flattens all axes after the batch, separately for each client.
 
     Args:
-        clients: Clients computed at once.
+        clients: Number of clients computed together.
 
-    Input shape: either form of a stack, only the batch unknown. Output shape: `(clients, batch, values)`.
+    Input shape: channel form or leading form, static except for the batch. Output shape: `(clients, batch, values)`.
     """
 
     def __init__(self, clients: int, **kwargs):

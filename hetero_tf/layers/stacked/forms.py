@@ -1,4 +1,4 @@
-"""The two forms of a stack's activations.
+"""The two layouts of the activations of several clients.
 
 Channel form: `(batch, ..., clients * channels)`, client by client. Leading form: `(clients, batch, ..., channels)`.
 """
@@ -7,21 +7,21 @@ import tensorflow as tf
 
 
 def is_leading(shape: tuple, clients: int) -> bool:
-    """Whether a layer that is built for `shape` gets the leading form. One client alone has no form."""
+    """Return True if `shape` is the leading form. A single client has neither form."""
     return clients > 1 and len(shape) > 1 and shape[0] == clients
 
 
 def leading_shape(shape: tuple, clients: int) -> tuple:
-    """The leading form of a shape in either form; `ValueError` where the channels are not those of all clients."""
+    """Return the leading form of a shape; `ValueError` if the channels are not divisible by the number of clients."""
     if is_leading(shape, clients):
         return tuple(shape)
     if shape[-1] is None or shape[-1] % clients:
-        raise ValueError(f"the last axis must hold the channels of {clients} clients. Received: shape={tuple(shape)}")
+        raise ValueError(f"the last axis must be divisible by {clients} clients. Received: shape={tuple(shape)}")
     return (clients, *shape[:-1], shape[-1] // clients)
 
 
 def to_leading(inputs: tf.Tensor, clients: int) -> tf.Tensor:
-    """Channel form to leading form; all axes but the batch must have a static size."""
+    """Convert channel form to leading form; all axes except the batch must be static."""
     rank = inputs.shape.rank
-    apart = tf.reshape(inputs, [-1, *inputs.shape[1:-1], clients, inputs.shape[-1] // clients])
-    return tf.transpose(apart, [rank - 1, *range(rank - 1), rank])
+    by_client = tf.reshape(inputs, [-1, *inputs.shape[1:-1], clients, inputs.shape[-1] // clients])
+    return tf.transpose(by_client, [rank - 1, *range(rank - 1), rank])

@@ -1,4 +1,4 @@
-"""StackedLayerNormalization: the layer normalisations of K clients."""
+"""StackedLayerNormalization: the layer norms of K clients."""
 
 import keras
 import tensorflow as tf
@@ -9,7 +9,7 @@ from hetero_tf.layers.stacked.forms import is_leading, leading_shape
 
 @written_gradient
 def normalize(inputs: tf.Tensor, *, epsilon: float) -> tf.Tensor:
-    """Mean 0 and variance 1 over the last axis; the gradient written out has half the kernels of a derived one."""
+    """Normalise to mean 0 and variance 1 over the last axis; the explicit gradient needs half the kernels."""
     centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
     inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + epsilon)
     outputs = centred * inverse
@@ -23,14 +23,14 @@ def normalize(inputs: tf.Tensor, *, epsilon: float) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class StackedLayerNormalization(keras.layers.Layer):
-    """Normalises each client's channels, with each client's own scale and offset.
+    """Normalises the channels of each client, with one scale and offset per client.
 
     Args:
-        clients: Clients computed at once.
-        epsilon, center, scale: As `keras.layers.LayerNormalization` takes them.
+        clients: Number of clients computed together.
+        epsilon, center, scale: See `keras.layers.LayerNormalization`.
 
     Variables: gamma and beta, `(clients, 1, ..., channels)` in leading form, `(clients * channels,)` in channel form.
-    Input and output shape: either form of a stack.
+    Input and output shape: channel form or leading form.
     """
 
     def __init__(self, clients: int, epsilon: float = 1e-3, center: bool = True, scale: bool = True, **kwargs):
@@ -44,7 +44,7 @@ class StackedLayerNormalization(keras.layers.Layer):
         self.leading = is_leading(input_shape, self.clients)
         *outer, channels = leading_shape(input_shape, self.clients)
         shape = (self.clients, *[1] * (len(outer) - 1), channels) if self.leading else (self.clients * channels,)
-        self.apart = shape if self.leading else (self.clients, channels)
+        self.client_shape = shape if self.leading else (self.clients, channels)
         if self.scale:
             self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         if self.center:
@@ -53,13 +53,13 @@ class StackedLayerNormalization(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if self.leading:
             return self._affine(normalize(inputs, epsilon=self.epsilon))
-        apart = tf.reshape(inputs, tf.concat([tf.shape(inputs)[:-1], self.apart], 0))
-        return tf.reshape(self._affine(normalize(apart, epsilon=self.epsilon)), tf.shape(inputs))
+        by_client = tf.reshape(inputs, tf.concat([tf.shape(inputs)[:-1], self.client_shape], 0))
+        return tf.reshape(self._affine(normalize(by_client, epsilon=self.epsilon)), tf.shape(inputs))
 
     def _affine(self, values):
         if self.scale:
-            values = values * tf.reshape(tf.convert_to_tensor(self.gamma), self.apart)
-        return values + tf.reshape(tf.convert_to_tensor(self.beta), self.apart) if self.center else values
+            values = values * tf.reshape(tf.convert_to_tensor(self.gamma), self.client_shape)
+        return values + tf.reshape(tf.convert_to_tensor(self.beta), self.client_shape) if self.center else values
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

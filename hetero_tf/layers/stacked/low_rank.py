@@ -1,4 +1,4 @@
-"""LowRank: what an adapter of low rank adds to the outputs of a product whose kernel stands still."""
+"""LowRank: a low-rank adapter of a product with a frozen kernel."""
 
 import math
 
@@ -12,19 +12,20 @@ from hetero_tf.layers.stacked.forms import is_leading, to_leading
 class LowRank(keras.layers.Layer):
     """`scale * (inputs @ a) @ b`, for one client or for each of several.
 
-    One scale serves all ranks: the product is a sum over the columns of `a`, so a client with fewer of them computes
-    the first terms of the global sum. With alpha / rank of each client's own rank these terms would grow instead.
+    All ranks use one scale: the product is a sum over the columns of `a`, so a client with a smaller rank computes the
+    first terms of the global sum. With alpha / rank of each client these terms would be larger at smaller ranks.
 
     Args:
-        channels: Shape of one position of the inputs, such as (heads, head_width); both come flat.
-        outputs: The same of the outputs.
+        channels: Shape of one position of the inputs, such as (heads, head_width); the input axis is flat.
+        outputs: Shape of one position of the outputs; the output axis is flat.
         rank: Columns of `a`, rows of `b`.
-        scale: What the sum is multiplied by.
-        clients: Clients computed at once.
+        scale: Factor of the sum.
+        clients: Number of clients computed together.
 
-    Variables: a `(*channels, rank)`, uniform in +-1/sqrt(their number); b `(rank, *outputs)`, zeros, so that an adapter
-    adds nothing at first. Several clients lead.
-    Input shape: `(..., channels)`, either form of a stack. Output shape: `(..., outputs)`; several clients lead.
+    Variables: a `(*channels, rank)`, uniform in +-1/sqrt(number of channels); b `(rank, *outputs)`, zeros, so a new
+    adapter adds 0. With several clients a leading axis of clients.
+    Input shape: `(..., channels)`, channel form or leading form. Output shape: `(..., outputs)`; with several clients
+    a leading axis of clients.
     Reference: LoRA (Hu et al. 2021, arXiv 2106.09685), section 4.1.
     """
 
@@ -49,7 +50,7 @@ class LowRank(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = to_leading(inputs, self.clients) if self.in_channels else inputs
         lead = [] if self.clients == 1 else [self.clients]
-        # Matrices for the rows of all positions, as in `StackedDense`.
+        # One matrix product of all rows of a client, as in `StackedDense`.
         rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
         a = tf.reshape(tf.convert_to_tensor(self.a), [*lead, -1, self.rank])
         b = tf.reshape(tf.convert_to_tensor(self.b), [*lead, self.rank, math.prod(self.outputs)])

@@ -1,6 +1,6 @@
-"""Keras' layers with products for the mixed policy: the bias is added, and its gradient summed, in float32.
+"""Keras layers with products for the mixed policy: the bias is added, and its gradient summed, in float32.
 
-Keras adds a bias by `tf.nn.bias_add`, whose gradient on a CPU (TensorFlow 2.21) is a running sum in the type of the
+Keras adds a bias with `tf.nn.bias_add`. Its gradient on a CPU (TensorFlow 2.21) is a running sum in the type of the
 inputs: in bfloat16 it stops growing after a few hundred values.
 """
 
@@ -8,7 +8,7 @@ import keras
 
 
 class _FloatBias:
-    """Keeps the variable `bias` as it is where Keras casts the others to bfloat16."""
+    """Excludes the variable `bias` from Keras' cast to bfloat16."""
 
     def add_weight(self, *args, name=None, **kwargs):
         return super().add_weight(*args, name=name, autocast=name != "bias", **kwargs)

@@ -1,11 +1,13 @@
-"""What pulls local steps towards or away from where a client started.
+"""Corrections: terms that are added to the gradient of local steps.
 
-`correct(weights, start, memory, slots, *, options) -> [K, P]`, added to the gradient before it is clipped. `weights`
-and `start` are the clients' trainable values now and at the beginning of the round, [K, P], one row a client.
+`correct(weights, start, memory, slots, *, options) -> [K, P]`, added to the gradient before clipping. `weights` and
+`start` are the clients' trainable values now and at the beginning of the round, [K, P], one row per client.
 
-`slots` holds, as [K, P] too, what the server keeps under the names in the module's `READS`, cut like the weights; a
-server that keeps these must be chosen beside the correction. A module with `REMEMBERS = True` keeps a value for every
-entry and client between rounds, zeros at first: it gets them as `memory`, [K, P], elsewhere None. Its
-`remember(memory, weights, start, slots, steps, rate, *, options) -> memory` is called after the last step with the
-same options, `steps`, int32 [K], being the steps that each client has done, and `rate` their learning rate, a scalar.
+`slots` are the server slots listed in the module's `READS`, [K, P] each, cut like the weights. The recipe must choose
+a server that has these slots.
+
+A module with `REMEMBERS = True` keeps one value per entry and client between rounds, zero at first. It receives them
+as `memory`, [K, P]; for other modules `memory` is None. Its
+`remember(memory, weights, start, slots, steps, rate, *, options) -> memory` is called after the last local step with
+the same options. `steps`, int32 [K], is the number of steps of each client; `rate`, a scalar, is the learning rate.
 """

@@ -1,4 +1,4 @@
-"""FedDyn's client: a spring back to the start, and a pull against what it drifted away by in its earlier rounds."""
+"""FedDyn, client side: a proximal term, and a linear term that counteracts the drift of earlier rounds."""
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ def correct(
     The server uses `dynamic` with the same alpha.
 
     Args:
-        alpha: strength of the regularisation; the same as the server's.
+        alpha: strength of the regularisation; must equal the server's.
 
     Reference: Acar et al. 2021 (arXiv 2111.04263), algorithm 1.
     """
@@ -33,9 +33,9 @@ def remember(
     *,
     alpha: Positive = 0.1,
 ) -> tf.Tensor:
-    """`memory - alpha * (weights - start)`: at a minimum of the regularised loss, its gradient without the terms above.
+    """`memory - alpha * (weights - start)`: the gradient of the plain loss at a minimum of the regularised loss.
 
     Args:
-        alpha: as that of `correct`.
+        alpha: see `correct`.
     """
     return memory - alpha * (weights - start)

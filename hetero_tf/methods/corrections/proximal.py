@@ -1,4 +1,4 @@
-"""FedProx: a spring back to where the client started."""
+"""FedProx: a proximal term that pulls the weights back to the global weights."""
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ def correct(
     """`mu * (weights - start)`, the gradient of `mu / 2 * |weights - start|^2`.
 
     Args:
-        mu: stiffness of the spring; 0: none.
+        mu: weight of the proximal term; 0: none.
 
     Reference: Li et al. 2020 (arXiv 1812.06127).
     """

@@ -1,4 +1,4 @@
-"""SCAFFOLD's client: its steps follow the mean direction of all clients instead of its own."""
+"""SCAFFOLD, client side: control variates turn local steps towards the mean direction of all clients."""
 
 import tensorflow as tf
 
@@ -7,9 +7,9 @@ READS = ("control",)
 
 
 def correct(weights: tf.Tensor, start: tf.Tensor, memory: tf.Tensor, slots: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """`c - c_i`: the control of the server less that of the client, its memory.
+    """`c - c_i`: the control of the server minus that of the client, its memory.
 
-    The server is `scaffold` too, and the optimizer sgd without momentum, since a control stands for a gradient.
+    Needs the server `scaffold` and the optimizer sgd without momentum, because a control represents a gradient.
 
     Reference: Karimireddy et al. 2020 (arXiv 1910.06378), algorithm 1.
     """

@@ -6,7 +6,7 @@ READS_LOGITS = False
 
 
 def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
-    """The loss of the last output; what belongs to the others alone gets no gradient.
+    """Return the loss of the last output; variables that only other outputs use get no gradient.
 
     Reference: InclusiveFL as DepthFL's authors run it, with `extended` off.
     """

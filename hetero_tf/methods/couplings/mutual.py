@@ -1,4 +1,4 @@
-"""Mutual distillation: every output learns the labels and what all the others predict."""
+"""Mutual distillation: every output learns from the labels and from the predictions of all others."""
 
 import tensorflow as tf
 
@@ -20,13 +20,14 @@ def couple(
 ) -> tf.Tensor:
     """`sum over outputs i of loss_i + w / (M - 1) * sum over j != i of KL(softmax z_j || softmax z_i)`.
 
-    Nothing flows back into z_j. w is `weight * exp(-5 * (1 - min(round, ramp) / ramp)^2)`. DepthFL has a ramp of 300
+    z_j gets no gradient. w is `weight * exp(-5 * (1 - min(round, ramp) / ramp)^2)`. DepthFL has a ramp of 300
     and, in the public code, a floor of 1e-7; mutual knowledge distillation between peers (FeDepth) has no ramp.
 
     Args:
-        weight: of the divergences, after the ramp.
-        ramp: rounds in which the weight grows from e^-5 of it to all of it; null: all of it from the first round on.
-        floor: added to every probability that is learned from.
+        weight: weight of the divergences after the ramp.
+        ramp: number of rounds in which the weight grows from e^-5 of its value to its full value; null: full value
+            from the first round.
+        floor: added to every probability of a teacher.
 
     References: DepthFL (Kim et al., ICLR 2023); for peers, FeDepth (Zhang et al. 2023).
     """
@@ -36,17 +37,17 @@ def couple(
     logs = [log_softmax(one) for one in logits]
     teachers = [teacher(one, floor) for one in logs]
     pairs = [
-        divergence(teachers[other], own)
-        for place, own in enumerate(logs)
-        for other in range(len(logs))
-        if other != place
+        divergence(teachers[teacher_index], student)
+        for index, student in enumerate(logs)
+        for teacher_index in range(len(logs))
+        if teacher_index != index
     ]
     return total + ramped(round, weight, ramp, total.dtype) / (len(logs) - 1) * tf.add_n(pairs)
 
 
 def ramped(round: tf.Tensor, weight: float, ramp: int | None, dtype: tf.DType) -> tf.Tensor:
-    """Scalar: what a divergence counts for in a round; arguments as those of `couple`."""
+    """Return the weight of the divergences in a round, a scalar; arguments as in `couple`."""
     if ramp is None:
         return tf.constant(weight, dtype)
-    left = 1 - tf.cast(tf.minimum(round, ramp), dtype) / ramp
-    return weight * tf.exp(-5 * tf.square(left))
+    remaining = 1 - tf.cast(tf.minimum(round, ramp), dtype) / ramp
+    return weight * tf.exp(-5 * tf.square(remaining))

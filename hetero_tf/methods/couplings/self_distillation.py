@@ -1,4 +1,4 @@
-"""Self-distillation: the main output learns the labels, the others what it predicts."""
+"""Self-distillation: the main output learns from the labels, the others from its predictions."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ READS_LOGITS = True
 def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
     """`loss of the last output - sum over the others of sum over c of softmax(z_last)_c log softmax(z)_c`.
 
-    Nothing flows back into z_last through the second part. Temperature and weight are 1, as there.
+    The second term gives z_last no gradient. Temperature and weight are 1, as in the reference.
 
     Reference: FjORD (arXiv 2102.13451), the code of Flower's port.
     """

@@ -1,4 +1,4 @@
-"""Sum: every output learns the labels, all equally."""
+"""Sum: every output learns from the labels with equal weight."""
 
 import tensorflow as tf
 
@@ -6,5 +6,5 @@ READS_LOGITS = False
 
 
 def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
-    """The sum of the losses of all outputs."""
+    """Return the sum of the losses of all outputs."""
     return tf.add_n(losses)

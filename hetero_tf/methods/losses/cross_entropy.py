@@ -1,4 +1,4 @@
-"""Ordinary cross-entropy over all classes, and the computation behind both losses."""
+"""Cross-entropy over all classes, and the computation that the masked losses share with it."""
 
 import tensorflow as tf
 
@@ -8,7 +8,10 @@ MASKS_LABELS = False
 
 
 def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
-    """Softmax cross-entropy of every example; needs the whole label axis, so `outside` is 0 and `present` unused."""
+    """Return the softmax cross-entropy of every example.
+
+    It needs the full label axis, so `outside` is 0 and `present` is unused.
+    """
     return softmax_cross_entropy(logits, targets)
 
 
@@ -21,29 +24,29 @@ def softmax_cross_entropy(
         logits: [..., classes], the last axis static.
         targets: int32 [...], or int64.
         mask: 0 and 1 in the type of the logits, broadcastable to them; None is 1 everywhere.
-        outside: Classes with logit 0 that have no place on the axis, a Python int.
+        outside: Number of classes with logit 0 that are not on the axis, a Python int.
 
     Returns:
-        The loss of every example, in the shape of `targets`. NaN where a logit of the example is NaN. Its gradient is
-        written out, for a third of the time of TensorFlow's kernel over long axes; it has no second derivative.
+        The loss of every example, in the shape of `targets`. NaN if a logit of the example is NaN. The gradient is
+        written out: on long axes it takes a third of the time of TensorFlow's kernel. It has no second derivative.
     """
     return _cross_entropy(logits, targets=targets, mask=mask, outside=outside)
 
 
 @written_gradient
 def _cross_entropy(logits, *, targets, mask, outside):
-    kept = logits if mask is None else logits * mask
-    highest = tf.reduce_max(kept, -1, keepdims=True)
+    masked = logits if mask is None else logits * mask
+    highest = tf.reduce_max(masked, -1, keepdims=True)
     highest = tf.maximum(highest, 0) if outside else highest
     # Not tf.nn.softmax: oneDNN's exponentials lose digits that a small ResNet amplifies to 6e-3 in its logits.
-    raised = tf.exp(kept - highest)
-    total = tf.reduce_sum(raised, -1, keepdims=True)
+    exponentials = tf.exp(masked - highest)
+    total = tf.reduce_sum(exponentials, -1, keepdims=True)
     total = total + outside * tf.exp(-highest) if outside else total
-    chosen = tf.gather(kept, targets[..., None], batch_dims=targets.shape.rank)
+    target_logits = tf.gather(masked, targets[..., None], batch_dims=targets.shape.rank)
 
     def gradient(upstream):
-        slope = raised / total - tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+        slope = exponentials / total - tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
         upstream = upstream[..., None]
         return slope * (upstream if mask is None else upstream * mask)
 
-    return tf.squeeze(tf.math.log(total) + (highest - chosen), -1), gradient
+    return tf.squeeze(tf.math.log(total) + (highest - target_logits), -1), gradient

@@ -1,4 +1,4 @@
-"""Cross-entropy in which labels that the client does not have count as logit zero."""
+"""Cross-entropy in which labels that the client does not have get logit zero."""
 
 import tensorflow as tf
 
@@ -8,15 +8,15 @@ MASKS_LABELS = True
 
 
 def masked(logits: tf.Tensor, present: tf.Tensor | None) -> tf.Tensor:
-    """Logits with zero (not minus infinity) for labels that are not `present`, as in the authors' code."""
+    """Return the logits with zero (not minus infinity) for labels that are not `present`, as in the authors' code."""
     return tf.where(present, logits, tf.zeros([], logits.dtype))
 
 
 def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
     """`-z_y + log(sum over present c of exp(z_c) + number of absent classes)` of every example.
 
-    Absent classes have logit 0, hence no gradient and exp(0) = 1 each in the denominator; the `outside` classes that
-    were cut away are absent too. A target that is absent has logit 0 as well.
+    Absent classes have logit 0, so they get no gradient and each adds exp(0) = 1 to the denominator. The `outside`
+    classes that were cut are absent too. An absent target also has logit 0.
 
     Reference: HeteroFL (arXiv 2010.01264), section 3.3, with the authors' code's zero logit.
     """

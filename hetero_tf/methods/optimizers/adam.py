@@ -23,10 +23,10 @@ def step(
     """`g = gradient + weight_decay * w` inside the step of `moments`, as PyTorch's Adam does it.
 
     Args:
-        beta1: share of the mean gradient that each step keeps.
-        beta2: share of the mean squared gradient that each step keeps.
-        epsilon: added to the root of the squares.
-        weight_decay: L2 factor, added to the clipped gradient, so that it is scaled too.
+        beta1: decay rate of the mean gradient.
+        beta2: decay rate of the mean squared gradient.
+        epsilon: added to the root of the mean squared gradient.
+        weight_decay: L2 factor, added to the clipped gradient and scaled with it.
 
     Reference: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1.
     """

@@ -23,10 +23,10 @@ def step(
     """`w = w - rate * weight_decay * w`, then the step of `moments`, as PyTorch's AdamW does it.
 
     Args:
-        beta1: share of the mean gradient that each step keeps.
-        beta2: share of the mean squared gradient that each step keeps.
-        epsilon: added to the root of the squares.
-        weight_decay: share of the weights that a step of rate 1 takes away, beside the scaled gradient.
+        beta1: decay rate of the mean gradient.
+        beta2: decay rate of the mean squared gradient.
+        epsilon: added to the root of the mean squared gradient.
+        weight_decay: share of the weights that a step with learning rate 1 subtracts, independent of the gradient.
 
     Reference: Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2 with the decay multiplied by the rate.
     """

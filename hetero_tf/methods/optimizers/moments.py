@@ -1,4 +1,4 @@
-"""The step that adam and adamw have in common; they differ in where weight decay enters."""
+"""The step that adam and adamw share; they differ in their weight decay."""
 
 import tensorflow as tf
 
@@ -17,11 +17,11 @@ def adam_step(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`m = beta1 * m + (1 - beta1) * g`, `v = beta2 * v + (1 - beta2) * g^2`, `w - rate * M / (sqrt(V) + epsilon)`.
 
-    `M = m / (1 - beta1^t)` and `V = v / (1 - beta2^t)` undo that both start at zero, where t counts the client's steps
-    from 1. t is the same for all entries, also for those that stood still in some of the steps.
+    `M = m / (1 - beta1^t)` and `V = v / (1 - beta2^t)` correct the bias of the zero start; t counts the client's steps
+    from 1. t is equal for all entries, including those that were frozen in some steps.
 
     Args:
-        weights, gradients, slots, rate, count: As `step` has them.
+        weights, gradients, slots, rate, count: As in `step`.
     """
     steps = tf.cast(count + 1, weights.dtype)[:, None]
     first = beta1 * slots[0] + (1 - beta1) * gradients

@@ -1,4 +1,4 @@
-"""SGD with momentum, plain or after Nesterov."""
+"""SGD with momentum, plain or Nesterov."""
 
 import tensorflow as tf
 
@@ -23,13 +23,13 @@ def step(
     With Nesterov's momentum the step is `w - rate * (g + momentum * v)`. Weight decay is neither clipped nor decoupled.
 
     Args:
-        momentum: share of the last step that is kept.
+        momentum: decay rate of the velocity.
         weight_decay: L2 factor, added to the clipped gradient.
-        nesterov: whether the gradient counts as if the momentum had moved the weights already.
+        nesterov: whether to use Nesterov's momentum.
 
-    Reference: Sutskever et al. 2013 for Nesterov's form, in PyTorch's reading.
+    Reference: Sutskever et al. 2013 for Nesterov's form, as PyTorch implements it.
     """
-    # TensorFlow's graph optimizer adds up in the order of these products, so swapping the lines changes last bits.
+    # TensorFlow's graph optimizer adds in the order of these products, so swapping the lines changes the last bits.
     carried = momentum * slots[0]
     gradients = gradients + weight_decay * weights
     velocity = carried + gradients

@@ -1,1 +1,1 @@
-"""Learning rate over the rounds: `multiplier(round, *, options) -> float` on the recipe's rate; round 0 first."""
+"""Learning rate schedules: `multiplier(round, *, options) -> float`, the factor of the recipe's rate; rounds from 0."""

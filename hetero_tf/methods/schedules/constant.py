@@ -1,6 +1,6 @@
-"""The recipe's learning rate in every round."""
+"""Constant learning rate."""
 
 
 def multiplier(round: int) -> float:
-    """Always 1."""
+    """1 in every round."""
     return 1.0

@@ -1,4 +1,4 @@
-"""The learning rate falls along half a cosine to zero."""
+"""Cosine decay of the learning rate to zero."""
 
 import math
 
@@ -9,7 +9,7 @@ def multiplier(round: int, *, rounds: Count) -> float:
     """`(1 + cos(pi * round / rounds)) / 2`, zero from `rounds` on.
 
     Args:
-        rounds: round at which the rate reaches zero.
+        rounds: round in which the rate reaches zero.
 
     Reference: Loshchilov and Hutter 2017 (arXiv 1608.03983), without restarts.
     """

@@ -1,12 +1,12 @@
-"""The learning rate falls by a factor after every round."""
+"""Exponential decay: the learning rate is multiplied by a factor after every round."""
 
 from hetero_tf.base.constraints import Positive
 
 
 def multiplier(round: int, *, factor: Positive) -> float:
-    """`factor` to the power of the rounds that are over.
+    """`factor` to the power of the number of finished rounds.
 
     Args:
-        factor: multiplies the learning rate after each round.
+        factor: factor of the learning rate after each round.
     """
     return factor**round

@@ -1,4 +1,4 @@
-"""FedAdagrad: steps shrink with the sum of all squared changes so far."""
+"""FedAdagrad: steps are scaled by the sum of all squared changes."""
 
 import operator
 
@@ -23,12 +23,12 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = v + d^2` inside the step of `adaptive`, d = mean - old.
 
-    The sum starts at 0. With beta1 at 0 the change itself is the numerator.
+    The sum starts at 0. With beta1 = 0 the numerator is the change itself.
 
     Args:
         learning_rate: length of the first step.
-        beta1: share of the mean change that each round keeps.
-        adaptivity: added to the root of the squares; the larger, the more it is server momentum.
+        beta1: decay rate of the mean change.
+        adaptivity: added to the root of the sum of squares; a large value approaches server momentum.
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
     """

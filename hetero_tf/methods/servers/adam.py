@@ -22,14 +22,14 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = beta2 * v + (1 - beta2) * d^2` inside the step of `adaptive`, d = mean - old.
 
-    Without bias correction, and v starts at 0; Flower's FedAdam scales the step of round t, counted from 0, by
-    `sqrt(1 - beta2^(t + 1)) / (1 - beta1^(t + 1))` besides.
+    There is no bias correction, and v starts at 0. Flower's FedAdam also scales the step of round t, counted from 0,
+    by `sqrt(1 - beta2^(t + 1)) / (1 - beta1^(t + 1))`.
 
     Args:
-        learning_rate: length of a step where all changes agree.
-        beta1: share of the mean change that each round keeps.
-        beta2: share of the mean squared change that each round keeps.
-        adaptivity: added to the root of the squares; the larger, the more it is server momentum.
+        learning_rate: length of a step if all changes agree.
+        beta1: decay rate of the mean change.
+        beta2: decay rate of the mean squared change.
+        adaptivity: added to the root of the mean squared change; a large value approaches server momentum.
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
     """

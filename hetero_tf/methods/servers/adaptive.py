@@ -1,4 +1,4 @@
-"""What adam, yogi and adagrad have in common; they differ in how squares are accumulated.
+"""The step that adam, yogi and adagrad share; they differ in how they accumulate squares.
 
 Reference: Reddi et al. 2021, "Adaptive federated optimization" (arXiv 2003.00295), algorithm 2.
 """
@@ -24,8 +24,8 @@ def adaptive_step(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`m = beta1 * m + (1 - beta1) * d`, `v = accumulate(v, d^2)`, then `old + learning_rate * m / (sqrt(v) + tau)`.
 
-    d is `mean - old`, tau the adaptivity. As in the paper there is no bias correction. m and v start at 0, whereas the
-    paper lets v start anywhere from tau^2 on: first steps are longer here where changes are small beside tau.
+    d is `mean - old`, tau the adaptivity. As in the paper there is no bias correction. m and v start at 0. The paper
+    starts v at tau^2 or above, so the first steps here are longer if changes are small compared with tau.
 
     Args:
         accumulate: `(v, d^2) -> v`.
@@ -33,5 +33,5 @@ def adaptive_step(
     change = mean - old
     first = beta1 * slots[0] + (1 - beta1) * change
     second = accumulate(slots[1], tf.square(change))
-    moved = old + learning_rate * first / (tf.sqrt(second) + adaptivity)
-    return where_covered(coverage, (moved, first, second), (old, *slots))
+    weights = old + learning_rate * first / (tf.sqrt(second) + adaptivity)
+    return where_covered(coverage, (weights, first, second), (old, *slots))

@@ -1,4 +1,4 @@
-"""What a server with a memory needs: nothing moves where nothing is covered."""
+"""Restricts a server step to covered entries; every server with slots needs it."""
 
 import tensorflow as tf
 
@@ -6,11 +6,11 @@ import tensorflow as tf
 def where_covered(
     coverage: tf.Tensor, new: tuple[tf.Tensor, ...], old: tuple[tf.Tensor, ...]
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """Each tensor of `new` where a client covers the entry, that of `old` elsewhere, bit for bit.
+    """Select `new` for entries that a client covers, and `old` bit by bit for the others.
 
     Args:
-        coverage: Broadcastable to the tensors; an entry is covered where it is above 0.
-        new, old: Equally many tensors of one shape.
+        coverage: Broadcastable to the tensors; an entry is covered if it is above 0.
+        new, old: Tensors of one shape, the same number in both.
 
     Returns:
         The first tensor (the weights) and a tuple of the others (the slots).

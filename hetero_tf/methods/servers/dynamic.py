@@ -1,4 +1,4 @@
-"""FedDyn's server: what the clients drift away by is remembered and taken back."""
+"""FedDyn, server side: accumulates the drift of the clients and subtracts it."""
 
 import tensorflow as tf
 
@@ -19,11 +19,11 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`h = h - alpha * (coverage / registered) * (mean - old)`, then `mean - h / alpha`, on covered entries.
 
-    h starts at 0. The share of clients that cover an entry is their number over that of all clients, so the merge must
-    count every client as 1. Clients use the correction `dynamic` with the same alpha.
+    h starts at 0. `coverage / registered` is the share of clients that cover an entry, so the merge must weight every
+    client with 1. Clients use the correction `dynamic` with the same alpha.
 
     Args:
-        alpha: strength of the regularisation; the same as the clients'.
+        alpha: strength of the regularisation; must equal the clients'.
 
     Reference: Acar et al. 2021 (arXiv 2111.04263), entry by entry as DepthFL does it (ICLR 2023).
     """

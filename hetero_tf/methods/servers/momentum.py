@@ -1,4 +1,4 @@
-"""Server momentum (FedAvgM): the changes of earlier rounds go on working."""
+"""Server momentum (FedAvgM): each step includes a decaying sum of earlier changes."""
 
 import tensorflow as tf
 
@@ -20,11 +20,11 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = momentum * v + (mean - old)`, then `old + learning_rate * v`, on covered entries.
 
-    v starts at 0 and the new change is not damped by `1 - momentum`, so momentum 0 is server SGD.
+    v starts at 0. The new change is not multiplied by `1 - momentum`, so momentum 0 is server SGD.
 
     Args:
-        learning_rate: what the velocity is multiplied by.
-        momentum: share of the velocity that each round keeps.
+        learning_rate: factor of the velocity.
+        momentum: decay rate of the velocity.
 
     Reference: Hsu et al. 2019 (arXiv 1909.06335).
     """

@@ -8,5 +8,5 @@ SLOTS = ()
 def apply(
     old: tf.Tensor, mean: tf.Tensor, coverage: tf.Tensor, slots: tuple[tf.Tensor, ...], *, registered
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """The mean, which is the old value where nothing is covered (HeteroFL, FedAvg)."""
+    """Return the mean, which is the old value for uncovered entries (HeteroFL, FedAvg)."""
     return mean, slots

@@ -1,4 +1,4 @@
-"""SCAFFOLD's server: the mean of all clients' controls, and a step towards the merged weights."""
+"""SCAFFOLD, server side: averages the controls of all clients, and moves towards the merged weights."""
 
 import tensorflow as tf
 
@@ -20,12 +20,12 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`c = c + memory_change / registered` and `old + learning_rate * (mean - old)`, on covered entries.
 
-    c starts at 0, as do the controls of the clients, of which it is the mean where all clients cover an entry.
+    c and the controls of the clients start at 0. For entries that all clients cover, c is the mean of their controls.
 
     Args:
-        learning_rate: share of the way to the merged weights.
+        learning_rate: step size towards the merged weights.
 
-    Reference: Karimireddy et al. 2020 (arXiv 1910.06378), algorithm 1, entry by entry as `dynamic` does it.
+    Reference: Karimireddy et al. 2020 (arXiv 1910.06378), algorithm 1, entry by entry like `dynamic`.
     """
     control = slots[0] + memory_change / registered
     return where_covered(coverage, (old + learning_rate * (mean - old), control), (old, *slots))

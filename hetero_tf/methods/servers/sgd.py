@@ -20,7 +20,7 @@ def apply(
     """`old + learning_rate * (mean - old)` on covered entries.
 
     Args:
-        learning_rate: share of the way to the merged weights; 0 changes nothing, 1 equals replace up to rounding.
+        learning_rate: step size towards the merged weights; 0 changes nothing, 1 equals replace up to rounding.
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), FedAvg as server SGD.
     """

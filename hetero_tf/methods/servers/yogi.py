@@ -1,4 +1,4 @@
-"""FedYogi: like FedAdam, but the squares grow and shrink by a bounded amount."""
+"""FedYogi: like FedAdam, but the mean square changes by a bounded amount per round."""
 
 import tensorflow as tf
 
@@ -22,13 +22,13 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = v - (1 - beta2) * d^2 * sign(v - d^2)` inside the step of `adaptive`, d = mean - old.
 
-    Without bias correction, and v starts at 0, so that the first round is that of FedAdam.
+    There is no bias correction, and v starts at 0, so the first round equals that of FedAdam.
 
     Args:
-        learning_rate: length of a step where all changes agree.
-        beta1: share of the mean change that each round keeps.
-        beta2: 1 - beta2 of a squared change is what the squares move by.
-        adaptivity: added to the root of the squares; the larger, the more it is server momentum.
+        learning_rate: length of a step if all changes agree.
+        beta1: decay rate of the mean change.
+        beta2: v changes by `1 - beta2` times the squared change in each round.
+        adaptivity: added to the root of v; a large value approaches server momentum.
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
     """

@@ -1,8 +1,8 @@
-"""How a client's local steps go through its sub-model: `divide(outline, level, *, shares, options) -> tuple of Stage`.
+"""Stages: divide local training into parts, `divide(outline, level, *, shares, options) -> tuple of Stage`.
 
-A stage is what a client runs and trains in some of its steps. Stages follow one another, each with all local epochs,
-or, where a module says `DRAWN = True`, every step draws one. `shares`, `{unit: share}`, says what each unit
-takes of the whole model, in the measure of the budgets; it is empty where no level has a budget.
+A stage defines the units that a client runs and trains in some of its steps. Stages run in order, each with all local
+epochs. In a module with `DRAWN = True` every step draws one stage instead. `shares`, `{unit: share}`, is the cost of
+each unit as a share of the full model, in the measure of the budgets; it is empty if no level has a budget.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Route:
-    """One way through the model.
+    """A path through the model.
 
     Attributes:
-        units: The trunk's units that are run, in order.
-        exits: The exits that are read, from 1, the shallowest first; the trunk's end is the last one.
-        width: Share of channels of the model of width 1, at most that of the level.
-        linked: Whether the output of the unit before the head is brought to the head's size without parameters,
-            because the units between them are left out.
-        frozen: So many of the first units pass no gradient on.
-        buffered: Whether these are run once for each example of a stage, and its steps begin behind them.
-        network: 0 for the network that the client returns, from 1 for its peers, which stay with it.
+        units: Units of the trunk that run, in order.
+        exits: Numbers of the exits whose logits are used, ascending from 1; the end of the trunk is the last exit.
+        width: Share of the channels of the model of width 1, at most the width of the level.
+        linked: Whether a `Link` without parameters brings the output of the last unit before the head to the head's
+            input size, because units between them are skipped.
+        frozen: Number of leading units without gradient.
+        buffered: Whether the frozen units run once per example of a stage, and the steps start after them.
+        network: 0 for the network that the client returns; 1 and above for its peers, which stay on the client.
     """
 
     units: tuple[str, ...]
@@ -33,23 +33,23 @@ class Route:
 
     @property
     def stepped(self) -> tuple[str, ...]:
-        """The units of the trunk that every step runs."""
+        """Units of the trunk that every step runs."""
         return self.units[self.frozen :] if self.buffered else self.units
 
     @property
     def before(self) -> "Route":
-        """The route through the frozen units; it ends in what they hand on."""
+        """The route through the frozen units; it ends in their output."""
         return Route(self.units[: self.frozen], (), self.width)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Some steps of a client.
+    """A part of a client's local steps.
 
     Attributes:
-        routes: Ways through its networks, whose outputs are compared.
-        trained: The units of the network that it returns which are trained.
-        trained_of_peers: The same of each of its peers.
+        routes: Routes through its networks; the coupling combines their outputs.
+        trained: Trained units of the network that it returns.
+        trained_of_peers: Trained units of each of its peers.
     """
 
     routes: tuple[Route, ...]
@@ -58,22 +58,22 @@ class Stage:
 
     @property
     def trained_by_network(self) -> tuple[frozenset, ...]:
-        """The units that are trained of each network, those of the returned one first."""
+        """Trained units of each network, the returned one first."""
         return (self.trained, *self.trained_of_peers)
 
     @property
     def before(self) -> Route | None:
-        """The route through its frozen units where what they give is buffered, else None."""
+        """The route through its frozen units if their outputs are buffered, else None."""
         return next((route.before for route in self.routes if route.buffered), None)
 
 
 @dataclass(frozen=True)
 class ModelOutline:
-    """What a division needs to know of a model and its levels.
+    """The structure of a model and the widths of its levels, as input of `divide`.
 
     Attributes:
-        trunk: Its units in order; the first is the stem, the last the head, which ends in logits.
-        exits: `{number: (units of the trunk before it, unit of the branch)}` of the exits before the trunk's end.
+        trunk: Units of the trunk in order, from the stem to the head, which ends in logits.
+        exits: `{number: (units of the trunk before it, unit of the branch)}` of the exits before the end of the trunk.
         widths: Widths of the levels of the mix.
     """
 
@@ -83,20 +83,20 @@ class ModelOutline:
 
     @property
     def last(self) -> int:
-        """The number of the trunk's end among the exits."""
+        """The exit number of the end of the trunk."""
         return len(self.exits) + 1
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level as the recipe gives it.
+    """A level of the recipe.
 
     Attributes:
-        name: Its name.
+        name: Name of the level.
         width: Share of channels.
-        depth: The number of its deepest exit.
-        budget: Share of the whole model that its clients can hold, or None.
-        tolerance: Share by which they may exceed it.
+        depth: Number of its deepest exit.
+        budget: Share of the full model that fits on its clients, or None.
+        tolerance: Share by which they may exceed the budget.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Level:
 
 
 def whole(outline: ModelOutline, level: Level) -> tuple[Route, frozenset]:
-    """The `Route` through all of a level's sub-model with all its exits, and the units that are on it."""
+    """Return the `Route` through the full sub-model of a level with all its exits, and the units on it."""
     if level.depth == outline.last:
         trunk, numbers = outline.trunk, tuple(range(1, outline.last + 1))
     else:

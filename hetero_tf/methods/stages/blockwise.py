@@ -1,4 +1,4 @@
-"""Blockwise training: as many units at a time as the client's memory holds, from the stem to the head."""
+"""Blockwise training: trains as many units at a time as fit the client's budget, from the stem to the head."""
 
 import dataclasses
 from typing import Literal
@@ -19,25 +19,24 @@ def divide(
     peers: bool = False,
     buffered: bool = False,
 ) -> tuple[Stage, ...]:
-    """Packs the units between stem and head into stages under the level's budget.
+    """Pack the units between stem and head into stages that fit the budget of the level.
 
-    The head is trained in every stage, the stem in the first one or in every one. Units before a stage are run and stay
-    as they are. Leading units that the budget cannot hold are left out: the client trains the others only.
+    Every stage trains the head. The stem is trained in the first stage or in every stage. Units before a stage run but
+    are frozen. Leading units that exceed the budget are never trained by the client.
 
     Args:
-        exit: how a stage before the last ends: link, which brings its output to the head's size without parameters, or
-            branch, the `Exit` behind its last unit
-        stem: whether the stem is trained in the first stage alone or in every stage; then the gradient passes through
-            the units before the stage, whose outputs a client must hold as well
-        peers: whether clients whose budget is above 1 train more than the network that they return: one for each whole
-            budget, and one in stages where all units fit into what is left of it; the coupling says what these learn
-            from each other. Peers stay with their client and start from initial values of their own
-        buffered: whether a client keeps in each stage what the units before it give for all of its examples, and so
-            runs them once instead of in every epoch; refused where that would change the result: batch norms and
-            dropout in these units, random augmentation
+        exit: how a stage before the last one reaches the logits: link, which brings its output to the head's input
+            size without parameters, or branch, the `Exit` after its last unit
+        stem: whether the stem is trained in the first stage only or in every stage; with every, the gradient passes
+            through the units before the stage, whose activations the client must store as well
+        peers: whether clients with a budget above 1 train additional networks: one per full unit of the budget, and
+            one in stages if all units fit into the remainder; the coupling defines what they learn from each other.
+            Peers stay on their client and have separate initial values
+        buffered: whether a client stores, in each stage, the outputs of the frozen units for all its examples, and
+            so runs these units once instead of in every epoch; refused if that would change the result, as with batch
+            norms or dropout in these units or with random augmentation
 
-    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4; `stem: every` as its code has it for a
-    ViT.
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4; `stem: every` as in its code for a ViT.
     """
     stages: tuple[Stage, ...]
     if level.budget is not None and level.budget < 1:
@@ -50,39 +49,39 @@ def divide(
 
 
 def _whole_trunk(outline, level):
-    """The stage of a client that can hold the whole model, which ends at the trunk's end."""
+    """Return the stage of a client whose budget fits the full model; it ends at the end of the trunk."""
     route, _ = whole(outline, level)
     return Stage((dataclasses.replace(route, exits=(outline.last,)),), frozenset(outline.trunk))
 
 
 def _packed(outline, level, budget, shares, exit, stem):
-    """The stages under a budget below 1."""
+    """Return the stages for a budget below 1."""
     body = outline.trunk[1:-1]
     limit = budgets.cap(budget, 1.0, level.tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
     except InputError as problem:
-        raise InputError(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
-    left = body[len(packing.skipped) :]
+        raise InputError(f"levels.budgets.{level.name}, in shares of the full model: {problem}") from None
+    remaining = body[len(packing.skipped) :]
     return tuple(
-        _stage(outline, level, exit, left, [body[place] for place in stage], place == 0 or stem == "every")
-        for place, stage in enumerate(packing.stages)
+        _stage(outline, level, exit, remaining, [body[index] for index in stage], index == 0 or stem == "every")
+        for index, stage in enumerate(packing.stages)
     )
 
 
-def _with_peers(own, outline, level, shares, exit, stem):
-    """The stages of a client with peers; the networks that it holds whole are trained in every one of them."""
-    many, left = divmod(level.budget, 1)
-    networks = (own,) * int(many)
-    limit = budgets.cap(left, 1.0, level.tolerance)
+def _with_peers(full_stage, outline, level, shares, exit, stem):
+    """Return the stages of a client with peers; every stage trains all networks that fit in full."""
+    full_networks, remainder = divmod(level.budget, 1)
+    networks = (full_stage,) * int(full_networks)
+    limit = budgets.cap(remainder, 1.0, level.tolerance)
     if not budgets.fits(max(shares[unit] for unit in outline.trunk[1:-1]), limit):
         return (_side_by_side(networks),)
-    packed = _packed(outline, level, left, shares, exit, stem)
+    packed = _packed(outline, level, remainder, shares, exit, stem)
     return tuple(_side_by_side((*networks, stage)) for stage in packed)
 
 
 def _side_by_side(networks):
-    """One stage in which a client trains several networks, each as one of the given stages says."""
+    """Return one stage that trains several networks, one per stage in `networks`."""
     routes = tuple(
         dataclasses.replace(route, network=number) for number, stage in enumerate(networks) for route in stage.routes
     )
@@ -90,31 +89,31 @@ def _side_by_side(networks):
 
 
 def _with_buffer(stage):
-    """The same stage, whose steps begin behind its frozen units, if it has any."""
+    """Return the stage with its frozen units buffered, if it has any."""
     several = len(stage.routes) > 1
     routes = tuple(dataclasses.replace(route, buffered=route.frozen > 0 and not several) for route in stage.routes)
     return dataclasses.replace(stage, routes=routes)
 
 
-def _stage(outline, level, exit, body, own, with_stem):
-    """The stage that trains the units `own` of the body, behind those before them, and perhaps the stem."""
+def _stage(outline, level, exit, body, units, with_stem):
+    """Return the stage that trains `units` of the body and, if `with_stem`, the stem."""
     stem, *_, head = outline.trunk
-    before, after = body.index(own[0]), body.index(own[-1]) + 1
-    trained, run = frozenset(own) | (frozenset([stem]) if with_stem else frozenset()), (stem, *body[:after])
+    before, after = body.index(units[0]), body.index(units[-1]) + 1
+    trained, run = frozenset(units) | (frozenset([stem]) if with_stem else frozenset()), (stem, *body[:after])
     frozen = 0 if with_stem else 1 + before
     if after == len(body) or exit == "link":
         return Stage((Route((*run, head), (outline.last,), level.width, after < len(body), frozen),), trained | {head})
-    number, unit = _branch(outline, own[-1])
+    number, unit = _branch(outline, units[-1])
     return Stage((Route(run, (number,), level.width, frozen=frozen),), trained | {unit})
 
 
 def _branch(outline, unit):
-    """The exit directly behind a unit: its number and the unit of its branch."""
+    """Return the number of the exit directly after a unit, and the unit of its branch."""
     position = outline.trunk.index(unit) + 1
     for number, (before, branch) in outline.exits.items():
         if before == position:
             return number, branch
     raise InputError(
-        f"client.stages.exit: branch needs an `Exit` directly behind unit {unit}, where a stage ends; add "
-        "one to model.layers or use exit: link"
+        f"client.stages.exit: branch needs an `Exit` directly after unit {unit}, the last of a stage; add one to "
+        "model.layers or use exit: link"
     )

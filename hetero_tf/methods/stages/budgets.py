@@ -1,6 +1,6 @@
-"""Budgets: shares of what the whole model takes of a client, and the units that fit under one, packed into stages.
+"""Budgets: limits of a client as shares of the cost of the full model, and units packed into stages that fit.
 
-A budget may exceed 1: such a client has room for more than one model.
+A budget may exceed 1: more than one model fits on such a client.
 """
 
 import math
@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from hetero_tf.base.errors import InputError
 
-# Sums of floats may miss a limit by their last digits.
+# Tolerates rounding errors of floating-point sums.
 SLACK = 1e-9
 
 
 class Packing(NamedTuple):
-    """How a client goes through the units, as positions among them.
+    """Units packed into stages, by index.
 
     Attributes:
-        skipped: Leading units that the client cannot hold: it trains the others only (partial training).
-        stages: Units of each stage, in order; together with `skipped` every unit once.
+        skipped: Leading units that exceed the budget; the client trains only the others (partial training).
+        stages: Units of each stage, in order; with `skipped` they contain every unit once.
     """
 
     skipped: tuple[int, ...]
@@ -25,64 +25,64 @@ class Packing(NamedTuple):
 
 
 def cap(share: float, whole: float, tolerance: float) -> float:
-    """The most that a client may hold: its share of `whole`, exceeded by the share `tolerance` at most."""
+    """Return the limit of a client: its share of the full cost `whole`, plus the share `tolerance`."""
     return share * whole * (1 + tolerance)
 
 
 def fits(cost: float, limit: float) -> bool:
-    """Whether `cost` is at most `limit`, up to the rounding of a sum."""
+    """Return True if `cost` is at most `limit`, up to rounding errors."""
     return cost <= limit * (1 + SLACK)
 
 
 def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
-    """Packs units, in their order, into as few stages as a greedy pass finds.
+    """Pack units greedily, in order, into stages that fit the limit.
 
-    Leading units that exceed the limit alone are left out. Then a stage takes one unit after the other until the
-    next would exceed the limit.
+    Leading units that exceed the limit are skipped. A stage then receives units until the next one would exceed the
+    limit.
 
     Args:
-        costs: What each unit takes, in any measure.
-        limit: The most that the units of a stage may take together, see `cap`.
-        names: Names of the units, for refusals.
+        costs: Cost of each unit, in any measure.
+        limit: Largest total cost of the units of a stage, see `cap`.
+        names: Names of the units, for error messages.
 
     Returns:
         `Packing`.
 
     Raises:
-        InputError: No unit fits, or one behind the first that fits does not.
+        InputError: No unit fits, or a unit after the first one that fits does not.
 
-    Reference: FeDepth; the stages of its code come out with tolerances from 0.0415 to 0.14.
+    Reference: FeDepth; tolerances from 0.0415 to 0.14 reproduce the stages of its code.
     """
     _check(costs, limit, names)
-    first = next((place for place, cost in enumerate(costs) if fits(cost, limit)), None)
+    first = next((index for index, cost in enumerate(costs) if fits(cost, limit)), None)
     if first is None:
         cost, name = min(zip(costs, names))
         raise InputError(
-            f"no unit is left to train: the smallest, {name}, takes {cost:,.6g} and the client can hold "
-            f"{limit:,.6g}. Raise the budget or use smaller units"
+            f"no unit fits the budget: the smallest, {name}, needs {cost:,.6g}, but the limit is {limit:,.6g}. "
+            "Raise the budget or use smaller units"
         )
     stages: list[list[int]] = []
-    held = math.inf
-    for place in range(first, len(costs)):
-        if not fits(costs[place], limit):
+    stage_cost = math.inf
+    for index in range(first, len(costs)):
+        if not fits(costs[index], limit):
             raise InputError(
-                f"unit {names[place]} takes {costs[place]:,.6g} and the client can hold {limit:,.6g}; only "
-                f"units before the first that fits, {names[first]}, can be left out. Raise the budget or "
-                "the tolerance, or use smaller units"
+                f"unit {names[index]} needs {costs[index]:,.6g}, but the limit is {limit:,.6g}; only units before "
+                f"the first that fits, {names[first]}, can be skipped. Raise the budget or the tolerance, or use "
+                "smaller units"
             )
-        if fits(held + costs[place], limit):
-            stages[-1].append(place)
-            held += costs[place]
+        if fits(stage_cost + costs[index], limit):
+            stages[-1].append(index)
+            stage_cost += costs[index]
         else:
-            stages.append([place])
-            held = costs[place]
+            stages.append([index])
+            stage_cost = costs[index]
     return Packing(tuple(range(first)), tuple(map(tuple, stages)))
 
 
 def _check(costs, limit, names):
     if len(costs) == 0 or not all(math.isfinite(cost) and cost >= 0 for cost in costs):
-        raise InputError(f"`costs` must hold at least one number, each from 0. Received: costs={list(costs)}")
+        raise InputError(f"`costs` must contain at least one number, all at least 0. Received: costs={list(costs)}")
     if len(names) != len(costs):
-        raise InputError(f"`names` must name each of {len(costs)} units. Received: names={list(names)}")
+        raise InputError(f"`names` must contain {len(costs)} names, one per unit. Received: names={list(names)}")
     if not 0 < limit < math.inf:
         raise InputError(f"`limit` must be positive and finite. Received: limit={limit}")

@@ -1,4 +1,4 @@
-"""Joint training: one stage, all of the sub-model at once."""
+"""Joint training: one stage that trains the full sub-model."""
 
 from typing import Literal
 
@@ -8,11 +8,11 @@ DRAWN = False
 
 
 def divide(outline: ModelOutline, level: Level, *, shares, exits: Literal["all", "last"] = "all") -> tuple[Stage, ...]:
-    """The whole sub-model in every step.
+    """Return one stage that runs the full sub-model in every step.
 
     Args:
-        exits: which exits are trained: all, or last, the deepest one of the client; the others are run, so that their
-            running statistics move, but no gradient and no weight decay reaches them
+        exits: which exits are trained: all, or last, the deepest one of the client; the others run, so their
+            running statistics are updated, but they get neither gradient nor weight decay
 
     Reference: `last` with the coupling `last` is InclusiveFL as DepthFL's authors run it.
     """

@@ -1,4 +1,4 @@
-"""Nested widths: every step draws a width up to that of the client's level and trains the channels it has."""
+"""Nested widths: every step draws a width, at most that of the client's level, and trains its channels."""
 
 import dataclasses
 
@@ -8,10 +8,10 @@ DRAWN = True
 
 
 def divide(outline: ModelOutline, level: Level, *, shares, distill: bool = False) -> tuple[Stage, ...]:
-    """A stage for each width of the mix that the level can hold.
+    """Return one stage per width of the mix, up to the width of the level.
 
     Args:
-        distill: also run the level's whole width in every step; its output comes last, for the coupling
+        distill: whether every step also runs the full width of the level; its output is the last, for the coupling
             self_distillation
 
     Reference: FjORD (Horvath et al. 2021, arXiv 2102.13451), ordered dropout by batch.

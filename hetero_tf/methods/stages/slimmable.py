@@ -1,4 +1,4 @@
-"""Slimmable training: every step trains the level's width and all narrower ones of the mix, from the same channels."""
+"""Slimmable training: every step trains the width of the level and all narrower widths of the mix, nested."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ DRAWN = False
 
 
 def divide(outline: ModelOutline, level: Level, *, shares) -> tuple[Stage, ...]:
-    """One stage with a route for each width of the mix that the level can hold, the level's own last.
+    """Return one stage with a route per width of the mix, ascending up to the width of the level.
 
-    All of them read the same batch, and one step follows their coupled losses; the coupling sum adds them up. The
-    public code takes the gradients one width after the other, which gives the same step, so the widest counts against a
-    budget; operations are those of all widths together.
+    All routes read the same batch, and one step minimises their coupled loss; the coupling `sum` adds the losses. The
+    public code computes the gradients one width at a time, which gives the same step. Therefore memory budgets count
+    the widest route, and operations those of all widths.
 
     References: SplitMix (Hong et al. 2022, arXiv 2203.09747), its baseline S-HeteroFL; slimmable networks, Yu et al.
     2019 (arXiv 1812.08928).

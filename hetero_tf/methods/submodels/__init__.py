@@ -1,5 +1,5 @@
-"""Which coordinates of an axis a sub-model keeps: `keep(size, kept, round, client, seed) -> int32[kept]`.
+"""Sub-models: select coordinates of an axis, `keep(size, count, round, client, seed) -> int32[count]`.
 
-Axes of equal size get equal coordinates, so a layer's outputs, the next layer's inputs, a residual sum and its
-norm stay aligned without anyone listing what belongs together.
+Axes of equal size get equal coordinates. The outputs of a layer, the inputs of the next one, a residual sum and its
+norm therefore stay aligned, without a list of axes that belong together.
 """

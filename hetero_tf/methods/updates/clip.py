@@ -1,4 +1,4 @@
-"""Clip: no client moves the merge further than a given distance."""
+"""Clip: limits the L2 norm of each client's update."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ def update(weights: tf.Tensor, start: tf.Tensor, steps: tf.Tensor, key: tf.Tenso
     """`start + (weights - start) * min(1, norm / |weights - start|)`, with the L2 norm over all of a client's values.
 
     Args:
-        norm: largest L2 norm of what a client changes in a round.
+        norm: largest L2 norm of a client's update.
 
     Reference: McMahan et al. 2018 (arXiv 1710.06963), flat clipping of DP-FedAvg.
     """

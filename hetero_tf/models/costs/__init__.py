@@ -1,1 +1,1 @@
-"""What the clients of each level receive, send and compute in a round."""
+"""Costs of the clients of each level in a round: values received and sent, operations, memory."""

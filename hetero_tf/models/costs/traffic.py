@@ -1,4 +1,4 @@
-"""What a round costs its clients: bytes in both directions, operations of training; and what a run has cost so far."""
+"""Costs of a round for its clients: bytes in both directions and operations of training; and costs of a run so far."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ import numpy as np
 
 from hetero_tf.methods.stages import Stage
 
-# Forward, gradient of the inputs, gradient of the weights: as many products each.
+# Numbers of products: forward, gradient of the inputs, gradient of the weights.
 TRAINED, PASSED, FROZEN = 3, 2, 1
 
 
 @dataclass(frozen=True)
 class ClientCost:
-    """What a client of one level costs.
+    """Cost of a client of one level.
 
     Attributes:
         bytes_down, bytes_up: Weights that it receives and sends in a round.
@@ -28,7 +28,7 @@ class ClientCost:
 
 @dataclass(frozen=True)
 class RoundCost:
-    """What one round cost each client of its cohort (each network that it trains); all arrays are int64 [cohort].
+    """Cost of one round for each client of its cohort (each network that it trains); all arrays are int64 [cohort].
 
     Attributes:
         bytes_down: Weights received, also by clients that return nothing.
@@ -41,16 +41,16 @@ class RoundCost:
     train_flops: np.ndarray
 
     def metrics(self) -> dict[str, int]:
-        """The sums over the cohort as `{"bytes_down", "bytes_up", "train_flops"}`, ready for a row of metrics."""
+        """Return the sums over the cohort as `{"bytes_down", "bytes_up", "train_flops"}`, for a row of metrics."""
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
 def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
-    """Operations of training on one example in one stage, two for a multiply-add.
+    """Return the operations of training on one example in one stage, two for a multiply-add.
 
-    A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
-    these and is not trained passes the gradient on, which makes two. What is buffered is run in one epoch of all.
-    Constants have no gradient: a product with one costs a pass less, and two less before the first trained weight.
+    A trained unit costs three times its forward pass, one of the leading frozen units once. A frozen unit after these
+    passes the gradient on, which makes two. Buffered units run in one epoch of all. Constants have no gradient: a
+    product with one costs a pass less, and two less before the first trained weight.
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
@@ -63,11 +63,11 @@ def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]]
         costs, learns, trained = units(route.width), False, stage.trained_by_network[route.network]
         frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
-        for place, unit in enumerate((*route.units, *branches)):
+        for number, unit in enumerate((*route.units, *branches)):
             cost = costs[unit]
             learns = learns or cost.parameters > 0
-            if place < route.frozen or not learns:
-                products = (frozen if place < route.frozen else FROZEN) * cost.multiply_adds
+            if number < route.frozen or not learns:
+                products = (frozen if number < route.frozen else FROZEN) * cost.multiply_adds
             elif unit in trained:
                 products = TRAINED * cost.multiply_adds - cost.by_constants
             else:
@@ -79,17 +79,17 @@ def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]]
 def round_cost(
     client_costs: Sequence[ClientCost], levels: np.ndarray, steps: np.ndarray, examples: np.ndarray, stages: np.ndarray
 ) -> RoundCost:
-    """The `RoundCost` of a round.
+    """Return the `RoundCost` of a round.
 
     Args:
         client_costs: `ClientCost` of every level of the mix, in its order.
         levels: int [cohort], positions in the mix.
         steps: int [cohort], local steps that reach the server; without one a client sends nothing.
-        examples: [cohort, steps], how many examples each step reads; a segment of text is one example.
+        examples: [cohort, steps], number of examples in each step; a segment of text is one example.
         stages: int [cohort, steps], position of each step's stage among those of the level.
 
     Raises:
-        ValueError: The arrays are not of the same clients and steps.
+        ValueError: The arrays differ in their clients or steps.
     """
     levels, steps, examples, stages = (np.asarray(values) for values in (levels, steps, examples, stages))
     if not levels.shape == steps.shape == examples.shape[:1] or examples.shape != stages.shape:
@@ -112,7 +112,7 @@ def round_cost(
     )
 
 
-def accumulated(rows: list[dict], spent: int) -> list[dict]:
-    """Adds "bytes" to the rows of metrics: all that the run has cost up to each, `spent` before the first."""
+def accumulate_bytes(rows: list[dict], spent: int) -> list[dict]:
+    """Add "bytes" to the rows of metrics: the run's total up to each row, with `spent` before the first."""
     costs = itertools.accumulate((row["bytes_down"] + row["bytes_up"] for row in rows), initial=spent)
     return [{**row, "bytes": cost} for row, cost in zip(rows, itertools.islice(costs, 1, None))]

@@ -1,8 +1,8 @@
 """Training memory by the convention of FeDepth's Table 1, and multiply-adds, of every unit of a Keras model.
 
-Memory in bytes = 2 * batch * 4 * elements + 4 * parameters: for every example the values that layers hand on and their
-gradients, and the weights. The rule is derived from the published numbers and meant for shares of a full model; it is
-no bound on what TensorFlow allocates.
+Memory in bytes = 2 * batch * 4 * elements + 4 * parameters: the layers' outputs for every example and their gradients,
+and the weights. The rule is derived from the published numbers and meant for shares of a full model; it does not bound
+the memory that TensorFlow allocates.
 """
 
 import math
@@ -14,24 +14,24 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import OuterCall, known_shape, own_weights, trace
+from hetero_tf.models.costs.counting import OuterCall, direct_weights, known_shape, trace
 from hetero_tf.recipe.schema import Recipe
 
-# The paper trains with batches of 128, but its table comes out with this one.
+# The paper trains with batches of 128, but its table follows from this one.
 TABLE_BATCH = 32
 VALUE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class UnitCost:
-    """What one unit of a model takes.
+    """Cost of one unit of a model.
 
     Attributes:
         unit: Its name.
-        elements: Values for one example that count, see `counted`.
+        elements: Counted values for one example, see `count_values`.
         parameters: Trainable values.
         multiply_adds: Of one forward pass of one example.
-        by_constants: Those of them by kernels that nobody trains.
+        by_constants: Those of them by constant kernels.
     """
 
     unit: str
@@ -41,16 +41,16 @@ class UnitCost:
     by_constants: int = 0
 
     def memory(self, batch: int) -> int:
-        """Returns the bytes of training memory with so many examples in a step."""
+        """Return the bytes of training memory with `batch` examples in a step."""
         return VALUE_BYTES * (2 * batch * self.elements + self.parameters)
 
     def by(self, measure: str) -> int:
-        """Returns what counts against a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
+        """Return the amount that counts for a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
         return self.memory(TABLE_BATCH) if measure == "memory" else self.multiply_adds
 
 
 def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, str]) -> tuple[UnitCost, ...]:
-    """Traces one call of a model and counts what each unit takes.
+    """Trace one call of a model and count the cost of each unit.
 
     Args:
         model: Functional Keras model that was built for this purpose, see `counting.trace`.
@@ -62,7 +62,7 @@ def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, st
 
     Raises:
         ValueError: A layer of the model is in no unit.
-        InputError: A layer gives a shape that is known only when it runs.
+        InputError: A layer has a shape that is only known at run time.
     """
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     missing = [layer.name for layer in layers if layer.name not in units]
@@ -80,7 +80,7 @@ def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, st
 def unit_shares(
     recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int
 ) -> dict[str, float]:
-    """Returns `{unit: share}`: what each unit takes of what the whole model takes, in the measure of the budgets.
+    """Return `{unit: share}`: each unit's share of the full model's cost, in the measure of the budgets.
 
     Args:
         recipe: The recipe.
@@ -88,30 +88,30 @@ def unit_shares(
         example: The same without None.
         classes: Length of the global label axis.
     """
-    width, whole = recipe.levels.widths[recipe.levels.global_level], whole_model(recipe, shape, example, classes)
+    width, whole = recipe.levels.widths[recipe.levels.global_level], full_model_cost(recipe, shape, example, classes)
     return {unit: amount / whole for unit, amount in _amounts(recipe, shape, example, classes, width).items()}
 
 
-def whole_model(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
-    """Returns what budgets are shares of: what the model takes at width 1, without exits. Arguments: `unit_shares`."""
+def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
+    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `unit_shares`."""
     return sum(_amounts(recipe, shape, example, classes, 1.0).values())
 
 
 def _amounts(recipe, shape, example, classes, width):
-    """What each unit takes at a width, in the measure of the budgets."""
+    """Return the cost of each unit at a width, in the measure of the budgets."""
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
     return {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, recipe.model.units)}
 
 
 def total(costs: Iterable[UnitCost], unit: str = "all") -> UnitCost:
-    """Returns the cost of several units together, as one of the name `unit`."""
+    """Return the cost of several units together, under the name `unit`."""
     sums = np.sum([(cost.elements, cost.parameters, cost.multiply_adds, cost.by_constants) for cost in costs], axis=0)
     return UnitCost(unit, *sums.tolist())
 
 
 def _cost(unit, outer):
     products, constant = sum(outer.products), sum(map(_by_constants, outer.calls))
-    return UnitCost(unit, counted(outer), _parameters(outer.layer), products, min(constant, products))
+    return UnitCost(unit, count_values(outer), _parameters(outer.layer), products, min(constant, products))
 
 
 def _parameters(layer):
@@ -119,20 +119,20 @@ def _parameters(layer):
 
 
 def _by_constants(call):
-    """Multiply-adds of a layer's own constant kernels: each meets every position of the output once."""
-    kernels = [v for v in own_weights(call.layer) if v.name.endswith("kernel") and not v.trainable]
+    """Return the multiply-adds of a layer's constant kernels: each meets every position of the output once."""
+    kernels = [v for v in direct_weights(call.layer) if v.name.endswith("kernel") and not v.trainable]
     if not kernels:
         return 0
     positions = math.prod(known_shape(call.outputs, call.layer.name)[:-1])
     return positions * sum(math.prod(kernel.shape) for kernel in kernels)
 
 
-def counted(outer: OuterCall) -> int:
-    """Counts the values that one call of an outermost layer keeps for one example.
+def count_values(outer: OuterCall) -> int:
+    """Count the values that one call of a top-level layer keeps for one example.
 
-    What a layer with weights hands on counts, and what a composite layer makes of that where it is a tensor of its
-    own, as the sum of a residual block. Layers without weights (activations, pooling, Scaler) count nothing, and
-    neither does an outermost layer whose weights are all vectors: the paper's total has no norm between the blocks.
+    Outputs of layers with weights count, and outputs of composite layers if they are another tensor, as the sum of a
+    residual block. Layers without weights (activations, pooling, Scaler) count nothing, and neither does a top-level
+    layer whose weights are all vectors: the paper's total has no norm between the blocks.
     """
     if all(len(variable.shape) < 2 for variable in outer.layer.trainable_variables):
         return 0
