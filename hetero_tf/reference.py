@@ -68,7 +68,7 @@ class ReferenceRounds:
     def model(self, level: str) -> keras.Model:
         """Returns the Keras model of a level, with all classes."""
         if level not in self.models:
-            self.models[level] = self.process.family.fresh(level, self.process.dataset.classes)
+            self.models[level] = self.process.family.new_training_model(level, self.process.dataset.classes)
         return self.models[level]
 
     def cut_variables(self, model: keras.Model) -> list[keras.Variable]:
