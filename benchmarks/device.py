@@ -76,7 +76,7 @@ def measured(process, state, level, steps, folder):
     from simulated import Simulated
 
     from hetero_tf.export import formats, images, text
-    from hetero_tf.export.formats import Converted, litert_train
+    from hetero_tf.export.formats import ConversionSource, litert_train
 
     plan = process.plan(0, cohort=range(len(process.partition.train)))
     slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
@@ -85,9 +85,9 @@ def measured(process, state, level, steps, folder):
     kind = images if process.dataset.kind == "images" else text
     with tempfile.TemporaryDirectory() as scratch:
         function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE_SIGNATURE]
-    part = Converted(folder, kind.PORTABLE_SIGNATURE, function, specs, process, level, model, "", None)
+    source = ConversionSource(folder, kind.PORTABLE_SIGNATURE, function, specs, process, level, model, "", None)
     with formats.quiet():
-        about = litert_train.convert(part, folder / litert_train.FILE)
+        about = litert_train.convert(source, folder / litert_train.FILE)
     export_info = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
     (folder / "export.json").write_text(json.dumps(export_info))
     (folder / "work.json").write_text(json.dumps({"steps": client.steps, "learning_rate": client.learning_rate}))

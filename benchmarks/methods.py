@@ -290,11 +290,11 @@ def main(arguments=None):
         register_plugin(module)
     rates = chosen_rates(args) if args.mode == "controlled" else {}
     rows = tabulated(args, rates)
-    wanted = len(ordered(args)) + bool(args.noise)
+    expected = len(ordered(args)) + bool(args.noise)
     if rows:
         print(table(args, rows) + "\n\n" + notes(args, rows))
         (args.folder / args.data / args.mode / "table.json").write_text(json.dumps(rows, indent=1))
-    return int(len(rows) < wanted or any(row["seeds"] < len(args.seeds) for row in rows.values()))
+    return int(len(rows) < expected or any(row["seeds"] < len(args.seeds) for row in rows.values()))
 
 
 if __name__ == "__main__":

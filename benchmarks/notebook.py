@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Train your own Keras model in your own loop
 #
-# This notebook trains a custom Keras model on a custom `tf.data` pipeline with clients of two levels and three seeds, and
-# plots the accuracy of both levels. It needs no YAML file. It takes half a minute on two cores.
+# This notebook trains a custom Keras model on a custom `tf.data` pipeline, with clients of two levels and three seeds.
+# It plots the accuracy of both levels. It needs no YAML file and takes half a minute on two cores.
 
 # %%
 import keras

@@ -31,8 +31,8 @@ def coverage(way, round_number=5):
     import numpy as np
 
     keep, counts, client = find("submodels", way).keep, np.zeros((INPUTS, OUTPUTS), int), 0
-    for share, many in CLIENTS.values():
-        for _ in range(many):
+    for share, num_clients in CLIENTS.values():
+        for _ in range(num_clients):
             rows, columns = (np.asarray(keep(n, int(n * share), round_number, client, 0)) for n in (INPUTS, OUTPUTS))
             counts[np.ix_(rows, columns)] += 1
             client += 1
@@ -47,11 +47,11 @@ def draw_levels(figure):
         panel.set_title(title, fontsize=11)
         panel.set(xlabel="output channel", xticks=range(0, OUTPUTS + 1, 8), yticks=range(0, INPUTS + 1, 4))
     panels[0].set_ylabel("input channel")
-    for level, (share, many) in CLIENTS.items():
+    for level, (share, num_clients) in CLIENTS.items():
         width, height = OUTPUTS * share, INPUTS * share
         panels[0].plot((0, width, width), (height, height, 0), color="#7b241c", linewidth=1.5, clip_on=False)
         colour = "white" if level == "c" else "#7b241c"
-        text = f"level {level}: {many} clients" if level == "a" else f"{level}: {many} clients"
+        text = f"level {level}: {num_clients} clients" if level == "a" else f"{level}: {num_clients} clients"
         panels[0].text(width - 0.5, height - 0.4, text, color=colour, ha="right", va="bottom", fontsize=8)
     bar = figure.colorbar(image, ax=panels, location="bottom", aspect=60, shrink=0.6)
     bar.set_label("clients of the round that train an entry: the merge divides by this number, entry by entry")

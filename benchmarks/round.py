@@ -166,8 +166,8 @@ def training_flops(process, plan):
     # Products of text are counted for a full segment.
     size = 1 if len(example) == 3 else example[0]
     return sum(
-        6 * costs[process.family.submodel_of[level]] * many / size
-        for level, many in zip(plan.levels, process.examples(plan))
+        6 * costs[process.family.submodel_of[level]] * examples / size
+        for level, examples in zip(plan.levels, process.examples(plan))
     )
 
 

@@ -53,8 +53,8 @@ def read_lines(process: subprocess.Popen) -> Iterator[str]:
         # Poll the process before the pipe: output read after its end is complete.
         ended = process.poll() is not None
         block = os.read(descriptor, 2**16) if poll.poll(0 if ended else PAUSE) else None
-        *whole, rest = (rest + (block or b"")).split(b"\n")
-        for line in whole:
+        *complete, rest = (rest + (block or b"")).split(b"\n")
+        for line in complete:
             yield line.decode(errors="backslashreplace")
         if block == b"" or ended and block is None:
             break

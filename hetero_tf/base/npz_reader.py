@@ -75,7 +75,8 @@ def _member(path, archive, name):
         stored_bytes = info.file_size - file.tell()
     if dtype.hasobject:
         raise InputError(
-            f"{path}: array '{name}' contains Python objects, which could run code when read; save it with a numeric dtype"
+            f"{path}: array '{name}' contains Python objects, which could run code when read; "
+            "save it with a numeric dtype"
         )
     # math.prod uses Python integers: NumPy's would overflow for a header with 2**70 items.
     expected_bytes = math.prod(shape) * dtype.itemsize

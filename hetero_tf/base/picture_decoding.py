@@ -234,8 +234,8 @@ def rotate_upright(picture: tf.Tensor, tag: tf.Tensor) -> tf.Tensor:
 def picture_size(data: tf.Tensor, formats: Collection[bytes] = RARE) -> tf.Tensor:
     """Return width and height from the header of a picture, int64 [2].
 
-    Both are 0 for other formats than PNG, JPEG, BMP, GIF and WebP, and for unsupported variants: an animated WebP, which
-    corrupts TensorFlow's memory, and a BMP that is truncated, compressed, or has 1, 2 or 16 bits per pixel.
+    Both are 0 for other formats than PNG, JPEG, BMP, GIF and WebP, and for unsupported variants: an animated WebP,
+    which corrupts TensorFlow's memory, and a BMP that is truncated, compressed, or has 1, 2 or 16 bits per pixel.
 
     Args:
         data: Scalar string; only its header is read.

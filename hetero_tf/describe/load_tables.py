@@ -1,19 +1,19 @@
-"""The `Loads` of a recipe for programs (JSON) and for people (tables)."""
+"""The `Loads` of a recipe as JSON and as text tables."""
 
 import dataclasses
 from fractions import Fraction
 
-from hetero_tf.base.console import table
+from hetero_tf.base.console import format_table
 from hetero_tf.describe.loads import Loads, round_totals
 from hetero_tf.store.plain_json import finite
 
 
 def to_json(loads: Loads) -> dict:
-    """Plain dict, ready for JSON.
+    """Return a plain dict, ready for JSON.
 
     Returns:
         {"whole", "batch", "measure", "tolerance", "levels": {level: the attributes of `LevelLoad`, "estimate",
-        "of_budget", "over"}, "round": as `round_totals`}; budgets are text, such as "1/4".
+        "of_budget", "over"}, "round": see `round_totals`}; budgets are text, such as "1/4".
     """
     levels = {}
     for load in loads.levels:
@@ -28,7 +28,7 @@ def to_json(loads: Loads) -> dict:
 
 
 def to_text(loads: Loads) -> str:
-    """The estimate of every level against its budget, the stages where there are any, and the totals of a round."""
+    """Return tables of the estimates and budgets of all levels, their stages if any, and the totals of a round."""
     parts = [_levels(loads), _stages(loads), _notes(loads)]
     return "\n\n".join(part for part in parts if part)
 
@@ -40,14 +40,23 @@ def _levels(loads):
         share = loads.of_budget(load)
         limit = ("-", "-")
         if share is not None:
-            limit = str(load.budget), _amount(measure, load.budget * Fraction(loads.whole))
-        told = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
-        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(measure, load.estimate), told))
-    return table(rows)
+            limit = str(load.budget), _format_amount(measure, load.budget * Fraction(loads.whole))
+        usage = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
+        rows.append(
+            (
+                load.level,
+                *limit,
+                load.trains,
+                _format_units(load.skipped),
+                _format_amount(measure, load.estimate),
+                usage,
+            )
+        )
+    return format_table(rows)
 
 
 def _stages(loads):
-    """One row for each stage of the levels that have several."""
+    """Return one row for each stage of levels with several stages."""
     rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
     for load in loads.levels:
         if len(load.parts) > 1:
@@ -55,44 +64,44 @@ def _stages(loads):
                 (
                     load.level,
                     str(number),
-                    _span(part.units),
-                    _amount(loads.measure, part.held),
-                    _amount("memory", part.buffer) if part.buffer else "-",
+                    _format_units(part.units),
+                    _format_amount(loads.measure, part.held),
+                    _format_amount("memory", part.buffer) if part.buffer else "-",
                 )
                 for number, part in enumerate(load.parts, 1)
             ]
-    kept = any(part.buffer for load in loads.levels for part in load.parts)
-    return table(rows if kept else [row[:-1] for row in rows]) if len(rows) > 1 else ""
+    has_buffers = any(part.buffer for load in loads.levels for part in load.parts)
+    return format_table(rows if has_buffers else [row[:-1] for row in rows]) if len(rows) > 1 else ""
 
 
 def _notes(loads):
     totals = round_totals(loads)
     return "\n".join(
         (
-            f"full model: {_amount(loads.measure, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
-            f"{100 * loads.tolerance:g} % more is allowed.",
+            f"full model: {_format_amount(loads.measure, loads.whole)} {_full_model_measure(loads)}. Budgets are "
+            f"shares of it; {100 * loads.tolerance:g} % more is allowed.",
             f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
             f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected.",
         )
     )
 
 
-# How an amount is written, and how many of the measure make one.
+# Unit of a measure, and its divisor.
 _UNITS = {"memory": ("MB", 2**20), "multiply_adds": ("million multiply-adds", 1e6)}
 
 
-def _whole(loads):
+def _full_model_measure(loads):
     if loads.measure == "memory":
         return f"MB of training memory (FeDepth's convention, batches of {loads.batch})"
     return "million multiply-adds for one example, forward"
 
 
-def _amount(measure, held):
-    return f"{float(held) / _UNITS[measure][1]:,.2f}"
+def _format_amount(measure, amount):
+    return f"{float(amount) / _UNITS[measure][1]:,.2f}"
 
 
-def _span(units):
-    """Names of consecutive units: the first and the last of them, "-" if there are none."""
+def _format_units(units):
+    """Return the first and last name of consecutive units; "-" if there are none."""
     if len(units) < 2:
         return "".join(units) or "-"
     return f"{units[0]} to {units[-1]}"

@@ -1,4 +1,4 @@
-"""Which client trains what under which budget, and what a round of all of them costs."""
+"""Training load of each level under its budget, and the totals of a round."""
 
 import math
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from hetero_tf.models.costs.cost_report import LevelCost, widths_of
-from hetero_tf.models.costs.level_costs import Costs
-from hetero_tf.models.costs.memory import as_fraction, held
+from hetero_tf.models.costs.cost_report import LevelCost, stage_widths
+from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.models.costs.memory import as_fraction, stage_memory
 from hetero_tf.models.costs.unit_costs import TABLE_BATCH
 from hetero_tf.models.family import ModelFamily
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a client trains at a time: its whole sub-model, or one stage of it.
+class StageLoad:
+    """Load of one stage, or of a sub-model that a client trains in one stage.
 
     Attributes:
-        units: Names of the units that are packed into it.
-        held: What counts against a budget, see `UnitCost.by`.
-        buffer: Bytes that a client with as many examples as the mean keeps beside it, see `buffers`; 0: none.
+        units: Names of its units.
+        held: Amount that counts against a budget, see `UnitCost.by`.
+        buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
 
     units: tuple[str, ...]
@@ -30,16 +30,16 @@ class Part:
 
 @dataclass(frozen=True)
 class LevelLoad:
-    """A client of one level.
+    """Load of a client of one level.
 
     Attributes:
-        level: Its name.
-        budget: Share of the full model that its clients can hold, or None: not limited.
-        trains: What they train, as a person says it: "width 0.5", "2 of 4 exits", "3 members", "6 stages";
-            "takes no part" where the level is idle.
-        skipped: Names of the units that they cannot hold.
-        parts: One, or one for each stage, in order; the largest is the estimate.
-        clients: Active clients of this level in a round, expected.
+        level: Name of the level.
+        budget: Budget as a share of the full model; None: unlimited.
+        trains: Trained part as text: "width 0.5", "2 of 4 exits", "3 members", "6 stages"; "takes no part" for an idle
+            level.
+        skipped: Names of the units that exceed the budget.
+        parts: Stages in order; the largest is the estimate.
+        clients: Expected active clients of this level in a round.
         bytes_down, bytes_up: Weights that one client receives and sends in a round.
         train_flops: Operations of one client's local training in a round.
     """
@@ -48,7 +48,7 @@ class LevelLoad:
     budget: Fraction | None
     trains: str
     skipped: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StageLoad, ...]
     clients: float
     bytes_down: float
     bytes_up: float
@@ -56,7 +56,7 @@ class LevelLoad:
 
     @property
     def estimate(self) -> float:
-        """What the largest part holds."""
+        """The amount of the largest stage."""
         return max(part.held for part in self.parts)
 
 
@@ -65,9 +65,9 @@ class Loads:
     """All levels of a recipe.
 
     Attributes:
-        whole: What the full model holds.
-        batch: Examples of a step in all these estimates.
-        measure: What is held, and what budgets are shares of: bytes of training memory, or multiply_adds.
+        whole: Amount of the full model.
+        batch: Examples of a step in all estimates.
+        measure: Measure of amounts and budgets: memory (bytes of training) or multiply_adds.
         tolerance: Share by which a budget may be exceeded.
         levels: Tuple of `LevelLoad`.
     """
@@ -79,17 +79,17 @@ class Loads:
     levels: tuple[LevelLoad, ...]
 
     def of_budget(self, load: LevelLoad) -> float | None:
-        """The estimate of a level as a share of its budget; None where it has none."""
+        """Return the estimate of a level as a share of its budget; None without a budget."""
         return None if load.budget is None else load.estimate / float(load.budget * Fraction(self.whole))
 
     def is_over(self, load: LevelLoad) -> bool:
-        """Whether the estimate exceeds the budget by more than the tolerance; an idle level holds nothing."""
+        """Return True if the estimate exceeds the budget by more than the tolerance; an idle level never does."""
         share = self.of_budget(load)
         return share is not None and load.clients > 0 and share > (1 + self.tolerance) * (1 + 1e-9)
 
 
 def round_totals(loads: Loads) -> dict[str, float]:
-    """{"clients", "bytes_down", "bytes_up", "train_flops"} of a round, expected over the mix."""
+    """Return the expected {"clients", "bytes_down", "bytes_up", "train_flops"} of a round."""
     each = {
         name: sum(load.clients * getattr(load, name) for load in loads.levels)
         for name in ("bytes_down", "bytes_up", "train_flops")
@@ -97,88 +97,88 @@ def round_totals(loads: Loads) -> dict[str, float]:
     return {"clients": sum(load.clients for load in loads.levels), **each}
 
 
-def is_divided(family: ModelFamily) -> bool:
-    """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
+def has_unequal_loads(family: ModelFamily) -> bool:
+    """Return True if the levels of a recipe differ in more than their widths."""
     levels = family.recipe.levels
     return bool(levels.budgets or levels.depths or levels.members) or (
-        not family.drawn and any(len(stages) > 1 or len(widths_of(stages)) > 1 for stages in family.stages.values())
+        not family.drawn and any(len(stages) > 1 or len(stage_widths(stages)) > 1 for stages in family.stages.values())
     )
 
 
-def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) -> Loads:
-    """The `Loads` of the levels of the mix.
+def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples: float) -> Loads:
+    """Return the `Loads` of the levels of the mix.
 
     Args:
-        costs: `levels.Costs`, with all classes.
-        described: `{level: LevelCost}`.
-        examples: Examples (segments of text) that a client goes through in one local epoch, mean over all clients.
+        costs: Level costs with all classes.
+        cost_by_level: `{level: LevelCost}`.
+        examples: Examples (segments of text) of a client in one local epoch, mean over all clients.
     """
     recipe, family = costs.family.recipe, costs.family
-    many = recipe.levels.active(recipe.round.clients)
+    active = recipe.levels.active(recipe.round.clients)
     levels = []
     for name in recipe.levels.names:
         flops = costs.train_flops(name)
-        once = sum(flops) / len(flops) if family.drawn else sum(flops)
-        budget, cost = recipe.levels.budgets.get(name), described[name]
+        flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
+        budget, cost = recipe.levels.budgets.get(name), cost_by_level[name]
         levels.append(
             LevelLoad(
                 name,
                 None if budget is None else as_fraction(budget),
-                _trains(costs, name),
-                _skipped(costs, name),
+                _training_summary(costs, name),
+                _skipped_units(costs, name),
                 _parts(costs, name, examples),
-                many[name],
+                active[name],
                 cost.bytes_down,
                 cost.bytes_up,
-                once * examples * recipe.client.epochs_of(name) * recipe.levels.members.get(name, 1),
+                flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.members.get(name, 1),
             )
         )
     return Loads(costs.whole, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
 
 
-def _trains(costs, level):
-    """What the clients of a level train, for a person."""
+def _training_summary(costs, level):
+    """Return the part that the clients of a level train, as text."""
     recipe, family = costs.family.recipe, costs.family
     levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
     if level in levels.idle:
         return "takes no part"
     if levels.members:
-        return _counted(levels.members[level], "member")
-    networks, several = len(stages[0].trained_by_network), len(stages) > 1 and not family.drawn
+        return _format_count(levels.members[level], "member")
+    networks, has_stages = len(stages[0].trained_by_network), len(stages) > 1 and not family.drawn
     if networks > 1:
-        return f"{networks} models" + (f", one in {len(stages)} stages" if several else "")
-    if several:
+        return f"{networks} models" + (f", one in {len(stages)} stages" if has_stages else "")
+    if has_stages:
         return f"{len(stages)} stages"
-    if len(widths_of(stages)) > 1 and not family.drawn:
-        return f"{len(widths_of(stages))} widths"
+    if len(stage_widths(stages)) > 1 and not family.drawn:
+        return f"{len(stage_widths(stages))} widths"
     if levels.depths:
         return f"{levels.depths.get(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
 
 
-def _counted(count, what):
-    return f"{count} {what}{'s' * (count > 1)}"
+def _format_count(count, noun):
+    return f"{count} {noun}{'s' * (count > 1)}"
 
 
-def _skipped(costs, level):
-    """Units of the trunk that no stage of a level trains."""
+def _skipped_units(costs, level):
+    """Return the trunk units that no stage of a level trains."""
     trained = frozenset().union(*(stage.trained for stage in costs.stages(level)))
     return tuple(unit for unit in costs.family.recipe.model.trunk if unit not in trained)
 
 
 def _parts(costs, level, examples):
-    """What a client of a level holds at a time; `examples`: how many it has."""
-    found = held(costs, level)
-    stages = costs.stages(level) if len(found) > 1 else (None,)
+    """Return the `StageLoad`s of a level; `examples` is the number of examples of a client."""
+    units_and_amounts = stage_memory(costs, level)
+    stages = costs.stages(level) if len(units_and_amounts) > 1 else (None,)
     return tuple(
-        Part(one.units, one.amount, 0 if stage is None else examples * _buffered(costs.family, stage))
-        for one, stage in zip(found, stages, strict=True)
+        StageLoad(part.units, part.amount, 0 if stage is None else examples * _buffer_bytes(costs.family, stage))
+        for part, stage in zip(units_and_amounts, stages, strict=True)
     )
 
 
-def _buffered(family, stage):
-    """Bytes that a stage's buffer takes for one example."""
+def _buffer_bytes(family, stage):
+    """Return the buffer bytes of a stage for one example."""
     if stage.before is None:
         return 0
-    kept = family.alone(stage.before, family.classes).outputs[0].shape[1:]
-    return math.prod(kept) * np.dtype(family.recipe.float_type).itemsize
+    shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]
+    return math.prod(shape) * np.dtype(family.recipe.float_type).itemsize

@@ -1,7 +1,7 @@
-"""A `Description` for programs (JSON) and for people (aligned text)."""
+"""A `Description` as JSON and as aligned text."""
 
 from hetero_tf.base import console
-from hetero_tf.base.console import table
+from hetero_tf.base.console import format_table
 from hetero_tf.describe import load_tables
 from hetero_tf.describe.recipe_description import Description
 from hetero_tf.models.costs.cost_report import costs_to_json
@@ -12,15 +12,15 @@ WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
 
 
 def to_json(description: Description) -> dict:
-    """Plain dict, ready for JSON.
+    """Return a plain dict, ready for JSON.
 
     Returns:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
         "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
         "split", "data", "stand_in_for", "engine", "loads", "dealt": [{"clients", "share"}]};
-        memory: bytes, adding up to training_bytes; inference:
-        bytes; ratio = mean parameters by those of the global model; loads: as `load_tables.to_json`, or None.
+        memory: bytes with the sum training_bytes; inference: bytes;
+        ratio: mean parameters relative to the global model; loads: see `load_tables.to_json`, or None.
     """
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
@@ -29,14 +29,14 @@ def to_json(description: Description) -> dict:
             **costs_to_json(description.levels, description.mix),
             "data": description.source,
             "engine": description.engine,
-            "dealt": [{"clients": clients, "share": share} for clients, share in description.dealt],
+            "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
             "loads": None if description.loads is None else load_tables.to_json(description.loads),
         }
     )
 
 
 def to_text(description: Description, variables: bool = True) -> str:
-    """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
+    """Return aligned tables of level costs, the split, and (if `variables`) the shapes of all variables."""
     parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
     if description.loads is not None:
         parts.append(load_tables.to_text(description.loads))
@@ -55,22 +55,22 @@ def _heading(description):
     if description.stand_in_for is not None:
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
     if description.engine is not None:
-        lines.append(console.engine_lines(description.engine))
-    if description.dealt:
-        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.dealt]
+        lines.append(console.format_engine(description.engine))
+    if description.replica_shares:
+        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
         lines.append(f"replicas: {'; '.join(parts)} (first round)")
     return "\n".join(lines)
 
 
 def _levels(description):
-    """One row per level of the recipe, the mean of the mix last."""
+    """Return one row for each level, and the mean of the mix as last row."""
     rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B")]
     for level, cost in description.levels.items():
         share = description.mix.get(level)
         rows.append((level, f"{cost.width:g}", "-" if share is None else f"{100 * share:.1f} %", *_figures(vars(cost))))
     mix = costs_to_json(description.levels, description.mix)["mix"]
     rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix)))
-    return table(rows)
+    return format_table(rows)
 
 
 def _figures(values):
@@ -88,27 +88,27 @@ def _figures(values):
 def _notes(description):
     labels = description.labels
     lines = [
-        "mix: means by share; its width is the ratio of mean parameters to those of the global model.",
-        "FLOPs: convention of the HeteroFL paper, one example forward.",
-        "inference: one example, all weights of a network at once, or those of one unit at a time.",
-        "down, up: bytes of weights for a client and round.",
+        "mix: means weighted by share; its width is the mean number of parameters relative to the global model.",
+        "FLOPs: forward pass of one example, in the convention of the HeteroFL paper.",
+        "inference: one example, with all weights of a network or the weights of one unit at a time.",
+        "down, up: bytes of weights per client and round.",
     ]
     if labels.min() != labels.max():
         lines[-1] = (
-            f"down, up: bytes of weights for a client and round, mean over clients with {labels.min():,} to "
+            f"down, up: bytes of weights per client and round, mean over clients with {labels.min():,} to "
             f"{labels.max():,} of {description.classes:,} labels."
         )
     return "\n".join(lines)
 
 
 def _memory(description):
-    """One row per level: what local training holds, by kind, and what predicting an example does."""
+    """Return one row for each level: training memory by kind, and inference memory."""
     heads = ("weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB", "inference MB")
     rows = [("level", *heads, "unit by unit MB")]
     for level, cost in description.levels.items():
         kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
         rows.append((level, *(f"{amount / MEGABYTE:,.2f}" for amount in kinds)))
-    return table(rows)
+    return format_table(rows)
 
 
 def _split(summary):
@@ -126,11 +126,11 @@ def _split(summary):
         )
     distance = summary["label_distance"]
     rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
-    return table(rows)
+    return format_table(rows)
 
 
 def _variables(description):
-    """One row per variable, one column per level."""
+    """Return one row for each variable, one column for each level."""
     levels = description.levels
     paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
     rows = [("variable", *levels)]
@@ -138,4 +138,4 @@ def _variables(description):
         (path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()))
         for path in paths
     ]
-    return table(rows)
+    return format_table(rows)

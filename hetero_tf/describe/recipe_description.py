@@ -1,4 +1,4 @@
-"""What `describe` finds out of a recipe."""
+"""Result of `describe`."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from hetero_tf.models.costs.cost_report import LevelCost
 
 @dataclass(frozen=True)
 class Description:
-    """The cost of a recipe.
+    """Costs of a recipe.
 
     Attributes:
-        recipe: Its name.
+        recipe: Name of the recipe.
         example: Shape of one input.
-        classes: Labels, or words of the vocabulary.
+        classes: Number of labels, or words of the vocabulary.
         levels: `{level: LevelCost}`, all widths of the recipe.
-        mix: `{level: share of the clients}`, adding up to 1; the first level is the global model's.
-        labels: int [clients], how many labels each client has.
-        split: Summary of the partition, or None where it is not known.
-        source: Where the data came from, or None.
-        stand_in_for: What they stand in for, or None.
-        engine: How clients are computed, as `rounds.engine.report` gives it, or None: that depends on the data too.
-        dealt: For each process or device that shares the first round `(clients, share of the operations)`; empty: one
-            trains all.
-        loads: `loads.Loads` where the levels differ in more than their widths, or None.
+        mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
+        labels: int [clients], number of labels of each client.
+        split: Summary of the partition; None if unknown.
+        source: Source of the data, or None.
+        stand_in_for: The data set that is replaced by a stand-in, or None.
+        engine: Output of `rounds.engine.report`, or None without data.
+        replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
+            without replicas.
+        loads: `loads.Loads` if the levels differ in more than their widths, else None.
     """
 
     recipe: str
@@ -39,4 +39,4 @@ class Description:
     stand_in_for: str | None = None
     engine: dict | None = None
     loads: Loads | None = None
-    dealt: tuple[tuple[int, float], ...] = ()
+    replica_shares: tuple[tuple[int, float], ...] = ()

@@ -1,4 +1,4 @@
-"""Makes what a fleet needs to trust each other: a certificate of the server, and a pair of keys for every device."""
+"""Creates the certificate of the server and a key pair for every device of a fleet."""
 
 import datetime
 import ipaddress
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 
-# Names of the files. A device is given AUTHORITY and its own key, the server everything else.
+# File names. A device needs AUTHORITY and its private key, the server all other files.
 AUTHORITY, CERTIFICATE, SERVER_KEY, KEYS = "authority.pem", "server.pem", "server.key", "devices"
 VALID = datetime.timedelta(days=365)
 
@@ -21,30 +21,30 @@ VALID = datetime.timedelta(days=365)
 def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
     """Writes certificates that are valid for a year, and keys of devices 0 to `clients` - 1.
 
-    The key of the authority is not kept, so nobody can make another server that the devices would trust.
+    The authority's private key is not stored, so no further server can be certified.
 
     Args:
         folder: A new folder.
-        hosts: Names and addresses under which devices reach the server.
-        clients: How many devices.
+        hosts: Host names and addresses of the server.
+        clients: Number of devices.
 
     Raises:
         InputError: The folder exists.
-        DiskProblem: It cannot be written.
+        DiskProblem: The folder cannot be written.
     """
     if folder.exists():
-        raise InputError(f"{folder}: exists; choose a new folder, as devices trust the keys of the old one")
-    with files.disk(folder, "create"):
-        # Made here alone: in a folder that another user made a moment ago, that user could replace the files.
+        raise InputError(f"{folder}: already exists; choose a new folder, since devices trust the existing keys")
+    with files.disk_errors(folder, "create"):
+        # Must be created here: another user who created the folder could replace its files.
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
         (folder / KEYS).mkdir(mode=0o700)
-    own, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    authority_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     name = _name("hetero_tf authority")
     limits = x509.BasicConstraints(ca=True, path_length=0)
-    authority = _certificate(name, name, own.public_key(), limits, []).sign(own, hashes.SHA384())
+    authority = _certificate(name, name, authority_key.public_key(), limits, []).sign(authority_key, hashes.SHA384())
     limits = x509.BasicConstraints(ca=False, path_length=None)
-    server = _certificate(_name(hosts[0]), name, key.public_key(), limits, hosts).sign(own, hashes.SHA384())
+    server = _certificate(_name(hosts[0]), name, key.public_key(), limits, hosts).sign(authority_key, hashes.SHA384())
     files.write_private(folder / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
     files.write_private(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
     files.write_private(folder / SERVER_KEY, _private(key, serialization.PrivateFormat.PKCS8))
@@ -56,42 +56,46 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
 
 
 def public_keys(folder: Path) -> dict[int, Path]:
-    """Returns the files of the public keys of devices, by client.
+    """Returns the paths of the public keys of devices, by client.
 
     Raises:
-        InputError: There are none.
+        InputError: There are no keys.
     """
     names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
     if not names:
-        raise InputError(f"{folder / KEYS}: no file N.pub, the public key of client N, is there")
+        raise InputError(f"{folder / KEYS}: has no file N.pub, the public key of client N")
     return {int(each.stem): each for each in sorted(names, key=lambda each: int(each.stem))}
 
 
-def of_server(folder: Path) -> tuple[Path, Path, Path]:
-    """Returns the files of the authority's certificate, the server's, and the server's private key.
+def find_server_files(folder: Path) -> tuple[Path, Path, Path]:
+    """Returns the paths of the authority's certificate, the server's certificate, and the server's private key.
 
     Raises:
-        InputError: One is missing.
+        InputError: A file is missing.
     """
-    found = (folder / AUTHORITY, folder / CERTIFICATE, folder / SERVER_KEY)
-    for path in found:
+    paths = (folder / AUTHORITY, folder / CERTIFICATE, folder / SERVER_KEY)
+    for path in paths:
         if not path.is_file():
-            raise InputError(f"{path}: is missing; name the folder that flower keys wrote on the server's machine")
-    return found
+            raise InputError(f"{path}: is missing; name the folder that `flower keys` wrote on the server's machine")
+    return paths
 
 
-def authority_of(key: Path) -> Path:
-    """Returns the certificate by which the device of a private key knows the server: beside it, or a folder above.
+def find_authority(key: Path) -> Path:
+    """Returns the authority's certificate for a device: in the folder of its private key, or one folder above.
 
     Raises:
         InputError: The key or the certificate is missing.
     """
     if not key.is_file():
-        raise InputError(f"{key}: is missing; name the private key of this device, a file N.key that flower keys wrote")
+        raise InputError(
+            f"{key}: is missing; name the private key of this device, a file N.key that `flower keys` wrote"
+        )
     for folder in (key.parent, key.parent.parent):
         if (folder / AUTHORITY).is_file():
             return folder / AUTHORITY
-    raise InputError(f"{key.parent / AUTHORITY}: is missing; copy the file that flower keys wrote beside the key")
+    raise InputError(
+        f"{key.parent / AUTHORITY}: is missing; copy the file that `flower keys` wrote to the folder of the key"
+    )
 
 
 def _name(common):
@@ -99,7 +103,7 @@ def _name(common):
 
 
 def _certificate(subject, issuer, public_key, limits, hosts):
-    """A certificate that is not signed yet."""
+    """Builder of an unsigned certificate."""
     now = datetime.datetime.now(datetime.timezone.utc)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
     builder = builder.serial_number(x509.random_serial_number())

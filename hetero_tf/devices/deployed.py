@@ -1,4 +1,4 @@
-"""The process of a recipe whose clients are devices: the simulator's cut, merge and server, and its run folder."""
+"""The learning process of a recipe whose clients are devices, with the simulator's cut, merge and server."""
 
 import dataclasses
 import functools
@@ -11,18 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import TooFewDevices
-from hetero_tf.devices.device_index import Placement, check_deployable
+from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     NARROWER_LEVELS,
     Member,
     Message,
     Refused,
-    checked,
+    gather,
     number,
-    put,
+    parse_arrays,
+    scatter,
     shapes_of,
-    taken,
     weighted_mean,
 )
 from hetero_tf.evaluation.calibration import statistics_paths
@@ -33,34 +33,34 @@ from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.rounds.merge import all_finite, merge_variables
 
-# What a device can be asked for; the first is asked of every device that connects.
+# Actions of requests to devices; the first one is sent to every device that connects.
 ACTIONS = ("introduction", "training", "statistics")
 
 
 class Fleet(Protocol):
-    """The devices that are connected."""
+    """The connected devices."""
 
     def members(self, least: int) -> dict[int, Member]:
-        """Returns the devices that are ready by client; with 0 at once, else see `waiting.WaitingFleet.members`."""
+        """Returns the ready devices by client; does not wait if `least` is 0, see `waiting.WaitingFleet.members`."""
 
-    def ask(self, action: str, questions: Mapping[int, Message]) -> dict[int, Message | Refused]:
-        """Asks devices and waits for their answers.
+    def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
+        """Sends requests to devices and waits for their responses.
 
         Args:
             action: One of `ACTIONS`.
-            questions: By client.
+            requests: Requests by client.
 
         Returns:
-            By client what came back, its arrays as bytes; a device that did not answer in time or left is left out.
+            Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
 
     def say(self, sentence: str) -> None:
-        """Tells a person."""
+        """Prints a message."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a device returned in a round: its values by path, and what it tells of its steps."""
+    """Result of a device in a round: its values by path, and the means over its steps."""
 
     values: dict[str, np.ndarray]
     loss: float
@@ -69,12 +69,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Selection:
-    """How many devices a round asks, and how many of them it needs.
+    """Number of devices that a round selects, and number of results that it needs.
 
     Attributes:
-        over_selection: Share of `round.clients` that is asked in addition, for devices that do not return in time.
-        quorum: Share of `round.clients` whose results a round needs; it always needs one.
-        max_examples: Most training examples that a device may claim; None: as many as the recipe's training data have.
+        over_selection: Share of `round.clients` selected in addition, to replace devices that do not return in time.
+        quorum: Share of `round.clients` whose results a round needs; at least one result.
+        max_examples: Maximum number of training examples that a device may claim; None: that of the recipe's data.
     """
 
     over_selection: float = 0.0
@@ -82,11 +82,11 @@ class Selection:
     max_examples: int | None = None
 
     def cohort_size(self, clients: int) -> int:
-        """Return how many devices a round of `round.clients` asks."""
+        """Return the number of devices that a round of `round.clients` selects."""
         return math.ceil(clients * (1 + self.over_selection))
 
     def quorum_size(self, clients: int) -> int:
-        """Return how many results a round of `round.clients` needs."""
+        """Return the number of results that a round of `round.clients` needs."""
         return max(math.ceil(clients * self.quorum), 1)
 
 
@@ -95,40 +95,40 @@ DEFAULT_SELECTION = Selection()
 
 @dataclass(frozen=True)
 class DeployedProcess(LearningProcess):
-    """A `LearningProcess` whose rounds are played by devices. Make it with `deployed`.
+    """A `LearningProcess` whose rounds run on devices. Create it with `deployed`.
 
     Attributes:
         fleet: The devices.
-        selection: How many of them a round asks and needs.
+        selection: Numbers of selected devices and needed results.
     """
 
     fleet: Fleet
     selection: Selection = DEFAULT_SELECTION
 
-    def watched(self, watch: Callable[[int, int], None]) -> "DeployedProcess":
-        """Returns the same process: nobody sees the steps of devices."""
+    def with_progress(self, on_progress: Callable[[int, int], None]) -> "DeployedProcess":
+        """Returns the same process: steps of devices are not reported."""
         return self
 
     @property
     def preparation(self) -> tuple[str, float | None]:
-        """What `compile` does."""
+        """Description of `compile` for the progress display."""
         return "waiting for devices", None
 
     @property
-    def plans_ahead(self) -> bool:
-        """False: a plan is of the devices that are connected when its round begins, and may wait for them."""
+    def can_plan_ahead(self) -> bool:
+        """False: a plan needs the devices that are connected when its round starts, and may wait for them."""
         return False
 
     def compile(self) -> None:
-        """Waits for the devices of a round, which trace their own steps."""
+        """Waits for the devices of a round. Devices trace their steps themselves."""
         self.fleet.members(self.recipe.round.clients)
 
-    def about_rounds(self) -> list[str]:
-        """Says of how many clients rounds are, and who plays them."""
-        return [f"clients: devices, {self.recipe.round.clients} active a round, each with examples of its own"]
+    def describe_rounds(self) -> list[str]:
+        """Return lines that describe the clients."""
+        return [f"clients: devices with local examples; {self.recipe.round.clients} train in each round"]
 
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> DevicePlan:
-        """Plans a round of the devices that are connected; where all are, it is the simulator's."""
+        """Plans a round of the connected devices; with all devices it equals the simulator's plan."""
         recipe, members = self.recipe, self._members(self.recipe.round.clients)
         if cohort is None:
             able = np.asarray(sorted(client for client in members if members[client].level not in recipe.levels.idle))
@@ -137,7 +137,7 @@ class DeployedProcess(LearningProcess):
         return self._plan(round, {client: members[client] for client in cohort if client in members})
 
     def _plan(self, round, members):
-        """The plan of some devices, by client."""
+        """The plan of some devices, given by client."""
         names = self.recipe.levels.names
         return plan_devices(
             self.recipe,
@@ -150,7 +150,7 @@ class DeployedProcess(LearningProcess):
         )
 
     def _members(self, least):
-        """The devices that may take part; one that claims more examples than is allowed may not."""
+        """The devices that may take part; excludes devices that claim too many examples."""
         members = self.fleet.members(least)
         limit = self.selection.max_examples or len(self.dataset.train.x)
         for client in [client for client, member in members.items() if member.examples > limit]:
@@ -166,24 +166,24 @@ class DeployedProcess(LearningProcess):
 
     @functools.cached_property
     def _reported(self):
-        """Examples of the devices that were reported for claiming too many, by client."""
+        """Claimed numbers of examples of excluded devices that were reported, by client."""
         return {}
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
-        """Plays the planned rounds, see `LearningProcess.run`; rows also have "dropped" and "refused" devices.
+        """Runs the planned rounds, see `LearningProcess.run`; rows also count "dropped" and "refused" devices.
 
-        A round without a quorum of results, or whose merge overflows, fails; no later round is played then.
+        A round without a quorum of results, or whose merge overflows, fails and ends the call.
         """
         rows: list[dict] = []
         for plan in planned:
-            state, row = self._play(state, plan)
+            state, row = self._run_round(state, plan)
             rows.append(row)
             if FAILURE in row:
                 break
         return state, rows
 
     def examples(self, plan: Plan) -> np.ndarray:
-        """Images, or tokens of text, that each device of a plan trains on: int [cohort]."""
+        """Number of images, or tokens of text, that each device of a plan trains on: int [cohort]."""
         if not isinstance(plan, DevicePlan):
             return super().examples(plan)
         counts, x = plan.stage_examples.sum(axis=1), self.dataset.train.x
@@ -196,14 +196,14 @@ class DeployedProcess(LearningProcess):
         if not isinstance(plan, DevicePlan):
             return super()._cost(plan)
         cohort, stages = plan.stage_examples.shape
-        # Each stage counts as one step that reads all of its examples.
+        # Count each stage as one step that reads all of its examples.
         steps = np.where(plan.steps > 0, stages, 0)
         position = np.broadcast_to(np.arange(stages), (cohort, stages))
         return round_cost(self.client_costs, plan.levels, steps, plan.stage_examples, position)
 
-    def _play(self, state, plan):
+    def _run_round(self, state, plan):
         """The state after one round, and its row of metrics."""
-        # The fleet is read once: what a device claims does not change within a round.
+        # Read the fleet once: claims of a device must not change within a round.
         members, names = self._members(0), self.recipe.levels.names
         levels = {client: names[level] for client, level in zip(plan.clients.tolist(), plan.levels.tolist())}
         cohort = {
@@ -212,52 +212,57 @@ class DeployedProcess(LearningProcess):
             if client in members and members[client].level == level
         }
         rate = self.learning_rate(state.round)
-        travels = {
-            client: self._placement.travels(client, member.level, member.labels, state.round)
+        transfers = {
+            client: self._device_index.transfer_of(client, member.level, member.labels, state.round)
             for client, member in cohort.items()
         }
         values = {path: np.asarray(value) for path, value in state.weights.items()}
-        questions = {
+        requests = {
             client: Message(
-                taken(values, each.down) | self._statistics_for(cohort[client]),
+                gather(values, each.down) | self._statistics_for(cohort[client]),
                 {"round": state.round, "learning_rate": rate},
             )
-            for client, each in travels.items()
+            for client, each in transfers.items()
         }
-        answers = self._ask("training", questions)
-        results = {client: self._result(answers[client], travels[client]) for client in travels if client in answers}
+        responses = self._request("training", requests)
+        results = {
+            client: self._parse_result(responses[client], transfers[client])
+            for client in transfers
+            if client in responses
+        }
         counted = {client: each for client, each in results.items() if isinstance(each, Result)}
         refused = {client: each for client, each in results.items() if isinstance(each, Refused)}
         for client, problem in refused.items():
             self.fleet.say(f"note: round {state.round + 1}: client {client} was refused: {problem}")
         row = self._row_of(self._plan(state.round, cohort), len(levels), rate, counted, refused)
-        after, failure = self._merged(state, cohort, travels, counted)
+        after, failure = self._merge(state, cohort, transfers, counted)
         return after, row if failure is None else {**row, FAILURE: failure}
 
-    def _ask(self, action, questions):
-        """The answers of the devices that are still connected once all have come; others have dropped out."""
-        answers = self.fleet.ask(action, questions)
+    def _request(self, action, requests):
+        """The responses of devices that are still connected at the end; the others have dropped out."""
+        responses = self.fleet.request(action, requests)
         connected = self.fleet.members(0)
-        return {client: answers[client] for client in questions if client in answers and client in connected}
+        return {client: responses[client] for client in requests if client in responses and client in connected}
 
     def _statistics_for(self, member):
-        """The newest statistics of a device's level, where its file infers by them and they have been measured."""
+        """The newest statistics of a device's level, if its file needs them; empty before the first query."""
         return self._newest_statistics.get(member.level, {}) if member.measures == ITS_LEVEL else {}
 
-    def _result(self, answer, travels):
-        """The `Result` of an answer, or why it is refused."""
+    def _parse_result(self, response, transfer):
+        """The `Result` of a response, or the `Refused` exception."""
         try:
-            if isinstance(answer, Refused):
-                raise answer
-            values = checked(answer.arrays, shapes_of(travels.up), self.parts.placement.dtype)
-            return Result(values, number(answer.told, "loss"), number(answer.told, "gradient_norm"))
+            if isinstance(response, Refused):
+                raise response
+            values = parse_arrays(response.arrays, shapes_of(transfer.up), self.setup.layout.dtype)
+            return Result(values, number(response.metadata, "loss"), number(response.metadata, "gradient_norm"))
         except Refused as problem:
             return problem
 
-    def _merged(self, state, cohort, travels, counted):
-        """(state after the merge, why the round failed or None), summed in the order of the plan.
+    def _merge(self, state, cohort, transfers, counted):
+        """(state after the merge, failure of the round or None).
 
-        Which device answers first makes no difference. A round that failed changes the number of the round alone.
+        Results are summed in the order of the plan, independent of the order of responses. A failed round only changes
+        the round number of the state.
         """
         unchanged, clients = dataclasses.replace(state, round=state.round + 1), self.recipe.round.clients
         quorum = self.selection.quorum_size(clients)
@@ -267,18 +272,20 @@ class DeployedProcess(LearningProcess):
                 TooFewDevices,
                 "Start the same command again once more devices are connected",
             )
-        total = {path: np.zeros(value.shape, self.parts.placement.dtype) for path, value in state.weights.items()}
+        total = {path: np.zeros(value.shape, self.setup.layout.dtype) for path, value in state.weights.items()}
         uniform = self.recipe.round.weighting == "uniform"
         weights = {client: np.float32(1 if uniform else cohort[client].examples) for client in counted}
-        # An overflow is found after the server's step.
+        # An overflow is detected after the server's step.
         with np.errstate(over="ignore", invalid="ignore"):
             for client, result in counted.items():
-                up = travels[client].up
-                have = taken(total, up)
-                put({path: have[path] + weights[client] * value for path, value in result.values.items()}, up, total)
-        covered = self._placement.coverage([(travels[client], weights[client]) for client in counted])
+                up = transfers[client].up
+                partial = gather(total, up)
+                scatter(
+                    {path: partial[path] + weights[client] * value for path, value in result.values.items()}, up, total
+                )
+        covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
         summed = [tf.constant(value) for value in total.values()]
-        merged = merge_variables(self.parts, in_order(state), summed, covered)
+        merged = merge_variables(self.setup, in_order(state), summed, covered)
         if all_finite(tf.nest.flatten(merged)):
             return state_of(state.round + 1, self.paths, self._slots, merged), None
         largest = {
@@ -289,13 +296,13 @@ class DeployedProcess(LearningProcess):
         return unchanged, dataclasses.replace(OVERFLOW, reason=reason)
 
     def _row_of(self, plan, requested, rate, counted, refused):
-        """The row of metrics: a device that gave no answer has taken no step that reached the server.
+        """The row of metrics; steps of devices without a response are not counted.
 
         Args:
-            plan: Of the devices that were connected when the round began.
-            requested: How many devices were planned.
+            plan: Plan of the devices that were connected when the round started.
+            requested: Number of planned devices.
             rate: Learning rate of the round.
-            counted, refused: By client the results that are merged, and why others are not.
+            counted, refused: Merged results and refusals by client.
         """
         clients = plan.clients.tolist()
         infinite = [client in refused and not refused[client].finite for client in clients]
@@ -310,7 +317,7 @@ class DeployedProcess(LearningProcess):
         return self._row(plan, rate, {**records, "finite": ~np.asarray(infinite, bool)})
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Measures the global model on the server's test set; nothing where no device could give its statistics.
+        """Evaluates the global model on the server's test set; empty if no device returned its statistics.
 
         Args:
             state: `State`.
@@ -320,33 +327,33 @@ class DeployedProcess(LearningProcess):
         queried = dict.fromkeys((global_level, *self._levels_of_files()))
         by_level = {level: self.statistics(state, level) for level in queried}
         statistics = by_level[global_level]
-        if not statistics and self._queried:
+        if not statistics and self._has_statistics:
             self.fleet.say(
-                f"note: round {state.round}: nothing was measured, as no device that holds level "
-                f"{global_level} answered the query for statistics"
+                f"note: round {state.round}: no evaluation, since no device of level "
+                f"{global_level} responded to the statistics query"
             )
             return {}, {}
         measure = self.evaluator.measure_global
-        found = measure(*self.evaluator.global_values(state, statistics))
-        # What clients have of the test set, only they know.
-        return {name: float(value) for name, value in found.items() if name.startswith("global_")}, by_level
+        metrics = measure(*self.evaluator.global_values(state, statistics))
+        # Local metrics need the clients' test sets, which the server does not have.
+        return {name: float(value) for name, value in metrics.items() if name.startswith("global_")}, by_level
 
     def statistics(self, state: State, level: str | None = None) -> dict:
-        """Queries the statistics of static batch normalisation from the devices that hold a level's model.
+        """Queries the statistics of static batch normalisation from the devices that have a level's model.
 
-        Each counts as much as the batches that it read, so with all devices it is the simulator's mean over batches.
+        Devices are weighted by their numbers of batches, so with all devices the result is the simulator's mean.
         """
         recipe = self.recipe
         level = recipe.levels.global_level if level is None else level
-        if not self._queried:
+        if not self._has_statistics:
             return {}
-        # The fleet is read once: a device that leaves meanwhile is left out, and its batches with it.
+        # Read the fleet once: a device that disconnects is excluded together with its batches.
         members = self._members(0)
         width, everything = recipe.levels.widths[level], np.arange(self.dataset.classes)
         values = {path: np.asarray(value) for path, value in state.weights.items()}
-        questions = {
+        requests = {
             client: Message(
-                taken(values, self._placement.travels(client, level, everything, state.round).down),
+                gather(values, self._device_index.transfer_of(client, level, everything, state.round).down),
                 {"round": state.round, "level": level},
             )
             for client, member in sorted(members.items())
@@ -355,23 +362,23 @@ class DeployedProcess(LearningProcess):
             or member.measures == ITS_LEVEL
             and member.level == level
         }
-        shapes, found = self._statistics_shapes(level), {}
-        for client, answer in self._ask("statistics", questions).items():
+        shapes, moments = self._statistics_shapes(level), {}
+        for client, response in self._request("statistics", requests).items():
             try:
-                if isinstance(answer, Refused):
-                    raise answer
-                found[client] = _checked_moments(answer.arrays, shapes, self.parts.placement.dtype)
+                if isinstance(response, Refused):
+                    raise response
+                moments[client] = _parse_moments(response.arrays, shapes, self.setup.layout.dtype)
             except Refused as problem:
                 self.fleet.say(f"note: round {state.round}: statistics of client {client} were refused: {problem}")
-        if not found:
+        if not moments:
             return {}
-        batches = [-(-members[client].examples // recipe.evaluate.statistics_batch) for client in found]
-        means = weighted_mean(list(found.values()), batches)
+        batches = [-(-members[client].examples // recipe.evaluate.statistics_batch) for client in moments]
+        means = weighted_mean(list(moments.values()), batches)
         self._newest_statistics[level] = means
         return {path: tf.constant(value) for path, value in means.items()}
 
     def _levels_of_files(self):
-        """The levels whose devices infer by statistics that the server sends."""
+        """The levels whose devices need statistics of the server for inference."""
         return sorted({member.level for member in self._members(0).values() if member.measures == ITS_LEVEL})
 
     @functools.cached_property
@@ -380,24 +387,24 @@ class DeployedProcess(LearningProcess):
         return {}
 
     def _statistics_shapes(self, level):
-        """`{path: shape}` of what the query gives at a level."""
+        """`{path: shape}` of the statistics of a level."""
         model = self.family.predictor(level)
-        wanted = set(statistics_paths(model))
-        return {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in wanted}
+        paths = set(statistics_paths(model))
+        return {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in paths}
 
     @property
-    def _queried(self):
-        """Whether there are statistics to query."""
+    def _has_statistics(self):
+        """True if the model has statistics to query."""
         return bool(statistics_paths(self.evaluator.global_model))
 
     @functools.cached_property
-    def _placement(self):
-        return Placement(self)
+    def _device_index(self):
+        return DeviceIndex(self)
 
 
-def _checked_moments(arrays, shapes, dtype):
-    """The statistics of a device; `Refused` where a variance is negative or as `checked` says."""
-    moments = checked(arrays, shapes, dtype)
+def _parse_moments(arrays, shapes, dtype):
+    """The statistics of a device; raises `Refused` for a negative variance, or as `parse_arrays` does."""
+    moments = parse_arrays(arrays, shapes, dtype)
     for path, value in moments.items():
         if path.endswith("variance") and (value < 0).any():
             raise Refused(f"value {path} must not be negative")
@@ -408,12 +415,12 @@ def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFA
     """Returns the process of a recipe whose clients are the devices of a fleet.
 
     Args:
-        process: Of the recipe.
+        process: Learning process of the recipe.
         fleet: The devices.
-        selection: How many of them a round asks and needs.
+        selection: Numbers of selected devices and needed results.
 
     Raises:
-        InputError: Devices cannot play the recipe; names the key.
+        InputError: Devices cannot run the recipe; the message names the key.
     """
     check_deployable(process)
     fields = {each.name: getattr(process, each.name) for each in dataclasses.fields(LearningProcess)}

@@ -1,8 +1,8 @@
-"""Where Flower's servers listen: one port for devices, and a Unix socket for the processes of the server's user.
+"""Endpoints of Flower's servers: a port for devices, and a Unix socket for the processes of the server's user.
 
-Flower serves devices, its own processes and the command line that starts runs at one port. An address is not an
-identity: every user of this machine, and every proxy on it, connects from 127.0.0.1. A Unix socket of mode 0600 in a
-folder of mode 0700 can only be opened by its owner.
+Flower serves devices, its processes and its command line at one port. An address does not authenticate a user: every
+user of this machine, and every proxy on it, connects from 127.0.0.1. A Unix socket of mode 0600 in a folder of mode
+0700 can only be opened by its owner.
 """
 
 import os
@@ -16,11 +16,11 @@ from typing import Any
 from hetero_tf.base.errors import InputError
 from hetero_tf.devices.flower_child import Guard
 
-# The address of the socket in Flower's settings. It has no DNS entry, so it never leads to another host.
+# The address of the socket in Flower's settings. It has no DNS entry, so it never resolves to another host.
 ADDRESS = "unix-socket.invalid:80"
-# The shortest limit of the systems that have Unix sockets: macOS; Linux allows 107.
+# The limit of macOS; Linux allows 107.
 MAX_PATH_BYTES = 103
-# Seconds between two looks whether the port is open.
+# Seconds between two checks of the port.
 PAUSE = 0.05
 
 
@@ -57,7 +57,7 @@ def serve_superlink(
     ssl_keyfile: str | None,
     **settings: Any,
 ) -> None:
-    """Serves Flower's application until a signal: to devices at a port, behind a `Guard`, and in full at a socket.
+    """Serves Flower's application until a signal: to devices at a port behind a `Guard`, and in full at a socket.
 
     Args:
         app: ASGI application.
@@ -70,7 +70,7 @@ def serve_superlink(
     """
     import uvicorn
 
-    # The application starts and stops with the local server. No proxy is trusted, so none of its headers are read.
+    # The application starts and stops with the local server. No proxy is trusted, so proxy headers are ignored.
     tls: dict[str, Any] = {"host": host, "port": port, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
     devices = uvicorn.Server(uvicorn.Config(Guard(app), lifespan="off", proxy_headers=False, **tls, **settings))
     listener = bind(path)
@@ -80,7 +80,7 @@ def serve_superlink(
         try:
             devices.run()
         finally:
-            # A server that devices cannot reach must end, so that its starter notices.
+            # Stop if devices cannot connect, so that the parent process detects it.
             local.should_exit = True
 
     thread = threading.Thread(target=serve_devices, name="port for devices", daemon=True)

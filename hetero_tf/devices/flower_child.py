@@ -1,9 +1,9 @@
-"""One of Flower's programs, which ends when the process that started it does, however that ends.
+"""One of Flower's programs. It ends when its parent process ends for any reason.
 
-    child.py superlink|supernode|flwr|register|serverapp|clientapp WORDS...
+    flower_child.py superlink|supernode|flwr|register|serverapp|clientapp WORDS...
 
-Its standard input is a pipe without writes: once the other end is closed, it can be read. Programs of one machine
-reach each other through the Unix socket of their job (`endpoints`).
+Its standard input is a pipe that is never written: end of file means that the parent ended. Programs of one machine
+connect through the Unix socket of their job (`endpoints`).
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 if __name__ == "__main__":
-    # Started by the path of this file, so that no module is looked for in the working folder.
+    # Started by the path of this file, so modules are not searched in the working folder.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -30,13 +30,13 @@ def superlink() -> None:
 
     from hetero_tf.devices import endpoints, job
 
-    # The one place where Flower hands its application over.
+    # Flower passes its application only to this function.
     uvicorn.run = functools.partial(endpoints.serve_superlink, path=job.current().socket)
     flower_superlink()
 
 
 def supernode() -> None:
-    """Runs Flower's program of a device; its own API listens at the socket instead of a port."""
+    """Runs Flower's program of a device; its API listens at the socket instead of a port."""
     from flwr.supernode.cli import flower_supernode
 
     from hetero_tf.devices import endpoints, job
@@ -47,7 +47,7 @@ def supernode() -> None:
 
 
 def _serve_at(listener):
-    """Makes every server of this process that Flower configures use a socket in place of its host and port."""
+    """Makes every uvicorn server of this process use a socket instead of its host and port."""
     import functools
 
     import uvicorn
@@ -63,7 +63,7 @@ def flwr() -> None:
 
 
 def register() -> None:
-    """Runs Flower's command line for each of several public keys, as it takes a second to start."""
+    """Runs Flower's command line for several public keys in one process, as it takes a second to start."""
     from flwr.cli.app import app
 
     for key in sys.argv[1:]:
@@ -71,21 +71,21 @@ def register() -> None:
 
 
 def serverapp() -> None:
-    """Takes the task of the run and trains."""
+    """Runs the task of the run: trains."""
     from flwr.superlink.cli import flwr_serverapp
 
     _run_task("flwr-serverapp", flwr_serverapp)
 
 
 def clientapp() -> None:
-    """Takes one message of the server and answers it."""
+    """Responds to one message of the server."""
     from flwr.supernode.cli import flwr_clientapp
 
     _run_task("flwr-clientapp", flwr_clientapp)
 
 
 def _run_task(task_type, run):
-    """Waits for a task, and runs it in this process: its token never appears on a command line, as of Flower's own."""
+    """Waits for a task and runs it in this process. Unlike in Flower, its token never appears on a command line."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.retry import make_simple_http_retry_invoker
@@ -110,9 +110,9 @@ CLIENTS = {"flwr": flwr, "register": register, "serverapp": serverapp, "clientap
 
 
 if __name__ == "__main__":
-    from hetero_tf.base.children import end_with
+    from hetero_tf.base.children import exit_with_parent
 
-    end_with(0)
+    exit_with_parent(0)
     name = sys.argv.pop(1)
     if name in CLIENTS:
         from hetero_tf.devices import endpoints, job
@@ -121,7 +121,7 @@ if __name__ == "__main__":
     {**SERVERS, **CLIENTS}[name]()
 
 
-# Flower sends values in pieces of 5 MiB; nothing else that it sends is larger.
+# Flower sends values in chunks of 5 MiB; its other messages are smaller.
 MOST_BYTES = 6 * 2**20
 
 
@@ -132,15 +132,15 @@ class Guard:
     """An ASGI application in front of Flower's.
 
     Args:
-        app: Flower's.
-        most_bytes: Limit of the body of a request.
+        app: Flower's application.
+        most_bytes: Maximum size of a request body.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], most_bytes: int = MOST_BYTES):
         self._app, self._most = app, most_bytes
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
-        """Answers a request by 403, 411 or 413, or hands it on."""
+        """Responds with status 403, 411 or 413, or passes the request to the application."""
         code = refusal(scope, self._most) if scope["type"] == "http" else None
         if code is None and scope["type"] in ("http", "lifespan"):
             await self._app(scope, receive, send)
@@ -150,16 +150,16 @@ class Guard:
 
 
 def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
-    """Returns the status by which a request is refused, None where it is handed on.
+    """Returns the status with which a request is refused; None if it is passed on.
 
     Args:
-        scope: Of ASGI.
+        scope: The ASGI scope.
         most_bytes: See `Guard`.
     """
     if not scope["path"].startswith(OF_DEVICES):
         return 403
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
-    # The server holds a body to the length that was announced; without one it could have any.
+    # The server enforces the announced length of a body; without it the size is unlimited.
     if len(lengths) != 1 or not lengths[0].isdigit():
         return 411
     return 413 if int(lengths[0]) > most_bytes else None

@@ -1,4 +1,4 @@
-"""The devices that Flower connects, as a `fleet.Fleet`."""
+"""Flower's connected devices as a `deployed.Fleet`."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,12 +6,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
-from hetero_tf.devices.messages import Message, Refused, packed
+from hetero_tf.devices.messages import Message, Refused, to_npy
 from hetero_tf.devices.waiting import Lost, Waiting, WaitingFleet
 from hetero_tf.recipe.schema import Recipe
 
-VALUES, TOLD = "values", "told"
-TYPES = {
+VALUES_KEY, METADATA_KEY = "values", "told"
+MESSAGE_TYPES = {
     "introduction": MessageType.QUERY,
     "training": MessageType.TRAIN,
     "statistics": f"{MessageType.QUERY}.statistics",
@@ -19,34 +19,34 @@ TYPES = {
 
 
 def to_records(message: Message) -> RecordDict:
-    """Returns what Flower sends of a message."""
+    """Returns a message as Flower's records."""
     arrays = {
-        path: Array(str(value.dtype), tuple(value.shape), "numpy.ndarray", packed(value))
+        path: Array(str(value.dtype), tuple(value.shape), "numpy.ndarray", to_npy(value))
         for path, value in message.arrays.items()
     }
-    return RecordDict({VALUES: ArrayRecord(arrays), TOLD: ConfigRecord(dict(message.told))})
+    return RecordDict({VALUES_KEY: ArrayRecord(arrays), METADATA_KEY: ConfigRecord(dict(message.metadata))})
 
 
 def from_records(records: RecordDict) -> Message:
-    """Returns the message of what Flower received, its arrays as bytes.
+    """Returns the message of received records, its arrays as bytes.
 
     Raises:
-        Refused: It has other records.
+        Refused: The records are not those of a message.
     """
-    if set(records) != {VALUES, TOLD}:
-        raise Refused(f"an answer must have the records {VALUES} and {TOLD}")
-    values, told = records[VALUES], records[TOLD]
-    if not isinstance(values, ArrayRecord) or not isinstance(told, ConfigRecord):
-        raise Refused(f"an answer must have arrays as {VALUES} and plain values as {TOLD}")
-    return Message({path: array.data for path, array in values.items()}, dict(told))
+    if set(records) != {VALUES_KEY, METADATA_KEY}:
+        raise Refused(f"a response must have the records {VALUES_KEY} and {METADATA_KEY}")
+    values, metadata = records[VALUES_KEY], records[METADATA_KEY]
+    if not isinstance(values, ArrayRecord) or not isinstance(metadata, ConfigRecord):
+        raise Refused(f"a response must have arrays as {VALUES_KEY} and plain values as {METADATA_KEY}")
+    return Message({path: array.data for path, array in values.items()}, dict(metadata))
 
 
 class FlowerNetwork:
-    """Flower's grid, as a `waiting.Network`.
+    """Flower's grid as a `waiting.Network`.
 
     Args:
-        grid: Flower's.
-        say: Shows a sentence.
+        grid: Flower's grid.
+        say: Prints a message.
     """
 
     def __init__(self, grid: Grid, say: Callable[[str], None]):
@@ -58,21 +58,23 @@ class FlowerNetwork:
 
     def send(self, action: str, requests: Mapping[int, Message]) -> dict[int, str]:
         """Send requests; return the id of each that was sent, by node."""
-        messages = [FlowerMessage(to_records(request), node, TYPES[action]) for node, request in requests.items()]
+        messages = [
+            FlowerMessage(to_records(request), node, MESSAGE_TYPES[action]) for node, request in requests.items()
+        ]
         names = list(self._grid.push_messages(messages))
-        # Flower returns None for a message that it does not take, and nothing at all where all are too large.
+        # Flower returns None for a rejected message, and an empty list if all are too large.
         return {node: name for node, name in zip(requests, names) if name is not None}
 
     def receive(self, request: str) -> Message | Refused | Lost | None:
-        """Return the response to a request, None where it has not come."""
+        """Return the response to a request; None if it has not arrived."""
         try:
-            # One by one: what one device sent may be more than Flower can read.
+            # One by one, since Flower may be unable to read the response of one device.
             replies = list(self._grid.pull_messages([request]))
             if not replies:
                 return None
             (reply,) = replies
             if reply.has_error():
-                self._say(f"note: a device did not answer: {' '.join(str(reply.error.reason).split())[:300]}")
+                self._say(f"note: a device did not respond: {' '.join(str(reply.error.reason).split())[:300]}")
                 return Lost()
             return from_records(reply.content)
         except Refused as problem:
@@ -85,13 +87,13 @@ class FlowerFleet(WaitingFleet):
     """The devices of a run.
 
     Args:
-        grid: Flower's.
-        recipe: What they take part in.
+        grid: Flower's grid.
+        recipe: The recipe of the run.
         classes: Length of the global label axis.
-        clients: `{id of a node: number of its client}`; others are ignored.
+        clients: `{node id: client number}`; other nodes are ignored.
         patience: See `Waiting`.
-        say: Shows a sentence.
-        deadline: See `Waiting`; None: as long as the patience.
+        say: Prints a message.
+        deadline: See `Waiting`; None: equal to `patience`.
         quorum: See `Waiting`.
     """
 

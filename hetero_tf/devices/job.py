@@ -1,4 +1,4 @@
-"""What the command line hands to the processes that Flower starts: a JSON file, named by an environment variable."""
+"""The job that the command line passes to Flower's processes: a JSON file, named by an environment variable."""
 
 import dataclasses
 import json
@@ -14,24 +14,24 @@ LIMIT = 2**26
 
 @dataclass(frozen=True)
 class Job:
-    """What one machine does.
+    """The work of one machine.
 
     Attributes:
-        recipe: The text of the resolved recipe.
-        path: Where it came from, for sentences.
-        plugins: Modules of a person's own that it needs.
+        recipe: Text of the resolved recipe.
+        path: Path of the recipe, for messages.
+        plugins: Plug-in modules of the recipe.
         data_dir: Folder of the data, or None.
-        threads: As the flag says.
-        work: Folder of Flower's own files.
-        run_dir: Of the server: folder of the run.
-        command: Of the server: what a person typed.
-        allow_other_machine: Of the server: see `run.experiment.Settings`.
-        clients: Of the server: `{id of a node: number of its client}`.
-        patience, deadline, quorum: Of the server: see `waiting.Waiting`; the quorum is a share of `round.clients`.
-        over_selection, max_examples: Of the server: see `deployed.Selection`.
-        client: Of a device: its number.
-        level: Of a device: name of its level; None: the recipe's.
-        litert: Of a device: folder of an export that it trains by LiteRT; None: it trains by TensorFlow.
+        threads: Value of the flag.
+        work: Folder of Flower's files.
+        run_dir: Server: folder of the run.
+        command: Server: the command line.
+        allow_other_machine: Server: see `run.experiment.Settings`.
+        clients: Server: `{node id: client number}`.
+        patience, deadline, quorum: Server: see `waiting.Waiting`; the quorum is a share of `round.clients`.
+        over_selection, max_examples: Server: see `deployed.Selection`.
+        client: Device: client number.
+        level: Device: name of its level; None: the recipe's.
+        litert: Device: folder of an export to train with LiteRT; None: train with TensorFlow.
     """
 
     recipe: str
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def file(self) -> Path:
-        """Where it is written."""
+        """Path of the JSON file."""
         return Path(self.work) / "job.json"
 
     @property
@@ -65,21 +65,21 @@ class Job:
 
     @property
     def console(self) -> Path:
-        """What the process says while it works."""
+        """Output of the training process."""
         return Path(self.work) / "console.txt"
 
     @property
     def outcome(self) -> Path:
-        """How the run ended: {"summary": ...} or {"refusal": sentence, "code": exit code}."""
+        """Result of the run: {"summary": ...} or {"refusal": message, "code": exit code}."""
         return Path(self.work) / "outcome.json"
 
     def save(self) -> None:
-        """Writes the file."""
+        """Writes the JSON file."""
         files.write_atomic(self.file, json.dumps(dataclasses.asdict(self)).encode())
 
 
 def current() -> Job:
     """Returns the job of this process."""
     path = Path(os.environ[VARIABLE])
-    told = json.loads(files.read_bytes(path, LIMIT))
-    return Job(**{**told, "plugins": tuple(told["plugins"])})
+    fields = json.loads(files.read_bytes(path, LIMIT))
+    return Job(**{**fields, "plugins": tuple(fields["plugins"])})

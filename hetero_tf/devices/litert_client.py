@@ -1,26 +1,26 @@
-"""A device with LiteRT: it trains an exported file by `hetero_tf.devices.on_device`, without TensorFlow and Keras."""
+"""A device with LiteRT: it trains an exported file with `hetero_tf.devices.on_device`, without TensorFlow and Keras."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.base.errors import short
-from hetero_tf.devices.messages import NOTHING, Member, Message, Refused, introduction, unpacked
+from hetero_tf.base.errors import shorten_repr
+from hetero_tf.devices.messages import NOTHING, Member, Message, Refused, build_introduction, from_npy
 from hetero_tf.devices.on_device import Client
 from hetero_tf.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
 class LiteRTClient:
-    """A device.
+    """A device that trains with LiteRT.
 
     Attributes:
-        recipe: What it takes part in.
-        device: The file of its level.
-        member: What it says of itself.
+        recipe: The recipe of the run.
+        device: The exported file of its level.
+        member: The device as it introduces itself.
         x, y: Its examples, see `devices.on_device.Client.batches`.
-        earlier: Numbers of examples of the clients before it, as the simulator shuffles one after the other.
+        earlier: Numbers of examples of the preceding clients, since the simulator shuffles clients in order.
     """
 
     recipe: Recipe
@@ -30,72 +30,76 @@ class LiteRTClient:
     y: np.ndarray | None
     earlier: tuple[int, ...]
 
-    def answer(self, action: str, question: Message) -> Message:
-        """Returns the answer to a question; `Refused` is raised where the file cannot give one."""
+    def respond(self, action: str, request: Message) -> Message:
+        """Returns the response to a request; raises `Refused` if the file does not support it."""
         if action == "introduction":
-            return introduction(self.member, self.recipe)
+            return build_introduction(self.member, self.recipe)
         if action == "training":
-            return self._train(question)
-        return self._measure(question)
+            return self._train(request)
+        return self._measure(request)
 
-    def _train(self, question):
-        """Takes the local steps of a round; batches are in the simulator's order where it draws nothing else."""
-        round, rate = question.told["round"], question.told["learning_rate"]
-        self._push(question.arrays)
+    def _train(self, request):
+        """Takes the local steps of a round; the order of batches is the simulator's if it draws nothing else."""
+        round, rate = request.metadata["round"], request.metadata["learning_rate"]
+        self._push(request.arrays)
         rng = seeds.rng(self.recipe.seed, "batches", round, self.member.client)
         batches = self.device.batches(self.x, self.y, self.recipe.client.epochs_of(self.member.level), rng)
         draws = seeds.rng(self.recipe.seed, "device", round, self.member.client)
         present = self.device.present(self.x if self.y is None else self.y)
         report = self.device.train(batches, rate, present, draws)
-        told = {"loss": report.loss, "gradient_norm": report.gradient_norm, "steps": report.steps}
-        return Message({path: self._returned(path, value) for path, value in self.device.pull().items()}, told)
+        metadata = {"loss": report.loss, "gradient_norm": report.gradient_norm, "steps": report.steps}
+        return Message({path: self._pack_value(path, value) for path, value in self.device.pull().items()}, metadata)
 
-    def _measure(self, question):
-        """Its means of the statistics of static batch normalization, with the model of its level."""
-        level = question.told["level"]
+    def _measure(self, request):
+        """Means of the statistics of static batch normalization with its level's model, on the device's examples."""
+        level = request.metadata["level"]
         if level != self.member.level or self.member.measures == NOTHING:
-            raise Refused(f"the file of level {self.member.level} cannot measure statistics of level {short(level)}")
-        self._push(question.arrays)
-        rng = seeds.rng(self.recipe.seed, "statistics", question.told["round"])
+            raise Refused(
+                f"the file of level {self.member.level} cannot measure statistics of level {shorten_repr(level)}"
+            )
+        self._push(request.arrays)
+        rng = seeds.rng(self.recipe.seed, "statistics", request.metadata["round"])
         for count in self.earlier:
             rng.permutation(count)
-        draws = seeds.rng(self.recipe.seed, "device statistics", question.told["round"], self.member.client)
+        draws = seeds.rng(self.recipe.seed, "device statistics", request.metadata["round"], self.member.client)
         batches = self.device.statistics_batches(self.x, self.y, rng)
         return Message(self.device.statistics(batches, draws).means(), {})
 
     def _push(self, arrays):
-        """Hands received values to the file, with the statistics that belong to them where the server has them."""
+        """Loads received values into the file, with their statistics if the server sent them."""
         shapes, statistics = self.device.shapes, self.device.statistics_shapes
         received = shapes.keys() | (statistics.keys() & arrays.keys() and statistics.keys())
         if arrays.keys() != received:
-            raise Refused(f"other values than those of the file: {sorted(arrays.keys() ^ received)[:3]}")
-        weights = {path: self._filled(arrays[path], path, shape) for path, shape in shapes.items()}
+            raise Refused(f"the values are not those of the file: {sorted(arrays.keys() ^ received)[:3]}")
+        weights = {path: self._unpack_value(arrays[path], path, shape) for path, shape in shapes.items()}
         dtype = np.dtype(np.float32)
-        measured = {path: unpacked(arrays[path], path, statistics[path], dtype) for path in received - shapes.keys()}
+        measured = {path: from_npy(arrays[path], path, statistics[path], dtype) for path in received - shapes.keys()}
         self.device.push(weights, measured or None)
 
-    def _filled(self, data, path, shape):
-        """A value as the file has it: where only rows of the device's labels came, the others are zeros."""
-        axes = self._label_axes(path, shape)
-        extra = {axis: size - self._classes for axis, size in enumerate(shape) if axis in axes}
-        sent = tuple(len(self.member.labels) + extra[axis] if axis in axes else size for axis, size in enumerate(shape))
+    def _unpack_value(self, data, path, shape):
+        """A value in the file's shape. If only rows of the device's labels were sent, the other rows are zeros."""
+        label_axes = self._label_axes(path, shape)
+        extra = {axis: size - self._classes for axis, size in enumerate(shape) if axis in label_axes}
+        sent = tuple(
+            len(self.member.labels) + extra[axis] if axis in label_axes else size for axis, size in enumerate(shape)
+        )
         if sent == shape or not self._is_cut(data, path, shape):
-            return unpacked(data, path, shape, np.dtype(np.float32))
-        value = unpacked(data, path, sent, np.dtype(np.float32))
-        whole = np.zeros(shape, np.float32)
-        whole[np.ix_(*self._rows(shape, axes, extra))] = value
-        return whole
+            return from_npy(data, path, shape, np.dtype(np.float32))
+        value = from_npy(data, path, sent, np.dtype(np.float32))
+        full = np.zeros(shape, np.float32)
+        full[np.ix_(*self._rows(shape, label_axes, extra))] = value
+        return full
 
     def _is_cut(self, data, path, shape):
-        """Whether anything but the whole value came."""
+        """True if the data are not the complete value."""
         try:
-            unpacked(data, path, shape, np.dtype(np.float32))
+            from_npy(data, path, shape, np.dtype(np.float32))
         except Refused:
             return True
         return False
 
-    def _returned(self, path, value):
-        """The values that the merge counts: of label axes the rows of the device's labels."""
+    def _pack_value(self, path, value):
+        """The values to merge: on label axes, the rows of the device's labels."""
         axes = self._label_axes(path, value.shape)
         if not axes or self.recipe.round.label_rows == "all":
             return value
@@ -114,5 +118,5 @@ class LiteRTClient:
         return self.device.settings["classes"]
 
     def _label_axes(self, path, shape):
-        """Which dimensions of a value are label axes."""
+        """The label axes of a value."""
         return tuple(self.device.settings["label_axes"].get(path, ()))

@@ -1,4 +1,4 @@
-"""What travels between a server and its devices, and what is refused of it: functions of NumPy arrays and bytes."""
+"""Messages between a server and its devices, and their checks: functions of NumPy arrays and bytes."""
 
 import hashlib
 import io
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import short
+from hetero_tf.base.errors import shorten_repr
 from hetero_tf.recipe.schema import Recipe
 
-# Bytes of the header of an array, more than NumPy writes for eight dimensions.
-HEADER = 1024
-# More examples than this are no device's.
-MOST_EXAMPLES = 10**9
+# Upper bound in bytes of an .npy header; NumPy writes less for eight dimensions.
+MAX_HEADER_BYTES = 1024
+# No device has more examples.
+MAX_EXAMPLES = 10**9
 # The largest float32.
 LARGEST = float(np.finfo(np.float32).max)
-# What a device can measure for the query for statistics of static batch normalization: no model, that of its level (it
-# also receives the results, since its file infers by them), or that of its level and of each narrower one.
+# Models whose static batch normalization a device can measure: none, its level's (it also receives the results, which
+# its file needs for inference), or its level's and those of narrower levels.
 NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
-# What a server and its devices must have alike; data, partition and measuring are each one's own.
-ALIKE = ("seed", "input", "model", "levels", "round", "client", "optimizer", "precision")
+# Recipe keys that a server and its devices must share; data, partition and evaluation may differ.
+SHARED_KEYS = ("seed", "input", "model", "levels", "round", "client", "optimizer", "precision")
 
 
 class Refused(Exception):
-    """A device's answer is not what it must be; the message says why. `finite`: False where it held NaN or infinity."""
+    """A response is invalid; the message gives the reason. `finite`: False if it contains NaN or infinity."""
 
     def __init__(self, reason: str, finite: bool = True):
         super().__init__(reason)
@@ -35,13 +35,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """A device that takes part.
+    """A participating device.
 
     Attributes:
-        client: Its number, which its key has too.
+        client: Client number, the same as that of its key.
         level: Name of its level.
-        examples: How many training examples it has.
-        labels: int32 [n], which labels these have, ascending.
+        examples: Number of training examples.
+        labels: int32 [n], the labels of these examples, ascending.
         measures: One of `MEASURES`.
     """
 
@@ -54,153 +54,162 @@ class Member:
 
 @dataclass(frozen=True)
 class Message:
-    """A question to a device, or its answer.
+    """A request to a device, or its response.
 
     Attributes:
-        arrays: Values by variable path: arrays to send, or the bytes of .npy files that were received.
-        told: Plain numbers, texts and lists of numbers.
+        arrays: Values by variable path: arrays to send, or received bytes of .npy files.
+        metadata: Numbers, strings and lists of numbers.
     """
 
     arrays: Mapping[str, Any] = field(default_factory=dict)
-    told: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def agreement(recipe: Recipe) -> str:
-    """Returns a digest of the keys that a server and its devices must have alike."""
-    keys = [repr(getattr(recipe, name)) for name in ALIKE]
+def agreement_digest(recipe: Recipe) -> str:
+    """Returns a digest of the recipe keys that a server and its devices must share."""
+    keys = [repr(getattr(recipe, name)) for name in SHARED_KEYS]
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
-def introduction(member: Member, recipe: Recipe) -> Message:
-    """Returns what a device answers when it is asked who it is."""
-    told = {"client": member.client, "level": member.level, "examples": member.examples, "measures": member.measures}
-    return Message({}, {**told, "labels": member.labels.tolist(), "recipe": agreement(recipe)})
+def build_introduction(member: Member, recipe: Recipe) -> Message:
+    """Returns the message with which a device introduces itself."""
+    metadata = {
+        "client": member.client,
+        "level": member.level,
+        "examples": member.examples,
+        "measures": member.measures,
+    }
+    return Message({}, {**metadata, "labels": member.labels.tolist(), "recipe": agreement_digest(recipe)})
 
 
-def member_of(told: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:
-    """Returns the device that introduces itself.
+def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:
+    """Returns the device of an introduction.
 
     Args:
-        told: Of its `introduction`.
-        client: The number that its key has.
-        recipe: Of the server.
+        metadata: Metadata of its `build_introduction`.
+        client: Client number of its key.
+        recipe: The server's recipe.
         classes: Length of the global label axis.
 
     Raises:
-        Refused: It claims to be another client, has another recipe, or says what cannot be.
+        Refused: The device claims another client number, has another recipe, or sends invalid values.
     """
-    labels = told.get("labels")
+    labels = metadata.get("labels")
     checks = {
-        f"client must be {client}, the number of its key": _whole(told.get("client"), client, client),
-        f"recipe must be the server's; keys that must be alike: {', '.join(ALIKE)}": told.get("recipe")
-        == agreement(recipe),
-        f"level must be one of {', '.join(recipe.levels.names)}": told.get("level") in recipe.levels.names,
-        f"examples must be a whole number from 1 to {MOST_EXAMPLES}": _whole(told.get("examples"), 1, MOST_EXAMPLES),
-        f"measures must be one of {', '.join(MEASURES)}": told.get("measures") in MEASURES,
+        f"client must be {client}, the number of its key": _is_int_between(metadata.get("client"), client, client),
+        f"recipe must be the server's; keys that must be equal: {', '.join(SHARED_KEYS)}": metadata.get("recipe")
+        == agreement_digest(recipe),
+        f"level must be one of {', '.join(recipe.levels.names)}": metadata.get("level") in recipe.levels.names,
+        f"examples must be a whole number from 1 to {MAX_EXAMPLES}": _is_int_between(
+            metadata.get("examples"), 1, MAX_EXAMPLES
+        ),
+        f"measures must be one of {', '.join(MEASURES)}": metadata.get("measures") in MEASURES,
         f"labels must be a list of different labels from 0 to {classes - 1}, in order": isinstance(labels, list)
         and 0 < len(labels) <= classes
-        and all(_whole(label, 0, classes - 1) for label in labels)
+        and all(_is_int_between(label, 0, classes - 1) for label in labels)
         and labels == sorted(set(labels)),
     }
-    for rule, kept in checks.items():
-        if not kept:
-            raise Refused(f"{rule}. Received: {short(told.get(rule.partition(' ')[0]), 60)}")
-    return Member(client, told["level"], told["examples"], np.asarray(labels, np.int32), told["measures"])
+    for rule, is_met in checks.items():
+        if not is_met:
+            raise Refused(f"{rule}. Received: {shorten_repr(metadata.get(rule.partition(' ')[0]), 60)}")
+    return Member(client, metadata["level"], metadata["examples"], np.asarray(labels, np.int32), metadata["measures"])
 
 
-def _whole(value, low, high):
+def _is_int_between(value, low, high):
     return type(value) is int and low <= value <= high
 
 
-def taken(values: Mapping[str, np.ndarray], indices: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Takes the values at some indices, `{path: np.ix_(...)}`, each contiguous."""
+def gather(values: Mapping[str, np.ndarray], indices: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+    """Returns the values at some indices, `{path: np.ix_(...)}`, as contiguous arrays."""
     return {path: np.ascontiguousarray(np.asarray(values[path])[index]) for path, index in indices.items()}
 
 
 def shapes_of(indices: Mapping[str, tuple]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of what `taken` gives."""
+    """Returns the shapes of the arrays that `gather` returns."""
     return {path: tuple(len(part.ravel()) for part in index) for path, index in indices.items()}
 
 
-def put(arrays: Mapping[str, np.ndarray], indices: Mapping[str, tuple], into: Mapping[str, np.ndarray]) -> None:
-    """Writes values to some indices of arrays that can be written."""
+def scatter(arrays: Mapping[str, np.ndarray], indices: Mapping[str, tuple], into: Mapping[str, np.ndarray]) -> None:
+    """Writes values to some indices of writable arrays."""
     for path, index in indices.items():
         into[path][index] = arrays[path]
 
 
-def packed(array: np.ndarray) -> bytes:
-    """Returns the .npy file of an array, as Flower sends it."""
+def to_npy(array: np.ndarray) -> bytes:
+    """Returns the bytes of an array's .npy file, the format of Flower's arrays."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()
 
 
-def checked(
+def parse_arrays(
     received: Mapping[str, bytes], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype | str
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of an answer.
+    """Returns the arrays of a response after all checks.
 
     Args:
-        received: The bytes of a .npy file for each value.
-        shapes: What must come, by path.
-        dtype: Of each value.
+        received: Bytes of an .npy file for each value.
+        shapes: Expected shapes by path.
+        dtype: Expected dtype.
 
     Raises:
-        Refused: A value is missing, unknown, of another type or shape, too large, damaged, or not finite.
+        Refused: A value is missing, unknown, too large, damaged, not finite, or has another dtype or shape.
     """
     for path in sorted(received.keys() ^ shapes.keys()):
         what = "is missing" if path in shapes else "is unknown"
-        raise Refused(f"value {short(path, 60)} {what}")
-    arrays = {path: unpacked(received[path], path, shape, np.dtype(dtype)) for path, shape in shapes.items()}
+        raise Refused(f"value {shorten_repr(path, 60)} {what}")
+    arrays = {path: from_npy(received[path], path, shape, np.dtype(dtype)) for path, shape in shapes.items()}
     for path, array in arrays.items():
         if not np.isfinite(array).all():
             raise Refused(f"value {path} holds NaN or infinity", finite=False)
     return arrays
 
 
-def unpacked(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns one array of an answer; its header is compared before anything is read.
+def from_npy(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Returns one array of a response; its header is checked before its content is read.
 
     Raises:
-        Refused: See `checked`.
+        Refused: See `parse_arrays`.
     """
-    most = math.prod(shape) * dtype.itemsize + HEADER
-    if not isinstance(data, bytes) or len(data) > most:
+    limit = math.prod(shape) * dtype.itemsize + MAX_HEADER_BYTES
+    if not isinstance(data, bytes) or len(data) > limit:
         size = len(data) if isinstance(data, bytes) else type(data).__name__
-        raise Refused(f"value {path} must have at most {most} bytes. Received: {size}")
+        raise Refused(f"value {path} must have at most {limit} bytes. Received: {size}")
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        found, in_fortran_order, kind = read(file)
-    # Crafted bytes make the reader fail in many ways: ValueError, SyntaxError, struct.error...
+        stored_shape, in_fortran_order, stored_dtype = read(file)
+    # The reader raises many types for crafted bytes: ValueError, SyntaxError, struct.error...
     except Exception as error:
-        raise Refused(f"value {path} is no .npy file") from error
-    if found != shape or kind != dtype:
-        raise Refused(f"value {path} must be {dtype} {shape}. Received: {kind} {short(found, 60)}")
+        raise Refused(f"value {path} is not an .npy file") from error
+    if stored_shape != shape or stored_dtype != dtype:
+        raise Refused(
+            f"value {path} must be {dtype} {shape}. Received: {stored_dtype} {shorten_repr(stored_shape, 60)}"
+        )
     content = data[file.tell() :]
     if len(content) != math.prod(shape) * dtype.itemsize:
         raise Refused(f"value {path} must hold {math.prod(shape)} numbers. Received: {len(content)} bytes")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if in_fortran_order else "C")
 
 
-def number(told: Mapping[str, Any], name: str) -> float:
-    """Returns a number that a device tells, finite as float32.
+def number(metadata: Mapping[str, Any], name: str) -> float:
+    """Returns a number of a response, finite as float32.
 
     Raises:
-        Refused: It is missing, no number, or not finite.
+        Refused: The value is missing, not a number, or not finite.
     """
-    value = told.get(name)
+    value = metadata.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{name} must be a number. Received: {short(value, 60)}")
-    # NaN is not less than anything; an integer of any size can be compared.
+        raise Refused(f"{name} must be a number. Received: {shorten_repr(value, 60)}")
+    # False for NaN; integers of any size can be compared.
     if not abs(value) <= LARGEST:
         raise Refused(f"{name} is not finite", finite=False)
     return float(value)
 
 
 def weighted_mean(arrays: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> dict[str, np.ndarray]:
-    """Returns the mean of several devices' float32 values, by path; each device counts as much as its weight."""
+    """Returns the weighted mean of several devices' float32 values, by path."""
     return {
         path: np.average([each[path].astype(np.float64) for each in arrays], axis=0, weights=weights).astype(np.float32)
         for path in arrays[0]

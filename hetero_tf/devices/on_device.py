@@ -5,7 +5,7 @@ client.push(weights, statistics)  # from the server, `{path: array}` each
 report = client.train(client.batches(x, y, epochs=5, rng=rng), 0.01, client.present(y), rng)
 weights = client.pull()  # to the server
 moments = client.statistics(client.statistics_batches(x, y, rng), rng)
-client.push(weights, moments.means())  # `infer` needs statistics of the weights that it runs
+client.push(weights, moments.means())  # `infer` needs the statistics of its weights
 """
 
 import json
@@ -16,19 +16,19 @@ from pathlib import Path
 import numpy as np
 
 FORMAT = "litert_train"
-# Zeros on each side of an image before it is cropped at random, as in `inputs.images`.
+# Zero padding on each side of an image before the random crop, as in `inputs.images`.
 PAD = 4
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a client has done.
+    """Result of local training.
 
     Attributes:
-        loss: Mean over its steps, each before its update.
-        gradient_norm: Mean over its steps of the L2 norm of all gradients, before they are clipped.
-        steps: How many.
-        examples: Examples of all steps, those of later epochs counted again.
+        loss: Mean over the steps, each before its update.
+        gradient_norm: Mean over the steps of the L2 norm of all gradients, before clipping.
+        steps: Number of steps.
+        examples: Number of examples of all steps; each epoch counts.
     """
 
     loss: float
@@ -50,19 +50,19 @@ class Moments:
     sums: dict[str, np.ndarray]
 
     def means(self) -> dict[str, np.ndarray]:
-        """Returns the means over the batches, `{path: float32 array}`; every batch counts the same."""
+        """Returns the unweighted means over the batches, `{path: float32 array}`."""
         return {path: (value / self.batches).astype(np.float32) for path, value in self.sums.items()}
 
 
 class Client:
-    """Trains a level's sub-model on the device's own examples.
+    """Trains a level's sub-model on the device's examples.
 
     Args:
-        folder: Version of an export, with `export.json` and the file for training.
-        threads: Of one operation.
+        folder: Version folder of an export, with `export.json` and the file for training.
+        threads: Number of threads of one operation.
 
     Attributes:
-        settings: What `export.json` says of the training: "batches", "input", "classes", "epochs" and others.
+        settings: Training settings of `export.json`: "batches", "input", "classes", "epochs" and others.
         level: Name of its level.
 
     Raises:
@@ -72,40 +72,40 @@ class Client:
     def __init__(self, folder: str | Path, threads: int = 1):
         from ai_edge_litert.interpreter import Interpreter
 
-        about = json.loads((Path(folder) / "export.json").read_text(encoding="utf-8"))
-        if FORMAT not in about["formats"]:
+        description = json.loads((Path(folder) / "export.json").read_text(encoding="utf-8"))
+        if FORMAT not in description["formats"]:
             raise ValueError(
                 f"`folder` must be an export with a file for training; export it with --format {FORMAT}. "
-                f"Received: folder={str(folder)!r} with formats {sorted(about['formats'])}"
+                f"Received: folder={str(folder)!r} with formats {sorted(description['formats'])}"
             )
-        told = about["formats"][FORMAT]
-        self.settings, self.level = told["training"], about["level"]
+        export = description["formats"][FORMAT]
+        self.settings, self.level = export["training"], description["level"]
         if "statistics" not in self.settings:
             raise ValueError(
                 f"`folder` must be an export of this version of hetero_tf; export the run again. "
                 f"Received: folder={str(folder)!r}"
             )
-        interpreter = Interpreter(model_path=str(Path(folder) / told["file"]), num_threads=threads)
+        interpreter = Interpreter(model_path=str(Path(folder) / export["file"]), num_threads=threads)
         self._signatures = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         self._runs = {tuple(shape): name for name, shape in self.settings["batches"].items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """What `push` takes and `pull` gives, `{path: shape}`."""
+        """Shapes of the values of `push` and `pull`, `{path: shape}`."""
         return self._shapes("variables")
 
     @property
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the statistics of static batch normalization, `{path: shape}`; empty where there are none."""
+        """Shapes of the statistics of static batch normalization, `{path: shape}`; empty without such layers."""
         return self._shapes("statistics")
 
     def push(self, weights: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray] | None = None) -> None:
-        """Takes over the level's values, `{path: float32 array}`; the optimizer's memory begins anew.
+        """Sets the level's values, `{path: float32 array}`, and resets the optimizer.
 
         Args:
             weights: Values of `shapes`.
-            statistics: Values of `statistics_shapes`, which `infer` normalizes by; they belong to these weights. None
-                keeps the previous ones: enough to train, which normalizes by the batch.
+            statistics: Values of `statistics_shapes` for these weights, which `infer` uses. None keeps the previous
+                ones: enough for training, which uses batch statistics.
 
         Raises:
             ValueError: A value is missing, unknown, of another shape, or NaN or infinite as float32.
@@ -119,12 +119,12 @@ class Client:
         self._signatures["push"](**inputs)
 
     def _inputs(self, argument, values, setting):
-        """Inputs of `push` from the values of an argument; the setting maps their names to paths."""
+        """Inputs of `push` from the values of an argument; the setting maps input names to paths."""
         paths = self.settings[setting]
         if values.keys() != set(paths.values()):
-            odd = sorted(values.keys() ^ set(paths.values()))
+            unmatched = sorted(values.keys() ^ set(paths.values()))
             raise ValueError(
-                f"`{argument}` must have exactly the values of the export. Received: {odd} in one of them only"
+                f"`{argument}` must have exactly the values of the export. Received: {unmatched} in one of them only"
             )
         for path, shape in self._shapes(setting).items():
             if shape != np.shape(values[path]):
@@ -139,12 +139,12 @@ class Client:
         return {path: tuple(map(int, details[name]["shape"])) for name, path in self.settings[setting].items()}
 
     def pull(self) -> dict[str, np.ndarray]:
-        """Returns the level's values as they are now, `{path: float32 array}`."""
+        """Returns the current values of the level, `{path: float32 array}`."""
         pulled = self._signatures["pull"]()
         return {path: np.array(pulled[name]) for name, path in self.settings["variables"].items()}
 
     def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Answers as the export's SavedModel does: `image`, `features` or `token_ids` -> "logits" and others."""
+        """Runs inference like the export's SavedModel: `image`, `features` or `token_ids` -> "logits" and others."""
         return {name: np.array(value) for name, value in self._signatures["infer"](**inputs).items()}
 
     def train(
@@ -157,14 +157,14 @@ class Client:
         """Takes one step on each batch.
 
         Args:
-            batches: As `batches` makes them; numbers of Dropouts, `uniform_0` and so on, are drawn where they lack.
-            learning_rate: Of this round, at least 0.
-            present: bool [classes], the labels that the client has, see `present`.
-            rng: For Dropout.
+            batches: Batches of `batches`; missing random numbers of Dropout, `uniform_0` and so on, are drawn.
+            learning_rate: Learning rate of this round, at least 0.
+            present: bool [classes], the labels of the client, see `present`.
+            rng: Generator for Dropout.
 
         Raises:
-            ValueError: The file has no step for so many examples; an input or the learning rate is NaN or infinite; a
-                label is outside 0..classes-1.
+            ValueError: The file has no step for the shape of a batch; an input or the learning rate is NaN or infinite;
+                a label is outside 0..classes-1.
         """
         losses, norms, examples = [], [], 0
         if isinstance(learning_rate, (bool, str)) or not learning_rate >= 0:
@@ -172,22 +172,22 @@ class Client:
         rate = _float32("`learning_rate`", learning_rate)
         for batch in batches:
             run = self._signatures[self._signature_of(batch["label"])]
-            given = {**self._checked(batch), "present": present, "learning_rate": rate}
-            # A signature lacks what its loss does not read.
+            values = {**self._checked(batch), "present": present, "learning_rate": rate}
+            # A signature only has the inputs that its loss reads.
             inputs = {
-                name: given[name] if name in given else _draws(rng, details["shape"])
+                name: values[name] if name in values else _draw_uniform(rng, details["shape"])
                 for name, details in run.get_input_details().items()
             }
-            found = run(**inputs)
-            losses.append(float(found["loss"]))
-            norms.append(float(found["gradient_norm"]))
+            results = run(**inputs)
+            losses.append(float(results["loss"]))
+            norms.append(float(results["gradient_norm"]))
             examples += len(batch["label"])
         if not losses:
             raise ValueError("`batches` must hold at least one batch. Received: none")
         return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples)
 
     def _checked(self, batch):
-        """Return a batch whose inputs are finite and whose labels the model has."""
+        """Return a batch after a check that its inputs are finite and its labels valid."""
         low, high = np.min(batch["label"]), np.max(batch["label"])
         if low < 0 or high >= self.settings["classes"]:
             raise ValueError(
@@ -197,24 +197,24 @@ class Client:
         return {**batch, **{name: _float32(f"`{name}`", batch[name]) for name in floats}}
 
     def statistics(self, batches: Iterable[Mapping[str, np.ndarray]], rng: np.random.Generator) -> Moments:
-        """Measures the statistics of static batch normalization with the current weights, which it does not change.
+        """Measures the statistics of static batch normalization with the current weights, without changing them.
 
         Args:
-            batches: As `statistics_batches` makes them, of any size.
-            rng: For Dropout.
+            batches: Batches of `statistics_batches`, of any size.
+            rng: Generator for Dropout.
 
         Raises:
-            ValueError: The model has no such statistics, or there is no batch.
+            ValueError: The model has no such statistics, or `batches` is empty.
         """
         if not self.settings["statistics"]:
-            raise ValueError("the model has no static batch normalization, so there are no statistics to measure")
+            raise ValueError("the model has no static batch normalization and therefore no statistics")
         run, count = self._signatures["statistics"], 0
         sums: dict[str, np.ndarray] = {}
         details = run.get_input_details()
         for batch in map(self._checked, batches):
             size = len(batch["label"])
             inputs = {
-                name: batch[name] if name in batch else _draws(rng, [size, *each["shape_signature"][1:]])
+                name: batch[name] if name in batch else _draw_uniform(rng, [size, *each["shape_signature"][1:]])
                 for name, each in details.items()
             }
             for name, value in run(**inputs).items():
@@ -227,11 +227,11 @@ class Client:
     def statistics_batches(
         self, x: np.ndarray, y: np.ndarray | None, rng: np.random.Generator
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of the statistics query: one pass in random order; of text the first segment of each row.
+        """Yields the batches of the statistics query: one pass in random order; for text, the first segment of rows.
 
         Args:
-            x, y: As `batches` takes them.
-            rng: For the order, random crops and hidden words.
+            x, y: Examples as in `batches`.
+            rng: Generator for the order, random crops and masked words.
         """
         size = self.settings["statistics_batch"]
         order = rng.permutation(len(x))
@@ -240,7 +240,7 @@ class Client:
             yield next(self._batches_of(x[rows], None if y is None else y[rows], rng))
 
     def present(self, labels: np.ndarray) -> np.ndarray:
-        """Returns which labels occur, bool [classes]; of text give the tokens themselves."""
+        """Returns the mask of labels that occur, bool [classes]; for text, pass the tokens."""
         return np.isin(np.arange(self.settings["classes"]), labels)
 
     def batches(
@@ -252,11 +252,11 @@ class Client:
             x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; rows of a table [n, features];
                 or tokens int32 [n, length].
             y: Labels int32 [n] of images and tables; None for text.
-            epochs: Passes over the examples.
-            rng: For the order, random crops and hidden words.
+            epochs: Number of passes over the examples.
+            rng: Generator for the order, random crops and masked words.
 
         Raises:
-            ValueError: There are not as many labels as examples.
+            ValueError: The numbers of labels and examples differ.
         """
         if y is not None and len(y) != len(x):
             raise ValueError(f"`y` must hold one label for each example. Received: {len(y)} for {len(x)} examples")
@@ -268,7 +268,7 @@ class Client:
                 yield from self._batches_of(x[rows], None if y is None else y[rows], rng)
 
     def _batches_of(self, x, y, rng):
-        """The batches of some examples: one, or of text one for each segment."""
+        """The batches of some examples: one, or for text one per segment."""
         if y is None:
             yield from self._segments(x, rng)
         elif x.ndim == 2:
@@ -283,7 +283,7 @@ class Client:
         yield {"image": pixels, "label": y.astype(np.int32)}
 
     def _segments(self, x, rng):
-        """One batch for each segment of the rows; the mask token is the one behind the last word."""
+        """One batch per segment of the rows; the mask token follows the last word."""
         segment, share = self.settings["input"]["segment"], self.settings["input"]["mask_share"]
         for first in range(0, x.shape[1], segment):
             words = x[:, first : first + segment].astype(np.int32)
@@ -294,14 +294,14 @@ class Client:
         shape = (*label.shape, 1)[:2]
         if shape not in self._runs:
             raise ValueError(
-                "a batch must have as many examples and positions as a step of the file takes, one of "
+                "a batch must have the number of examples and positions of a step of the file, one of "
                 f"{sorted(self._runs)}. Received: {shape}"
             )
         return self._runs[shape]
 
 
 def _float32(name, value):
-    """Return a value as float32; raise ValueError where it is NaN or infinite then."""
+    """Return a value as float32; raise ValueError if the result is NaN or infinite."""
     with np.errstate(over="ignore"):
         array = np.asarray(value, np.float32)
     if not np.isfinite(array).all():
@@ -309,13 +309,13 @@ def _float32(name, value):
     return array
 
 
-def _draws(rng, shape):
-    """Multiples of 2**-16 in [0, 1), which is what rates of Dropouts are compared with."""
+def _draw_uniform(rng, shape):
+    """Random multiples of 2**-16 in [0, 1), which Dropout compares with its rate."""
     return rng.integers(0, 2**16, shape).astype(np.float32) / 2**16
 
 
 def _crop_flip(pixels, rng):
-    """Images [n, height, width, channels] cropped out of a frame of zeros, and half of them mirrored."""
+    """Images [n, height, width, channels] after zero padding, a random crop, and a random flip of half of them."""
     count, height, width, _ = pixels.shape
     framed = np.pad(pixels, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
     top, left = rng.integers(0, 2 * PAD + 1, (2, count))

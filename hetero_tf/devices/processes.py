@@ -1,6 +1,6 @@
 """Starts Flower's programs: the server of a run, or a device.
 
-Every wait for one of them also checks that it lives, so that no command hangs when one is killed.
+Every wait for a program also checks that it is alive, so no command hangs when one is killed.
 """
 
 import json
@@ -19,12 +19,12 @@ from hetero_tf.devices.endpoints import ADDRESS, check_socket_path
 from hetero_tf.devices.job import Job
 
 CHILD = Path(__file__).with_name("child.py")
-# Seconds that Flower's server may take to start, that it may take to be told something, between two looks at what a
-# run says, and until a device that was not let in asks again.
-START, TELLING, EVERY, AGAIN = 60.0, 600.0, 0.2, 5.0
-# What Flower's program of a device says where the server does not know its key, and once it is let in.
-UNKNOWN, KNOWN = "Failed to activate", "SuperNode ID"
-# What Flower is told that a run is: two objects of `apps`.
+# Seconds: limits for the start of Flower's server and for a command to it; between two checks of a run; until a
+# rejected device retries.
+START_TIMEOUT, COMMAND_TIMEOUT, POLL_INTERVAL, RETRY_PAUSE = 60.0, 600.0, 0.2, 5.0
+# Output of Flower's program of a device if the server does not know its key, and after it was accepted.
+UNKNOWN_KEY_MARK, ACTIVATED_MARK = "Failed to activate", "SuperNode ID"
+# The app that Flower runs: two objects of `apps`.
 APP = """\
 [project]
 name = "hetero-tf"
@@ -36,7 +36,7 @@ publisher = "hetero-tf"
 serverapp = "hetero_tf.devices.apps:server"
 clientapp = "hetero_tf.devices.apps:client"
 """
-# The command line reaches the server by the Unix socket of the job.
+# Flower's command line connects to the server through the Unix socket of the job.
 CONNECTION = f"""\
 [superlink]
 default = "own"
@@ -48,7 +48,7 @@ insecure = true
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server listens."""
+    """Host and port of the server."""
 
     host: str
     port: int
@@ -61,106 +61,106 @@ def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None])
     """Trains the recipe of a job with the devices that connect, and returns the summary.
 
     Args:
-        work: Of a server; its `clients` are filled in.
-        address: Where devices reach it.
-        folder: Of `certificates.make`.
-        say: Shows a person what the run says.
+        work: Job of the server; its `clients` are filled in.
+        address: Address for devices.
+        folder: Folder written by `certificates.make`.
+        say: Prints the output of the run.
 
     Raises:
         InputError: Certificates or keys are missing.
         UserError: Flower's server could not start, or the run was refused.
-        WorkerLost: Flower's server or the training process ended before the run did.
+        WorkerLost: Flower's server or the training process ended before the run.
     """
     check_socket_path(work.socket)
     keys = certificates.public_keys(folder)
-    authority, certificate, key = certificates.of_server(folder)
-    place = Path(work.work)
-    app, own = place / "app", place / "flwr"
-    with files.disk(place, "create"):
+    authority, certificate, key = certificates.find_server_files(folder)
+    work_dir = Path(work.work)
+    app, flower_home = work_dir / "app", work_dir / "flwr"
+    with files.disk_errors(work_dir, "create"):
         app.mkdir(parents=True)
-        own.mkdir()
+        flower_home.mkdir()
     files.write_atomic(app / "pyproject.toml", APP.encode())
-    files.write_atomic(own / "config.toml", CONNECTION.encode())
+    files.write_atomic(flower_home / "config.toml", CONNECTION.encode())
     work.save()
-    environment = _environment(work, own)
+    environment = _environment(work, flower_home)
     words = [
         *("superlink", "--host", address.host, "--port", str(address.port), "--enable-supernode-auth"),
         *("--ssl-ca-certfile", str(authority), "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)),
         *("--isolation", "process", "--disable-runtime-dependency-installation"),
     ]
-    log = place / "superlink.txt"
-    with _started(words, environment, log) as server:
+    log = work_dir / "superlink.txt"
+    with _FlowerProgram(words, environment, log) as server:
         clients = _register(keys, environment, server, log)
         Job(**{**work.__dict__, "clients": clients}).save()
-        say(f"devices may connect to {address}: {len(clients)} are known by their keys")
+        say(f"devices can connect to {address}: {len(clients)} keys are registered")
         _start_run(app, environment, log)
-        with _started(["serverapp"], environment, place / "serverapp.txt") as training:
+        with _FlowerProgram(["serverapp"], environment, work_dir / "serverapp.txt") as training:
             return _follow(work, {"Flower's server": server, "the training process": training}, say)
 
 
 def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> int:
-    """Is a device until somebody ends it, and returns the exit code of Flower's program.
+    """Runs a device until it is stopped, and returns the exit code of Flower's program.
 
     Args:
-        work: Of a device.
+        work: Job of the device.
         server: host:port of the server.
-        key: The private key of this device.
-        say: Shows a person what goes on.
+        key: Private key of this device.
+        say: Prints messages.
 
     Raises:
         InputError: The key or the certificate of the server is missing.
     """
     check_socket_path(work.socket)
-    authority, place = certificates.authority_of(key), Path(work.work)
-    with files.disk(place, "create"):
-        (place / "flwr").mkdir(parents=True)
+    authority, work_dir = certificates.find_authority(key), Path(work.work)
+    with files.disk_errors(work_dir, "create"):
+        (work_dir / "flwr").mkdir(parents=True)
     work.save()
     words = [
         *("supernode", "--superlink", server, "--root-certificates", str(authority)),
         *("--auth-supernode-private-key", str(key), "--isolation", "process"),
     ]
-    say(f"client {work.client} asks {server} for work until it is stopped")
-    log, told, environment = place / "supernode.txt", False, _environment(work, place / "flwr")
+    say(f"client {work.client} takes part in the run of {server} until it is stopped")
+    log, is_reported, environment = work_dir / "supernode.txt", False, _environment(work, work_dir / "flwr")
     while True:
-        with files.disk(place, "write"):
+        with files.disk_errors(work_dir, "write"):
             log.unlink(missing_ok=True)
             work.socket.unlink(missing_ok=True)
-        with _started(words, environment, log) as node:
-            code = _answer(node, environment, place / "clientapp.txt", say)
-        said = log.read_text(errors="replace")
-        if UNKNOWN not in said and KNOWN not in said:
+        with _FlowerProgram(words, environment, log) as node:
+            code = _serve_messages(node, environment, work_dir / "clientapp.txt", say)
+        output = log.read_text(errors="replace")
+        if UNKNOWN_KEY_MARK not in output and ACTIVATED_MARK not in output:
             return code
         if code < 0:
-            say(f"note: Flower's program of the device {children.ended(code)}; it is started again")
-        # A server that has begun anew ends the programs that the one before had let in.
-        elif not told:
-            say(f"the server does not know {key} yet, or has begun anew; it is asked every {AGAIN:g} s")
-            told = True
-        time.sleep(AGAIN)
+            say(f"note: Flower's program of the device {children.describe_exit(code)}; it is restarted")
+        # A restarted server ends the programs that the previous one had accepted.
+        elif not is_reported:
+            say(f"the server has not registered {key} (or was restarted); retrying every {RETRY_PAUSE:g} s")
+            is_reported = True
+        time.sleep(RETRY_PAUSE)
 
 
-def _answer(node, environment, log, say):
+def _serve_messages(node, environment, log, say):
     """Starts a process for each message until Flower's program of the device ends, and returns its exit code."""
     while True:
-        with _started(["clientapp"], environment, log) as app:
+        with _FlowerProgram(["clientapp"], environment, log) as app:
             while (code := node.poll()) is None and app.poll() is None:
-                time.sleep(EVERY)
+                time.sleep(POLL_INTERVAL)
         if code is not None:
             return code
         if app.returncode:
-            say(f"note: a message was not answered: its process {children.ended(app.returncode)}; see {log}")
-            # Not at once: one that always fails would keep the machine busy.
-            time.sleep(AGAIN)
+            say(f"note: a message got no response: its process {children.describe_exit(app.returncode)}; see {log}")
+            # Pause: a process that always fails would keep the machine busy.
+            time.sleep(RETRY_PAUSE)
 
 
-def _environment(work, own):
-    """The variables of Flower's programs: of Flower's own settings, those of this package only."""
+def _environment(work, flower_home):
+    """The environment variables of Flower's programs, without FLWR_ variables of the user."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    return {**others, job.VARIABLE: str(work.file), "FLWR_HOME": str(own), "FLWR_TELEMETRY_ENABLED": "0"}
+    return {**others, job.VARIABLE: str(work.file), "FLWR_HOME": str(flower_home), "FLWR_TELEMETRY_ENABLED": "0"}
 
 
-class _started:
-    """One of Flower's programs as a context; it ends with the block."""
+class _FlowerProgram:
+    """Context manager that runs one of Flower's programs; the program ends with the block."""
 
     def __init__(self, words: Sequence[str], environment: dict, log: Path):
         self.words, self.environment, self.log = words, environment, log
@@ -186,12 +186,12 @@ class _started:
 
 
 def _flwr(program, words, environment):
-    """Runs one of `child.CLIENTS`, and returns the JSON objects that it printed, and its last line.
+    """Runs one of `flower_child.CLIENTS`; returns the JSON objects that it printed, and its last line.
 
     Raises:
         WorkerLost: It takes longer than `TELLING`.
     """
-    # It ends when the other end of its standard input is closed, so that stays open until it has answered.
+    # It ends at the end of its standard input, so keep that open until it has responded.
     reading, writing = os.pipe()
     try:
         done = subprocess.run(
@@ -200,51 +200,53 @@ def _flwr(program, words, environment):
             capture_output=True,
             text=True,
             env=environment,
-            timeout=TELLING,
+            timeout=COMMAND_TIMEOUT,
         )
     except subprocess.TimeoutExpired:
-        raise WorkerLost(f"Flower's server did not answer within {TELLING:g} s; start the command again") from None
+        raise WorkerLost(
+            f"Flower's server did not respond within {COMMAND_TIMEOUT:g} s; start the command again"
+        ) from None
     finally:
         os.close(reading)
         os.close(writing)
-    return _answers(done), _last((done.stdout + done.stderr).splitlines())
+    return _parse_json_objects(done), _last((done.stdout + done.stderr).splitlines())
 
 
 def _register(keys, environment, server, log):
-    """Tells the server which devices there are: `{id of a node: number of its client}`."""
-    until = time.monotonic() + START
+    """Registers the keys of the devices with the server: `{node id: client number}`."""
+    until = time.monotonic() + START_TIMEOUT
     while True:
-        answers, last = _flwr("register", [str(key) for key in keys.values()], environment)
-        nodes = [line["node-id"] for line in answers if "node-id" in line]
+        responses, last = _flwr("register", [str(key) for key in keys.values()], environment)
+        nodes = [line["node-id"] for line in responses if "node-id" in line]
         if len(nodes) == len(keys):
             return dict(zip(map(str, nodes), keys))
         if (code := server.poll()) is not None:
             last = _last(line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line)
-            raise UserError(f"Flower's server {children.ended(code)}; see {log}: {last}")
+            raise UserError(f"Flower's server {children.describe_exit(code)}; see {log}: {last}")
         if nodes or time.monotonic() > until:
-            raise UserError(f"Flower's server did not take the keys; see {log}: {last}")
-        time.sleep(EVERY)
+            raise UserError(f"Flower's server did not register the keys; see {log}: {last}")
+        time.sleep(POLL_INTERVAL)
 
 
 def _start_run(app, environment, log):
-    """Starts the run, whose task then waits for the training process."""
-    answers, last = _flwr("flwr", ["run", str(app), "own", "--format", "json"], environment)
-    if not any(answer.get("success") for answer in answers):
+    """Starts the run; its task then waits for the training process."""
+    responses, last = _flwr("flwr", ["run", str(app), "own", "--format", "json"], environment)
+    if not any(response.get("success") for response in responses):
         raise UserError(f"Flower's server did not start the run; see {log}: {last}")
 
 
-def _answers(done):
-    """What Flower's command line answered as JSON, one object after the other; it ends with 0 where it failed too."""
-    found, rest = [], done.stdout
+def _parse_json_objects(done):
+    """The JSON objects that Flower's command line printed; its exit code is 0 even after a failure."""
+    objects, rest = [], done.stdout
     while (start := rest.find("{")) >= 0:
         try:
-            answer, end = json.JSONDecoder().raw_decode(rest, start)
+            value, end = json.JSONDecoder().raw_decode(rest, start)
         except ValueError:
             end = start + 1
         else:
-            found.append(answer)
+            objects.append(value)
         rest = rest[end:]
-    return found
+    return objects
 
 
 def _last(lines):
@@ -253,20 +255,20 @@ def _last(lines):
 
 
 def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[[str], None]) -> dict:
-    """Shows the console of a run until it has ended, and returns its summary.
+    """Prints the console of a run until it has ended, and returns its summary.
 
     Args:
-        work: Of the server.
-        processes: Processes without which the run cannot end, by their names in sentences.
-        say: Shows lines of the console.
+        work: Job of the server.
+        processes: Processes that the run needs, by their names in messages.
+        say: Prints lines of the console.
 
     Raises:
         UserError: The run was refused.
-        WorkerLost: One of the processes ended before the run did.
+        WorkerLost: One of the processes ended before the run.
     """
     shown = 0
     while True:
-        # Read before the outcome: a process that writes the outcome may end at once.
+        # Poll before checking the outcome: a process may end right after it writes the outcome.
         codes = {name: process.poll() for name, process in processes.items()}
         ended = work.outcome.exists()
         if work.console.exists():
@@ -280,10 +282,10 @@ def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[
         for name, code in codes.items():
             if code is not None:
                 raise WorkerLost(
-                    f"{name} {children.ended(code)}; see the logs in {work.work}; the same command goes on after the "
-                    "last finished round"
+                    f"{name} {children.describe_exit(code)}; see the logs in {work.work}; the same command resumes "
+                    "after the last finished round"
                 )
-        time.sleep(EVERY)
+        time.sleep(POLL_INTERVAL)
     outcome = json.loads(work.outcome.read_bytes())
     if "refusal" in outcome:
         raise UserError(outcome["refusal"], outcome["code"])

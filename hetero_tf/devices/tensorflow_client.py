@@ -1,4 +1,4 @@
-"""A device with TensorFlow: it trains its sub-model by the very graph of the simulator."""
+"""A device with TensorFlow: it trains its sub-model with the simulator's graph."""
 
 import dataclasses
 import functools
@@ -9,25 +9,34 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.devices.device_index import Placement
-from hetero_tf.devices.messages import NARROWER_LEVELS, Member, Message, checked, introduction, put, shapes_of, taken
+from hetero_tf.devices.device_index import DeviceIndex
+from hetero_tf.devices.messages import (
+    NARROWER_LEVELS,
+    Member,
+    Message,
+    build_introduction,
+    gather,
+    parse_arrays,
+    scatter,
+    shapes_of,
+)
 from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.models.state import State
 from hetero_tf.planning.plan import Plan, plan_clients
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.global_row import joined, put_rows, split_values
+from hetero_tf.rounds.global_row import concat_values, scatter_rows, split_values
 from hetero_tf.rounds.round_setup import RoundSetup
 
 
 @dataclass(frozen=True)
 class TensorFlowClient:
-    """A device. Make it with `tensorflow_client`.
+    """A device that trains with TensorFlow. Create it with `machine.build_device`.
 
     Attributes:
-        process: Of the recipe on the device's data; its clients are computed one by one.
-        client: The device's number.
-        share: Position of its examples in the partition of `process`.
+        process: Learning process of the recipe on the device's data; it trains one client at a time.
+        client: Client number of the device.
+        share: Index of its examples in the partition of `process`.
         level: Name of its level.
     """
 
@@ -36,17 +45,17 @@ class TensorFlowClient:
     share: int
     level: str
 
-    def answer(self, action: str, question: Message) -> Message:
-        """Returns the answer to a question of one of `fleet.ACTIONS`, see `deployed`.
+    def respond(self, action: str, request: Message) -> Message:
+        """Returns the response to a request of one of `deployed.ACTIONS`.
 
         Raises:
-            messages.Refused: The server sent other values than this device's level has.
+            messages.Refused: The server sent values that do not fit this device's level.
         """
-        return {"introduction": self._introduce, "training": self._train, "statistics": self._measure}[action](question)
+        return {"introduction": self._introduce, "training": self._train, "statistics": self._measure}[action](request)
 
     @property
     def member(self) -> Member:
-        """What it says of itself."""
+        """The device as it introduces itself."""
         labels = np.flatnonzero(self.process.partition.label_mask[self.share]).astype(np.int32)
         return Member(self.client, self.level, len(self._examples), labels, NARROWER_LEVELS)
 
@@ -54,14 +63,14 @@ class TensorFlowClient:
     def _examples(self):
         return self.process.partition.train[self.share]
 
-    def _introduce(self, question):
-        return introduction(self.member, self.process.recipe)
+    def _introduce(self, request):
+        return build_introduction(self.member, self.process.recipe)
 
-    def _train(self, question: Message) -> Message:
-        """Takes the local steps of a round: its trained values, and the means over its steps."""
-        round, rate = question.told["round"], question.told["learning_rate"]
-        travels = self._placement.travels(self.client, self.level, self.member.labels, round)
-        weights = self._state(question.arrays, travels.down).weights
+    def _train(self, request: Message) -> Message:
+        """Takes the local steps of a round; returns the trained values and means over the steps."""
+        round, rate = request.metadata["round"], request.metadata["learning_rate"]
+        transfer = self._device_index.transfer_of(self.client, self.level, self.member.labels, round)
+        weights = self._state(request.arrays, transfer.down).weights
         plan = self._plan(round)
         work = BlockPlan(
             tf.constant([self.client]),
@@ -71,12 +80,12 @@ class TensorFlowClient:
             tf.constant(plan.starts[0]),
             tf.constant(plan.stages[0]),
         )
-        placed, losses, norms = self._steps(travels.submodel)(
+        values, losses, norms = self._steps(transfer.submodel)(
             list(weights.values()), tf.constant(round), work, tf.constant(rate, self.process.recipe.float_type)
         )
-        trained = dict(zip(self.process.paths, placed, strict=True))
-        told = {"loss": float(np.mean(losses)), "gradient_norm": float(np.mean(norms)), "steps": int(plan.steps[0])}
-        return Message(taken(trained, travels.up), told)
+        trained = dict(zip(self.process.paths, values, strict=True))
+        metadata = {"loss": float(np.mean(losses)), "gradient_norm": float(np.mean(norms)), "steps": int(plan.steps[0])}
+        return Message(gather(trained, transfer.up), metadata)
 
     @functools.cached_property
     def _compiled_steps(self):
@@ -89,21 +98,25 @@ class TensorFlowClient:
         return self._compiled_steps[submodel]
 
     def _compile_steps(self, submodel):
-        parts = _as_client(self.process.parts, self.share, self.client)
+        setup = _as_client(self.process.setup, self.share, self.client)
         seed = tf.constant(seeds.seed32(self.process.recipe.seed, "round"))
 
         @tf.function(autograph=False)
         def steps(weights, round, work, rate):
-            state = {"weights": joined(weights), "slots": [], "tables": {"personal": {}, "memory": {}, "peers": {}}}
-            update = train_block(parts, submodel, state, round, seed, BlockPlan(*work), rate)
-            cut = parts.placement.cut
-            row = put_rows(cut, submodel, update.values, update.coordinates, [1] * len(cut.shapes))
+            state = {
+                "weights": concat_values(weights),
+                "slots": [],
+                "tables": {"personal": {}, "memory": {}, "peers": {}},
+            }
+            update = train_block(setup, submodel, state, round, seed, BlockPlan(*work), rate)
+            cut = setup.layout.cut
+            row = scatter_rows(cut, submodel, update.values, update.coordinates, [1] * len(cut.shapes))
             return split_values(row, cut.shapes), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
         return lambda weights, round, work, rate: steps(weights, round, dataclasses.astuple(work), rate)
 
     def _plan(self, round) -> Plan:
-        """Its own local steps of a round."""
+        """The plan of this client's local steps in a round."""
         process = self.process
         position = process.recipe.levels.names.index(self.level)
         starts, shuffle = process.input.starts(process.dataset.train.x), process.input.shuffle
@@ -111,56 +124,56 @@ class TensorFlowClient:
             process.recipe, [self._examples], starts, shuffle, process.division, round, [self.client], [position]
         )
 
-    def _measure(self, question):
-        """Its means of the statistics of static batch normalisation, with a level's model."""
-        process, level, round = self.process, question.told["level"], question.told["round"]
+    def _measure(self, request):
+        """Means of the statistics of static batch normalisation with a level's model, on the device's examples."""
+        process, level, round = self.process, request.metadata["level"], request.metadata["round"]
         everything = np.arange(process.dataset.classes)
-        travels = self._placement.travels(self.client, level, everything, round)
-        state = dataclasses.replace(self._state(question.arrays, travels.down), round=round)
+        transfer = self._device_index.transfer_of(self.client, level, everything, round)
+        state = dataclasses.replace(self._state(request.arrays, transfer.down), round=round)
         rng = statistics_rng(process.recipe, round)
-        # The simulator shuffles the clients' examples one after the other with one generator.
+        # The simulator shuffles the examples of all clients in order with one generator.
         for earlier in range(self.share):
             rng.permutation(process.partition.train[earlier])
-        found = process.evaluator.statistics(state, level, [self._examples], rng)
-        return Message({path: np.asarray(value) for path, value in found.items()}, {})
+        statistics = process.evaluator.statistics(state, level, [self._examples], rng)
+        return Message({path: np.asarray(value) for path, value in statistics.items()}, {})
 
     def _state(self, arrays: Mapping[str, bytes], indices: dict[str, tuple]) -> State:
-        """The global values as far as this device was sent them; elsewhere zeros, or its own constants."""
-        received = checked(arrays, shapes_of(indices), self.process.parts.placement.dtype)
+        """The global values received; constants of the device and zeros elsewhere."""
+        received = parse_arrays(arrays, shapes_of(indices), self.process.setup.layout.dtype)
         constant = self._constants
         weights = {
-            path: constant[path] if path in constant else np.zeros(shape, self.process.parts.placement.dtype)
-            for path, shape in zip(self.process.paths, self.process.parts.placement.cut.shapes, strict=True)
+            path: constant[path] if path in constant else np.zeros(shape, self.process.setup.layout.dtype)
+            for path, shape in zip(self.process.paths, self.process.setup.layout.cut.shapes, strict=True)
         }
-        put(received, indices, weights)
+        scatter(received, indices, weights)
         return State(0, weights)
 
     @functools.cached_property
     def _constants(self):
-        """The global values that nobody trains or sends."""
-        merged = self.process.parts.placement.merged_from
+        """Global values that are neither trained nor transferred."""
+        merged = self.process.setup.layout.first_merged_stage
         blank = self.process.blank().weights
         return {path: np.array(blank[path]) for path, first in zip(self.process.paths, merged) if not any(first)}
 
     @functools.cached_property
-    def _placement(self):
-        return Placement(self.process)
+    def _device_index(self):
+        return DeviceIndex(self.process)
 
 
-def _as_client(parts: RoundSetup, share: int, client: int) -> RoundSetup:
-    """The parts of a round in which a client has the labels of a share of the device's partition."""
+def _as_client(setup: RoundSetup, share: int, client: int) -> RoundSetup:
+    """The setup of a round in which client `client` has the labels of a share of the device's partition."""
     if share == client:
-        return parts
-    examples = parts.examples
+        return setup
+    examples = setup.examples
 
     def repeated(table):
         return None if table is None else tf.repeat(table[share : share + 1], client + 1, axis=0)
 
-    own = dataclasses.replace(
+    client_examples = dataclasses.replace(
         examples,
         labels=repeated(examples.labels),
         present=repeated(examples.present),
         counts=repeated(examples.counts),
         sizes=repeated(examples.sizes),
     )
-    return dataclasses.replace(parts, examples=own)
+    return dataclasses.replace(setup, examples=client_examples)

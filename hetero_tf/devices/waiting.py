@@ -1,7 +1,7 @@
-"""Devices that come and go: who is ready, whose answer is awaited how long, and when a device is asked again.
+"""Devices that connect and disconnect: which are ready, how long to wait for a response, and when to retry.
 
-A device that does not answer delays one step by the deadline. The server asks it again after its late answer, or after
-a pause that doubles with every further failure.
+A device that does not respond delays one step by the deadline. The server sends it the next request after its late
+response, or after a pause that doubles with every further failure.
 """
 
 import time
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hetero_tf.devices.messages import Member, Message, Refused, member_of
+from hetero_tf.devices.messages import Member, Message, Refused, parse_member
 from hetero_tf.recipe.schema import Recipe
 
-# Seconds between two looks at the network.
+# Seconds between two polls of the network.
 EVERY = 1.0
-# A pause doubles at most so often.
+# Maximum number of times that a pause doubles.
 DOUBLINGS = 5
 
 
 class Lost:
-    """Stands for the answer of a device that failed."""
+    """Response of a device that failed."""
 
 
 class Network(Protocol):
@@ -32,17 +32,17 @@ class Network(Protocol):
         """Send requests; return the id of each that was sent, by node."""
 
     def receive(self, request: str) -> Message | Refused | Lost | None:
-        """Return the response to a request, None where it has not come."""
+        """Return the response to a request; None if it has not arrived."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long a server waits for its devices.
+    """Time limits and quorum for the devices of a server.
 
     Attributes:
         deadline: Seconds after which a step continues without the responses that are missing.
         patience: Seconds after which a request counts as lost; first pause of a device that did not respond.
-        quorum: Devices that must be ready before a round begins, where others do not come within `patience`.
+        quorum: Number of devices that must be ready to start a round if others do not connect within `patience`.
     """
 
     deadline: float
@@ -55,13 +55,13 @@ class Device:
     """A connected node.
 
     Attributes:
-        member: Its introduction, None before.
-        request: Id of the request that it has not responded to, None: it is free.
-        action: Of that request.
-        sent_at: When it was sent.
-        missed: Whether its deadline has passed.
-        failures: Requests in a row without a valid response.
-        pause_until: When the next request may be sent.
+        member: Its introduction; None before.
+        request: Id of the pending request; None if there is none.
+        action: Action of that request.
+        sent_at: Time of that request.
+        missed: True if the deadline of that request has passed.
+        failures: Number of consecutive requests without a valid response.
+        pause_until: Earliest time of the next request.
     """
 
     member: Member | None = None
@@ -75,17 +75,17 @@ class Device:
 
 @dataclass
 class WaitingFleet:
-    """A `fleet.Fleet` of the devices of a network.
+    """A `deployed.Fleet` of the devices of a network.
 
     Attributes:
-        network: Connects them.
-        recipe: What they take part in.
+        network: Connection to the devices.
+        recipe: The recipe of the run.
         classes: Length of the global label axis.
-        clients: `{id of a node: number of its client}`; others are ignored.
-        waiting: How long to wait.
-        say: Shows a sentence.
-        clock: Returns seconds that never go back.
-        sleep: Waits for some seconds.
+        clients: `{node id: client number}`; other nodes are ignored.
+        waiting: Time limits and quorum.
+        say: Prints a message.
+        clock: Returns monotonic seconds.
+        sleep: Sleeps for some seconds.
     """
 
     network: Network
@@ -104,7 +104,7 @@ class WaitingFleet:
     def members(self, least: int) -> dict[int, Member]:
         """Return the devices that are ready, by client, see `Fleet`.
 
-        Waits until `least` are connected, or for `waiting.patience` seconds more once a quorum is ready.
+        Waits until `least` devices are connected, but at most `waiting.patience` seconds after a quorum is ready.
         """
         while True:
             self._update()
@@ -118,7 +118,7 @@ class WaitingFleet:
             self.sleep(EVERY)
 
     def _is_enough(self, ready, least):
-        """Whether a round may begin, of which `least` devices should be connected and `ready` are ready."""
+        """True if a round may start for which `least` devices should be connected and `ready` are ready."""
         quorum, now = min(self.waiting.quorum, least), self.clock()
         count = sum(device.member is not None for device in self._devices.values())
         if count >= least:
@@ -133,35 +133,35 @@ class WaitingFleet:
             self._short_since = now
         return now - self._short_since >= self.waiting.patience
 
-    def ask(self, action: str, questions: Mapping[int, Message]) -> dict[int, Message | Refused]:
-        """Ask devices and wait for their answers until the deadline, see `Fleet`.
+    def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
+        """Send requests and wait for responses until the deadline, see `Fleet`.
 
-        Training ends with as many answers as a round has clients; a device that is still busy then is late.
+        Training ends with as many responses as a round has clients; devices still busy then are late.
         """
         nodes = {
-            node: questions[self.clients[node]]
+            node: requests[self.clients[node]]
             for node, device in self._devices.items()
-            if self.clients[node] in questions and device.member is not None and self._is_free(device)
+            if self.clients[node] in requests and device.member is not None and self._is_free(device)
         }
-        requests = self._send(action, nodes)
-        enough = min(len(requests), self.recipe.round.clients) if action == "training" else len(requests)
-        answers: dict[int, Message | Refused] = {}
+        request_ids = self._send(action, nodes)
+        enough = min(len(request_ids), self.recipe.round.clients) if action == "training" else len(request_ids)
+        responses: dict[int, Message | Refused] = {}
         until = self.clock() + self.waiting.deadline
         while True:
             received = self._update()
-            for node, request in requests.items():
-                answer = received.get(request)
-                if isinstance(answer, Message | Refused):
-                    answers[self.clients[node]] = answer
-            pending = [node for node, request in requests.items() if self._is_pending(node, request)]
-            if not pending or sum(isinstance(answer, Message) for answer in answers.values()) >= enough:
+            for node, request_id in request_ids.items():
+                response = received.get(request_id)
+                if isinstance(response, Message | Refused):
+                    responses[self.clients[node]] = response
+            pending = [node for node, request_id in request_ids.items() if self._is_pending(node, request_id)]
+            if not pending or sum(isinstance(response, Message) for response in responses.values()) >= enough:
                 break
             if self.clock() >= until:
                 for node in pending:
                     self._miss(node)
                 break
             self.sleep(EVERY)
-        return {client: answers[client] for client in questions if client in answers}
+        return {client: responses[client] for client in requests if client in responses}
 
     def _is_pending(self, node, request):
         return node in self._devices and self._devices[node].request == request
@@ -170,14 +170,14 @@ class WaitingFleet:
         return device.request is None and self.clock() >= device.pause_until
 
     def _miss(self, node):
-        """Report a device that did not answer in time, and ask it nothing for a while."""
+        """Report a device that did not respond in time, and pause requests to it."""
         device = self._devices[node]
         device.missed = True
         seconds = self.clock() - device.sent_at
         self._fail(device, self.waiting.patience)
         self.say(
-            f"note: client {self.clients[node]} did not answer within {seconds:.0f} s; it is asked again after its "
-            f"answer, or in {device.pause_until - self.clock():.0f} s"
+            f"note: client {self.clients[node]} did not respond within {seconds:.0f} s; next request after its "
+            f"response, or in {device.pause_until - self.clock():.0f} s"
         )
 
     def _fail(self, device, pause):
@@ -186,7 +186,7 @@ class WaitingFleet:
         device.failures += 1
 
     def _update(self):
-        """Read who is connected and which responses have come, `{request: response}`; introduce new devices."""
+        """Update connections and return new responses, `{request: response}`; request introductions of new devices."""
         connected = set(self.network.connected()) & self.clients.keys()
         self._devices = {node: self._devices.get(node) or Device() for node in sorted(connected)}
         received = {}
@@ -206,7 +206,7 @@ class WaitingFleet:
         return received
 
     def _respond(self, node, device, response):
-        """Take the response to a device's request, which may be late."""
+        """Process the response to a device's request, which may be late."""
         device.request = None
         if device.action != "introduction":
             device.failures, device.pause_until = 0, 0.0
@@ -217,17 +217,17 @@ class WaitingFleet:
                 raise Refused("it failed to introduce itself")
             if isinstance(response, Refused):
                 raise response
-            device.member = member_of(response.told, client, self.recipe, self.classes)
+            device.member = parse_member(response.metadata, client, self.recipe, self.classes)
             device.failures, device.pause_until = 0, 0.0
         except Refused as problem:
-            # The device may be started again with the right recipe.
+            # The device may be restarted with the right recipe.
             self._fail(device, 2 * EVERY)
             if self._reported.get(client) != str(problem):
                 self._reported[client] = str(problem)
                 self.say(f"note: client {client} does not take part: {problem}")
 
     def _send(self, action, requests):
-        """Send requests, `{node: id}`; a device that cannot be reached is asked again later."""
+        """Send requests and return their ids, `{node: id}`; retry unreachable devices later."""
         if not requests:
             return {}
         sent = self.network.send(action, requests)

@@ -114,6 +114,7 @@ def build_calibrate(
         count = tf.cast(tf.shape(full)[0] + tf.shape(short)[0], weights[0].dtype)
         return [value / count for value in replicas.all_reduce_sum(total)]
 
+    # Unknown numbers of batches, so that a run needs one trace.
     rows = tf.TensorSpec([None, None], tf.int32)
     compiled = tf.function(
         lambda weights, *arguments: replicas.run(averages, weights, *arguments),
@@ -125,6 +126,7 @@ def build_calibrate(
     )
 
     def calibrate(weights, full, short, seed):
+        # Short batches as one padded matrix, with their lengths.
         lengths = np.array([len(rows) for rows in short], np.int32)
         padded = np.full((len(short), batch_size), -1, np.int32)
         for number, rows in enumerate(short):

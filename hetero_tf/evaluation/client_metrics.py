@@ -81,6 +81,7 @@ def build_client_logits(
         test_rows, train_rows = tf.constant(tests.examples), tf.constant(shares.ids)
         first, end = replicas.share(len(clients))
 
+        # Logits of one client's test examples, by its personal model.
         def predict(predictor, client, test_begin, test_end, train_begin, train_end):
             client_weights = weights | {path: table_of_path[client] for path, table_of_path in personal.items()}
             variables = predictor.values(client_weights)
@@ -93,6 +94,7 @@ def build_client_logits(
             return index + 1, record.write(index - first, tf.switch_case(level, branches))
 
         shape, dtype = [None, tests.present.shape[1]], next(iter(weights.values())).dtype
+        # Logits of each client have another number of rows, so no common element shape.
         record = tf.TensorArray(dtype, size=end - first, infer_shape=False, element_shape=shape)
         _, record = tf.while_loop(
             lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
@@ -124,6 +126,7 @@ class _Predictor:
         positions = [position for position, variable in enumerate(variables) if variable.path in paths]
         if not positions:
             return start
+        # Average the batch statistics over the client's batches.
         size = self.batches.statistics_batch
         count = -(-tf.shape(rows)[0] // size)
 
@@ -139,6 +142,7 @@ class _Predictor:
         zeros = [tf.zeros_like(start[position]) for position in positions]
         _, total = tf.while_loop(lambda batch, _: batch < count, body, (0, zeros), parallel_iterations=1)
         for position, summed in zip(positions, total):
+            # A client without training examples keeps mean 0 and variance 1.
             mean = summed / tf.cast(tf.maximum(count, 1), summed.dtype)
             start[position] = tf.where(count > 0, mean, start[position])
         return start

@@ -221,12 +221,13 @@ class Evaluator:
         """The training examples of the statistics query: int32 arrays, see `calibration.statistics_batches`."""
         if self.recipe.evaluate.statistics == "clients":
             return self.partition.train
+        # Pooled: all training examples except the held-out ones.
         everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
         return [np.setdiff1d(everything, self.partition.held_out.ids)]
 
     @functools.cached_property
     def _splits(self):
-        """`{name: (x, y)}` of the test split, and of the clients' held-out examples where there are any."""
+        """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
         train, ids = self.dataset.train, self.partition.held_out.ids
         splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
         if ids.size:
@@ -266,7 +267,7 @@ class Evaluator:
 
     @functools.cached_property
     def client_logits(self) -> Callable:
-        """`(weights, personal, seed) -> logits` of the clients' own models, see `build_client_logits`."""
+        """`(weights, personal, seed) -> logits` of the clients' personal models, see `build_client_logits`."""
         recipe, train = self.recipe, self.examples
         batches = Batches(
             train.input,
@@ -315,7 +316,7 @@ class Evaluator:
 
     @functools.cached_property
     def measure_clients(self) -> Callable:
-        """`(weights, personal, seed) -> metrics` of the clients' own models, compiled."""
+        """`(weights, personal, seed) -> metrics` of the clients' personal models, compiled."""
 
         logits_of = self.client_logits
 

@@ -80,6 +80,7 @@ def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     Args:
         hits: Float [pairs], 1 for a correct prediction, else 0, in the order of `tests`.
     """
+    # Correct predictions of each client, [tested].
     correct = tf.math.unsorted_segment_sum(hits, tests.owners, len(tests.clients))
     return 100 * correct / tf.constant(tests.counts, hits.dtype)
 
@@ -98,6 +99,7 @@ def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
     binomial, so their share has the variance p (1 - p) / n.
     """
     accuracy, counts = accuracies(hits, tests), tf.constant(tests.counts, hits.dtype)
+    # Pooled accuracy: the chance of a correct prediction if all clients were equal.
     chance = tf.reduce_sum(hits) / tf.reduce_sum(counts)
     # Gather by positions: the negated values would write minus zero into the metrics.
     worst = tf.math.top_k(-accuracy, -(-len(tests.clients) // 10)).indices

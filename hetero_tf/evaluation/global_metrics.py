@@ -82,6 +82,7 @@ def build_image_logits(
             return batch + 1, record.write(batch - first, outputs)
 
         shape = [None, *model.outputs[0].shape[1:]]
+        # Logits of this replica's batches; the last batch may be shorter.
         record = tf.TensorArray(weights[0].dtype, size=end - first, infer_shape=False, element_shape=shape)
         _, record = tf.while_loop(
             lambda batch, _: batch < end, body, (first, record), parallel_iterations=replicas.parallel
@@ -166,6 +167,7 @@ def build_text_metrics(
         _, record = tf.while_loop(
             lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
         )
+        # Sums over all batches, weighted by their rows.
         loss, perplexity, count = tf.unstack(replicas.all_reduce_sum(tf.reduce_sum(record.stack(), 0)))
         return {"loss": loss / count, "perplexity": perplexity / count}
 

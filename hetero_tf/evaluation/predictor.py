@@ -88,6 +88,7 @@ class Predictor:
         if not paths:
             return {}
         rng = statistics_rng(self.recipe, state.round) if rng is None else rng
+        # Full batches run in groups, short ones one by one.
         full, short = calibration.statistics_batches(rows, self.recipe.evaluate.statistics_batch, rng)
         averages = self.calibrate(self.values(state), full, short, noise_seed(self.recipe, state))
         return dict(zip(paths, averages))

@@ -35,6 +35,7 @@ def predict_unit_by_unit(
 
 
 def _logits(family, level, member, values, outputs):
+    # Each unit's model is built, run and released before the next one.
     for model in family.unit_models(level, member):
         for variable in model.weights:
             if not is_seed(variable):

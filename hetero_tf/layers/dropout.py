@@ -17,7 +17,7 @@ class Dropout(keras.layers.Layer):
     """In training, sets a share of the values to zero and divides the others by the remaining share.
 
     The draws depend only on the key, the non-trainable int32 variable `seed_generator_state`. The layer never changes
-    it; training supplies a new key in every step. With rate 0 there is no key.
+    it; training supplies a new key in every step. With rate 0 the layer has no key.
 
     Args:
         rate: Share of values set to zero, in [0, 1), as a multiple of 2**-16.

@@ -51,7 +51,7 @@ class Embedding(keras.layers.Layer):
         return self.scaling(rows, training=training)
 
     def compute_mask(self, inputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor | None:
-        """Return bool `(..., positions)`, False for padding, or None if there is no padding id."""
+        """Return bool `(..., positions)`, False for padding, or None without a padding id."""
         return None if self.padding is None else keras.ops.not_equal(inputs, self.padding)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -14,8 +14,8 @@ from hetero_tf.layers.stacked.low_rank import LowRank
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention with a Scaler after each of its four projections.
 
-    The kernels have an axis for the heads, so cutting `head_width` keeps the first coordinates of every head. There
-    is no attention mask and no dropout on the attention weights.
+    The kernels have an axis for the heads, so cutting `head_width` keeps the first coordinates of every head. The layer
+    has neither an attention mask nor dropout on the attention weights.
 
     Args:
         heads: Number of heads, equal at every level.

@@ -55,7 +55,7 @@ def build_model(
         clients: More than one builds the batched model, which computes this number of clients at once: each layer with
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
             tokens and logits lead with a client axis. Its initial values are unused.
-        route: `stages.Route`; None: the trunk alone.
+        route: `stages.Route`; None: the trunk without exits.
         name: Of the Keras model.
 
     Returns:

@@ -69,6 +69,7 @@ def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes
     for submodel in submodels:
         for path, shape in submodel.items():
             _check_inside(path, shape, shapes.get(path))
+    # For each value: the axes that some sub-model shortens, and the sub-models that have the value.
     axes, contained = [], []
     for path, shape in shapes.items():
         # Variables that a sub-model lacks are not cut.

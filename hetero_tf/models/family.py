@@ -119,7 +119,7 @@ class ModelFamily:
 
     @property
     def _may_be_fast(self):
-        """Whether layers may train in another form than their ordinary one; a GPU compiles the step as a whole."""
+        """True if layers may train in a faster form than their ordinary one; a GPU compiles the step as a whole."""
         return self.recipe.engine == "auto" and hardware.device_type() == "cpu"
 
     def prediction_key(self, level: str) -> tuple:
@@ -154,6 +154,7 @@ class ModelFamily:
         route = self.route(level)
         for index in range(len(route.units)):
             exits = route.exits[-1:] if index + 1 == len(route.units) else ()
+            # A route with only its last unit after the buffer: the earlier units are not built.
             part = Route(route.units[: index + 1], exits, route.width, frozen=index, buffered=index > 0)
             yield self._build(part, 1.0, self.classes, self.recipe.float_type, member=member)
 
@@ -240,6 +241,7 @@ def build_family(
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     # Counting the cost of units needs a full model, so count only for levels with budgets.
     shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
+    # The plug-in divides every level of the mix into its stages.
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)
         for level in recipe.levels.names

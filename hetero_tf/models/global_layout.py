@@ -62,6 +62,7 @@ def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int)
 def build_cut(family: ModelFamily, label_axis: int) -> Cut:
     """Build the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
+    # Two and three classes at the narrowest width show which dimensions are label axes.
     narrowest = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
     two, three = (_shapes(family, values(family.single_client_model(narrowest, classes))) for classes in (2, 3))
     global_shapes = shapes(family, levels.global_level, family.classes)
@@ -98,6 +99,7 @@ def first_merged_stages(family: ModelFamily, cut: Cut, personal: tuple[int, ...]
     model, top = family.recipe.model, family.recipe.levels.global_level
     paths = shapes(family, top, family.classes)
     fixed = {variable.path for variable in constants(family.training_model(top, family.classes))}
+    # Constants and personal values are never merged.
     unmerged = {position for position, path in enumerate(paths) if path in fixed} | set(personal)
     return tuple(
         tuple(
@@ -133,6 +135,7 @@ def _variables_in_order(family, level, classes):
 
 def _variables(family, level, classes):
     """Return the variables of a level's full sub-model, and the carried ones that only its narrower routes have."""
+    # Narrower routes may add running statistics of their width.
     variables = {variable.path: variable for variable in values(family.training_model(level, classes))}
     routes = dict.fromkeys(route for stage in family.stages[level] for route in stage.routes)
     for route in routes:
@@ -168,6 +171,7 @@ def label_table(label_mask: np.ndarray) -> np.ndarray:
     Args:
         label_mask: bool [clients, classes].
     """
+    # One entry for each pair of client and label, in ascending order of the label.
     client, label = np.nonzero(label_mask)
     sizes = np.bincount(client, minlength=len(label_mask))
     table = np.full((len(sizes), sizes.max()), -1, np.int32)

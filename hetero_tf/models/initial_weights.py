@@ -47,6 +47,7 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
         MemoryProblem, DiskProblem: See `read_arrays`.
     """
     _check_reinitialize(reinitialize, variables)
+    # Adapters may be missing: then they keep their initial values.
     required = {variable.path: variable for variable in variables if not _is_prefix(reinitialize, variable.path)}
     source, stored, load = _open_source(path)
     required = {name: variable for name, variable in required.items() if name in stored or not _is_adapter(name)}

@@ -6,7 +6,7 @@ axis belong to other units than those of the narrow one.
 
 The narrow weights are copied into the wide model, whose other entries are zero: both must give the same outputs. Layers
 whose result depends on the number of channels (a mean over channels, the scale of an attention) change the numbers of
-a correct cut too. So different outputs are no proof; then the two models must also disagree on the entries of the
+a correct cut too. So different outputs prove nothing; then the two models must also disagree on the entries of the
 weights that have a gradient at all.
 """
 
@@ -114,7 +114,7 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
                 f"`model` packs several things, such as positions, branches, heads or gates, on axis {axis} of {path} "
                 "or on an axis before it, or connects its layers in another way at this width, so the first "
                 f"{narrow_shape[axis]} of {wide_shape[axis]} entries belong to other units than at the narrow level. "
-                "Give each its own axis, or let only the last things on the axis become narrower (in place of Flatten: "
+                "Give each its own axis, or let only the last things on the axis become narrower (instead of Flatten: "
                 "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it). "
                 f"Received: {path} of the shape {wide_shape} at level {top} and {narrow_shape} at level {level}"
             )

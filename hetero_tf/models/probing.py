@@ -38,6 +38,7 @@ def with_statistics(
         values: All of its weights by path.
         examples: Batch of inputs.
     """
+    # A training step returns the batch statistics as new non-trainable values.
     measured = {variable.path for variable in queried(model)}
     if not measured:
         return dict(values)

@@ -66,6 +66,7 @@ def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
             values = {path: factor * value if path in learned else value for path, value in values.items()}
             examples = draw_examples(model, example, rng)
             draws.append(call(model, with_statistics(model, values, examples), examples).numpy())
+    # Outputs that hardly vary over examples say nothing about their form.
     informative = [outputs for outputs in draws if np.ptp(outputs, axis=0).max() > 1e-6 * np.abs(outputs).max()]
     if informative and all(_are_probabilities(outputs) for outputs in informative):
         raise InputError(
@@ -144,7 +145,7 @@ def _check_statistics(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             raise InputError(
                 f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
-                f"puts static batch normalisation in their place; in a layer of your own, write "
+                f"replaces them by static batch normalisation; in a custom layer, use "
                 f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
                 f"Received: {layer.path}, a BatchNormalization"
             )

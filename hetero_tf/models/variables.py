@@ -156,5 +156,6 @@ def _changed(model, fixed):
         )
 
     spec = model.inputs[0]
+    # Tracing alone shows assignments: a value that is not passed through was assigned.
     step.get_concrete_function(tf.TensorSpec(spec.shape, spec.dtype))
     return changed

@@ -80,7 +80,7 @@ def convert(
         name for name in arrays.keys() - set(names_by_path.values()) if not name.startswith(_IGNORED_PREFIXES)
     )
     if unknown:
-        raise InputError(f"the recipe's model has no place for {unknown[0]!r} and {len(unknown) - 1} other arrays")
+        raise InputError(f"the recipe's model has no variable for {unknown[0]!r} and {len(unknown) - 1} other arrays")
     weights = {path: arrays[name] for path, name in names_by_path.items()}
     for path, name in names_by_path.items():
         if name in (_EMBEDDING["token"], _EMBEDDING["places"]):

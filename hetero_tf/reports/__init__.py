@@ -1,5 +1,6 @@
-"""What runs left in their folders, read again: tables, figures and pages that need neither the data nor TensorFlow.
+"""Tables, figures and pages from run folders, without data and TensorFlow.
 
-`runs` reads folders and gathers seeds, `summaries` says what one run reached, `comparison` makes the rows of a table
-and `tables` writes them; `curves` has the numbers of figures, `figures` draws them, `page` makes one report of it all.
+The package `runs` reads folders and groups seeds. `summaries` computes the results of one run, `comparison` the rows of
+a table, and `table_formats` writes them. `curves` computes the numbers of figures, `figures` draws them, and `page`
+writes a complete report.
 """

@@ -1,4 +1,4 @@
-"""Where results and time come from: levels, clients, active levels of the rounds, parts of the work."""
+"""Breakdowns of results and time: by level, by client, by round, and by part of the work."""
 
 import statistics
 import textwrap
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
-from hetero_tf.reports.summaries import OF_LEVELS, active, known_metrics, measured
+from hetero_tf.reports.summaries import LEVEL_PREFIXES, active_clients, known_metrics, metric_values
 from hetero_tf.runs.history import Run, is_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Of the work of a run; planning runs beside them.
+# Parts of the work of a run; planning runs in parallel.
 PARTS = ("training", "merging", "measuring", "sealing")
 HATCHES = ("", "///", "...", "xxx")
-# Runs whose active clients are drawn one below the other, at most.
+# Maximum runs in the figure of active clients.
 MOST_PANELS = 12
-# Inches of a run in a figure with one line or bar for each.
-_OF_A_RUN = 0.28
-# Characters of a line of a name beside it.
-_NAME = 28
+# Inches of one row in a figure with one row for each run.
+_ROW_HEIGHT = 0.28
+# Maximum characters in a line of a run name.
+_NAME_LENGTH = 28
 
 
 @dataclass(frozen=True)
-class Clients:
-    """How evenly the clients of some runs are served at the last measured round: percent, means over the seeds.
+class ClientSpread:
+    """Spread of the accuracy over clients at the last measured round, in percent, mean over the seeds.
 
     Attributes:
-        mean, std: Of the accuracy over clients.
-        noise: What the standard deviation would be if all clients were equally good; None where nobody measured it.
-        worst: Mean of the worst tenth of the clients.
+        mean, std: Mean and standard deviation over clients.
+        noise: Expected standard deviation if all clients had the same accuracy; None if not measured.
+        worst: Mean accuracy of the worst tenth of the clients.
     """
 
     mean: float
@@ -41,36 +41,36 @@ class Clients:
     worst: float
 
 
-def levels_kind(groups: dict[str, list[Run]]) -> str | None:
-    """How the metrics of levels begin that the runs have measured; None where they have not."""
+def level_metric_prefix(groups: dict[str, list[Run]]) -> str | None:
+    """Return the prefix of the measured level metrics; None if there are none."""
     known = known_metrics(run for runs in groups.values() for run in runs)
-    return next((begin for begin in OF_LEVELS if any(name.startswith(begin) for name in known)), None)
+    return next((begin for begin in LEVEL_PREFIXES if any(name.startswith(begin) for name in known)), None)
 
 
-def of_levels(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str, list[float]]]:
-    """`{name: {level: [value of each seed]}}` at the last measured round; no levels where none was measured."""
-    found: dict[str, dict[str, list[float]]] = {}
+def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str, list[float]]]:
+    """Return `{name: {level: [value of each seed]}}` at the last measured round; unmeasured levels are omitted."""
+    values_by_name: dict[str, dict[str, list[float]]] = {}
     for name, runs in groups.items():
-        found[name] = {}
+        values_by_name[name] = {}
         for level in sorted(runs[0].mix):
-            values = [pairs[-1][1] for run in runs if (pairs := measured(run, f"{kind}{level}"))]
+            values = [pairs[-1][1] for run in runs if (pairs := metric_values(run, f"{kind}{level}"))]
             if values:
-                found[name][level] = values
-    return found
+                values_by_name[name][level] = values
+    return values_by_name
 
 
-def draw_levels(found: dict[str, dict[str, list[float]]], kind: str) -> "Figure":
-    """A point for each level and run, with a bar over its seeds; the runs of a level stand beside each other."""
-    levels = sorted({level for values in found.values() for level in values})
-    names = [name for name, values in found.items() if values]
+def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) -> "Figure":
+    """Draw one point for each level and run, with a bar over its seeds; runs of a level are side by side."""
+    levels = sorted({level for values in values_by_name.values() for level in values})
+    names = [name for name, values in values_by_name.items() if values]
     figure = style.figure(2.9, names)
     panel, handles = figure.subplots(), []
-    for place, values in enumerate(found.values()):
+    for index, values in enumerate(values_by_name.values()):
         if not values:
             continue
-        look = style.line(place)
-        aside = 0.6 * ((place + 0.5) / len(found) - 0.5)
-        xs = [levels.index(level) + aside for level in values]
+        look = style.line_style(index)
+        offset = 0.6 * ((index + 0.5) / len(values_by_name) - 0.5)
+        xs = [levels.index(level) + offset for level in values]
         means = [statistics.fmean(seeds) for seeds in values.values()]
         ends = [
             [mean - min(seeds) for mean, seeds in zip(means, values.values())],
@@ -81,8 +81,8 @@ def draw_levels(found: dict[str, dict[str, list[float]]], kind: str) -> "Figure"
                 xs, means, ends, color=look["color"], ls="none", marker=look["marker"], capsize=2, elinewidth=1
             )
         )
-    panel.set_xticks(range(len(levels)), [style.text(level, 12) for level in levels])
-    panel.set_xticks([place + 0.5 for place in range(len(levels) - 1)], minor=True)
+    panel.set_xticks(range(len(levels)), [style.figure_text(level, 12) for level in levels])
+    panel.set_xticks([index + 0.5 for index in range(len(levels) - 1)], minor=True)
     panel.grid(False, axis="x")
     panel.grid(True, axis="x", which="minor")
     panel.tick_params(axis="x", which="minor", length=0)
@@ -91,76 +91,78 @@ def draw_levels(found: dict[str, dict[str, list[float]]], kind: str) -> "Figure"
     return figure
 
 
-def of_clients(groups: dict[str, list[Run]]) -> dict[str, Clients]:
-    """`{name: Clients}` of those that have measured it."""
-    found = {}
+def client_spreads(groups: dict[str, list[Run]]) -> dict[str, ClientSpread]:
+    """`{name: Clients}` of the runs with client metrics."""
+    spread_by_name = {}
     for name, runs in groups.items():
         last = {
-            key: [pairs[-1][1] for run in runs if (pairs := measured(run, f"local_{key}"))]
+            key: [pairs[-1][1] for run in runs if (pairs := metric_values(run, f"local_{key}"))]
             for key in ("mean", "std", "std_noise", "worst_decile")
         }
         if last["mean"] and last["std"] and last["worst_decile"]:
             mean, std, worst = (statistics.fmean(last[key]) for key in ("mean", "std", "worst_decile"))
-            found[name] = Clients(mean, std, statistics.fmean(last["std_noise"]) if last["std_noise"] else None, worst)
-    return found
+            spread_by_name[name] = ClientSpread(
+                mean, std, statistics.fmean(last["std_noise"]) if last["std_noise"] else None, worst
+            )
+    return spread_by_name
 
 
-def draw_clients(found: dict[str, Clients]) -> "Figure":
-    """A line for each run: mean over the clients, standard deviation and its noise floor, worst tenth."""
+def draw_clients(spread_by_name: dict[str, ClientSpread]) -> "Figure":
+    """Draw one row for each run: mean over clients, standard deviation with its noise floor, and worst tenth."""
     labels = ["mean over clients", "± standard deviation", "± its noise floor", "worst tenth of the clients"]
-    figure = style.figure(0.75 + _OF_A_RUN * len(found), labels)
-    panel, places = figure.subplots(), list(range(len(found)))
-    rows = list(found.values())
+    figure = style.figure(0.75 + _ROW_HEIGHT * len(spread_by_name), labels)
+    panel, positions = figure.subplots(), list(range(len(spread_by_name)))
+    rows = list(spread_by_name.values())
     means = [row.mean for row in rows]
-    # No client is better than 100 %, whatever mean and deviation say.
+    # Clip to the range of an accuracy.
     ends = [(max(row.mean - row.std, 0.0), min(row.mean + row.std, 100.0)) for row in rows]
-    spread = panel.hlines(places, *zip(*ends), color="#56B4E9", lw=5)
+    spread = panel.hlines(positions, *zip(*ends), color="#56B4E9", lw=5)
     noise = [row.noise or 0.0 for row in rows]
     floor = panel.hlines(
-        places,
-        [max(mean - by_chance, 0.0) for mean, by_chance in zip(means, noise)],
-        [min(mean + by_chance, 100.0) for mean, by_chance in zip(means, noise)],
+        positions,
+        [max(mean - deviation, 0.0) for mean, deviation in zip(means, noise)],
+        [min(mean + deviation, 100.0) for mean, deviation in zip(means, noise)],
         color="#000000",
         lw=1,
     )
-    (mean,) = panel.plot(means, places, color="#0072B2", ls="none", marker="o", markersize=5)
-    (worst,) = panel.plot([row.worst for row in rows], places, color="#D55E00", ls="none", marker="X", markersize=6)
-    _name_rows(panel, list(found))
+    (mean,) = panel.plot(means, positions, color="#0072B2", ls="none", marker="o", markersize=5)
+    (worst,) = panel.plot([row.worst for row in rows], positions, color="#D55E00", ls="none", marker="X", markersize=6)
+    _name_rows(panel, list(spread_by_name))
     panel.set(xlabel="accuracy of a client (%)")
     style.legend(figure, [mean, spread, floor, worst], labels)
     return figure
 
 
-def of_mix(runs: Sequence[Run]) -> tuple[list[int], dict[str, list[float]]]:
-    """The rounds that all seeds have, and `{level: [active clients in each]}`, means over the seeds."""
-    rows = [{row["round"]: active(row) for row in run.rows} for run in runs]
-    rounds = sorted(set.intersection(*(set(one) for one in rows)))
+def active_by_level(runs: Sequence[Run]) -> tuple[list[int], dict[str, list[float]]]:
+    """Return the rounds of all seeds, and `{level: [active clients in each round]}` as means over the seeds."""
+    rows = [{row["round"]: active_clients(row) for row in run.rows} for run in runs]
+    rounds = sorted(set.intersection(*(set(active_by_round) for active_by_round in rows)))
     return rounds, {
-        level: [statistics.fmean(one[round].get(level, 0) for one in rows) for round in rounds]
+        level: [statistics.fmean(active_by_round[round].get(level, 0) for active_by_round in rows) for round in rounds]
         for level in sorted(runs[0].mix)
     }
 
 
 def draw_mix(groups: dict[str, list[Run]]) -> "Figure":
-    """Active clients of each level, round by round: the levels stand on top of each other, a panel for each run."""
+    """Draw stacked bars of the active clients of each level over the rounds, one panel for each run."""
     from matplotlib import colormaps
     from matplotlib.ticker import MaxNLocator
 
-    shown = {name: of_mix(runs) for name, runs in list(groups.items())[:MOST_PANELS]}
-    levels = sorted({level for _, many in shown.values() for level in many})
-    # The widest level is the darkest.
-    colours = {level: colormaps["Blues"](0.95 - 0.7 * place / len(levels)) for place, level in enumerate(levels)}
+    active_by_name = {name: active_by_level(runs) for name, runs in list(groups.items())[:MOST_PANELS]}
+    levels = sorted({level for _, active in active_by_name.values() for level in active})
+    # The widest level has the darkest color.
+    colours = {level: colormaps["Blues"](0.95 - 0.7 * index / len(levels)) for index, level in enumerate(levels)}
     labels = [f"level {level}" for level in levels]
-    figure = style.figure(0.5 + 0.75 * len(shown), labels)
-    panels = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
+    figure = style.figure(0.5 + 0.75 * len(active_by_name), labels)
+    panels = figure.subplots(len(active_by_name), sharex=True, squeeze=False)[:, 0]
     handles: dict[str, Any] = {}
-    for panel, (name, (rounds, many)) in zip(panels, shown.items()):
+    for panel, (name, (rounds, active)) in zip(panels, active_by_name.items()):
         bottom = [0.0] * len(rounds)
-        for level, counts in many.items():
+        for level, counts in active.items():
             bars = panel.bar(rounds, counts, 1.0, bottom, color=colours[level], edgecolor="white", linewidth=0.3)
             handles.setdefault(level, bars)
             bottom = [low + high for low, high in zip(bottom, counts)]
-        panel.set_title(style.text(name), loc="left", pad=3)
+        panel.set_title(style.figure_text(name), loc="left", pad=3)
         panel.grid(False)
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))
     panels[-1].set(xlabel="round")
@@ -170,14 +172,14 @@ def draw_mix(groups: dict[str, list[Run]]) -> "Figure":
     return figure
 
 
-def of_time(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
-    """`{name: {part: seconds}}` of the runs that were timed: sums over their calls, means over the seeds."""
-    found = {}
+def seconds_by_part(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Return `{name: {part: seconds}}` of runs with timings: sums over calls, means over the seeds."""
+    seconds_by_name = {}
     for name, runs in groups.items():
         timed = [run for run in runs if any("training_seconds" in row for row in run.timings)]
         if timed:
-            found[name] = {part: statistics.fmean(_seconds(run, part) for run in timed) for part in PARTS}
-    return found
+            seconds_by_name[name] = {part: statistics.fmean(_seconds(run, part) for run in timed) for part in PARTS}
+    return seconds_by_name
 
 
 def _seconds(run, part):
@@ -185,30 +187,33 @@ def _seconds(run, part):
     return sum(value for value in values if is_number(value))
 
 
-def draw_time(found: dict[str, dict[str, float]]) -> "Figure":
-    """A bar for each run, cut into the parts of its work."""
-    figure = style.figure(0.75 + _OF_A_RUN * len(found), PARTS)
-    panel, places, handles = figure.subplots(), list(range(len(found))), []
-    left = [0.0] * len(found)
+def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
+    """Draw one bar for each run, divided into the parts of its work."""
+    figure = style.figure(0.75 + _ROW_HEIGHT * len(seconds_by_name), PARTS)
+    panel, positions, handles = figure.subplots(), list(range(len(seconds_by_name))), []
+    left = [0.0] * len(seconds_by_name)
     for number, part in enumerate(PARTS):
-        seconds = [parts[part] for parts in found.values()]
+        seconds = [parts[part] for parts in seconds_by_name.values()]
         look: dict[str, Any] = {
             "color": style.COLOURS[number],
             "hatch": HATCHES[number],
             "edgecolor": "white",
             "linewidth": 0,
         }
-        handles.append(panel.barh(places, seconds, 0.7, left, **look))
+        handles.append(panel.barh(positions, seconds, 0.7, left, **look))
         left = [begin + more for begin, more in zip(left, seconds)]
-    _name_rows(panel, list(found))
+    _name_rows(panel, list(seconds_by_name))
     panel.set(xlabel="time of a run (s)")
     style.legend(figure, handles, PARTS)
     return figure
 
 
 def _name_rows(panel, names: Iterable[str]) -> None:
-    """Names of runs from top to bottom."""
-    texts = ["\n".join(textwrap.wrap(style.text(name), _NAME, max_lines=2, placeholder="...")) for name in names]
+    """Label the rows with run names, from top to bottom."""
+    texts = [
+        "\n".join(textwrap.wrap(style.figure_text(name), _NAME_LENGTH, max_lines=2, placeholder="..."))
+        for name in names
+    ]
     panel.set_yticks(range(len(texts)), texts, fontsize=7 if any("\n" in text for text in texts) else 8)
     panel.set_ylim(len(texts) - 0.4, -0.6)
     panel.grid(False, axis="y")

@@ -1,15 +1,22 @@
-"""The comparison of runs: one row for each recipe, with the mean and the spread over its seeds."""
+"""Comparison of runs: one row for each recipe, with mean and spread over its seeds."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.reports.published import Value, matching
-from hetero_tf.reports.summaries import client_seconds, cost, known_metrics, spread, summary, usual_metrics
+from hetero_tf.reports.published import PublishedValue, matching_values
+from hetero_tf.reports.summaries import (
+    client_seconds,
+    default_metrics,
+    known_metrics,
+    mean_and_spread,
+    run_cost,
+    summarize,
+)
 from hetero_tf.runs.history import MIX, Run
 
-# What the mix of a row costs, from `costs.Costs`; the heads of these columns stand in `tables`.
-OF_COSTS = ("parameters", "paper_flops", "multiply_adds", "ratio")
+# Cost columns of the mix; `table_formats` has their headers.
+COST_COLUMNS = ("parameters", "paper_flops", "multiply_adds", "ratio")
 
 
 def compare(
@@ -17,48 +24,50 @@ def compare(
     metrics: Sequence[str] = (),
     target: float | None = None,
     at: Sequence[int] = (),
-    published: Sequence[Value] = (),
+    published: Sequence[PublishedValue] = (),
 ) -> list[dict]:
-    """One row for each group, ready for JSON.
+    """Return one row for each group, ready for JSON.
 
     Args:
         groups: `{name: [Run]}`, see `runs.grouped`.
-        metrics: What to show, all of it as "last" and "best". None: the usual metrics, the first one as both and the
-            others as "last".
-        target: A value of the first metric that is to be reached.
+        metrics: Metrics to show as "last" and "best". Empty: the default metrics, the first one as both and the others
+            as "last".
+        target: Target value of the first metric.
         at: Rounds at which to show the first metric.
-        published: Values of papers; those whose recipe is that of a group stand in its row.
+        published: Values of papers; a row contains the values that match its recipe.
 
     Returns:
-        {"name", "levels" (the mix), "seeds", "rounds", "done" (by all of them; later
-        rounds of a seed that is ahead do not count), "METRIC WHAT" for each
-        metric and each key of `summaries.summary`, "bytes", "client_bytes", "train_flops" and "client_seconds", each of
-        them as `summaries.spread`; each of `OF_COSTS`, None where the runs have not kept it; "published", a list}.
+        {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have finished; later rounds are
+        ignored), "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes",
+        "train_flops" and "client_seconds", each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the
+        runs lack them; "published", a list}.
 
     Raises:
-        InputError: No run measures a metric that was asked for.
+        InputError: No run measures a requested metric.
     """
     runs = [run for group in groups.values() for run in group]
-    shown = list(metrics) or usual_metrics(runs)
+    shown_metrics = list(metrics) or default_metrics(runs)
     known = known_metrics(runs)
-    for metric in shown:
+    for metric in shown_metrics:
         if metric not in known:
-            raise InputError(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
+            raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
     rows = []
     for name, group in groups.items():
-        even = evened(group)
-        row = _about(name, even)
-        for place, metric in enumerate(shown):
-            asked = {} if place else {"target": target, "at": at}
-            row |= _reached(even, metric, whole=bool(metrics) or not place, **asked)
-        row |= _cost(even, timed)
-        rows.append(row | {"published": [value.to_json() for value in matching(published, group[0].keys, shown)]})
+        aligned = truncate_to_common_round(group)
+        row = _run_columns(name, aligned)
+        for index, metric in enumerate(shown_metrics):
+            options = {} if index else {"target": target, "at": at}
+            row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
+        row |= _cost_columns(aligned, timed)
+        rows.append(
+            row | {"published": [value.to_json() for value in matching_values(published, group[0].keys, shown_metrics)]}
+        )
     return rows
 
 
-def _about(name, group):
-    """The columns that say which runs they are."""
+def _run_columns(name, group):
+    """Return the columns that identify the runs."""
     return {
         "name": name,
         "levels": group[0].keys[MIX],
@@ -68,22 +77,24 @@ def _about(name, group):
     }
 
 
-def _cost(group, timed):
-    """The columns of what runs cost; `timed`: with seconds."""
-    row = {key: spread(cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")}
-    row |= {"client_seconds": spread(map(client_seconds, group))} if timed else {}
-    kept = next((run.costs.mix for run in group if run.costs), dict.fromkeys(OF_COSTS))
-    return row | {key: kept[key] for key in OF_COSTS}
+def _cost_columns(group, timed):
+    """Return the cost columns; `timed` adds seconds."""
+    row = {
+        key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
+    }
+    row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
+    mix_costs = next((run.costs.mix for run in group if run.costs), dict.fromkeys(COST_COLUMNS))
+    return row | {key: mix_costs[key] for key in COST_COLUMNS}
 
 
-def evened(group: Sequence[Run]) -> list[Run]:
-    """The runs of a group, each up to the last round that all of them have finished."""
+def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
+    """Truncate the runs of a group to the last round that all of them have finished."""
     done = min(run.done for run in group)
     return [dataclasses.replace(run, rows=[row for row in run.rows if row["round"] <= done]) for run in group]
 
 
-def _reached(group: Iterable[Run], metric, whole, target=None, at=()):
-    """The columns of one metric; `whole`: not its last value alone."""
-    found = [summary(run, metric, target, at) for run in group]
-    keys = found[0] if whole else ("last",)
-    return {f"{metric} {key}": spread(values[key] for values in found) for key in keys}
+def _metric_columns(group: Iterable[Run], metric, all_keys, target=None, at=()):
+    """Return the columns of one metric; with `all_keys`, not only its last value."""
+    summaries = [summarize(run, metric, target, at) for run in group]
+    keys = summaries[0] if all_keys else ("last",)
+    return {f"{metric} {key}": mean_and_spread(values[key] for values in summaries) for key in keys}

@@ -1,4 +1,4 @@
-"""Makes one page of everything that runs left: it holds its figures and asks no other place for anything."""
+"""Builds one self-contained HTML page about runs, with embedded figures and no external requests."""
 
 import html
 import time
@@ -9,11 +9,11 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from hetero_tf.base import files
-from hetero_tf.base.console import printable
+from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import InputError
 from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
-from hetero_tf.reports.published import Value
+from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.sections import Picture, Section, all_sections
 from hetero_tf.runs.history import Run
 from hetero_tf.version import __version__
@@ -27,10 +27,10 @@ KINDS = ("svg", "png")
 
 @dataclass(frozen=True)
 class Report:
-    """A page and the figures in it.
+    """A page and its figures.
 
     Attributes:
-        text: The page.
+        text: HTML of the page.
         pictures: `{name: Figure}`.
     """
 
@@ -38,58 +38,61 @@ class Report:
     pictures: "dict[str, Figure]"
 
 
-def make(
-    groups: dict[str, list[Run]], sentences: Sequence[str], published: Sequence[Value], asked: Sequence[Value]
+def make_report(
+    groups: dict[str, list[Run]],
+    warnings: Sequence[str],
+    published: Sequence[PublishedValue],
+    requested: Sequence[PublishedValue],
 ) -> Report:
-    """Makes the page of some runs; `style.in_use` must be in force.
+    """Build the page of some runs, inside a `style.figure_style` block.
 
     Args:
         groups: `{name: [Run]}`, see `runs.grouped`.
-        sentences: What was left out or is not finished.
-        published: Values of papers, to stand beside the runs of their recipe.
-        asked: Values of papers that get rows of their own.
+        warnings: Messages about omitted or unfinished runs.
+        published: Values of papers, shown next to runs of their recipe.
+        requested: Values of papers that get separate rows.
     """
     rows = compare(groups, published=published)
-    sections = all_sections(groups, rows, asked)
+    sections = all_sections(groups, rows, requested)
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))
     title = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
     finished = sum(run.done >= run.rounds for run in runs)
     lead = (
-        f"{_counted(len(runs), 'run')} of {_counted(len(groups), 'recipe')}, {finished} finished. Written "
-        f"{time.strftime('%Y-%m-%d %H:%M')} by hetero_tf {__version__} from what the runs left in their folders."
+        f"{_format_count(len(runs), 'run')} of {_format_count(len(groups), 'recipe')}, {finished} finished. Generated "
+        f"{time.strftime('%Y-%m-%d %H:%M')} by hetero_tf {__version__} from the run folders."
     )
     text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=_text(title),
         lead=_text(lead),
-        warnings="\n".join(f'<p class="note warning">{_text(sentence)}</p>' for sentence in sentences),
-        links="\n".join(f'<a href="#{one.name}">{_text(one.title)}</a>' for one in sections),
+        warnings="\n".join(f'<p class="note warning">{_text(sentence)}</p>' for sentence in warnings),
+        links="\n".join(f'<a href="#{section.name}">{_text(section.title)}</a>' for section in sections),
         sections="\n".join(map(_section, sections)),
     )
-    return Report(text, {picture.name: picture.figure for one in sections for picture in one.pictures})
+    return Report(text, {picture.name: picture.figure for section in sections for picture in section.pictures})
 
 
-def write(report: Report, path: Path) -> Path:
-    """Writes the page, and its figures into a folder beside it; each file whole or not at all. Returns the folder.
+def write_report(report: Report, path: Path) -> Path:
+    """Write the page and its figures, each atomically; return the folder of the figures.
 
     Raises:
-        InputError: The path does not end in .html, or something else than a file has that name.
+        InputError: The path does not end in .html, or is not a regular file.
         DiskProblem: The system refused.
     """
     check_path(path)
     folder = path.with_name(f"{path.stem}_figures")
-    files.check_place(folder, folder=True)
+    files.check_write_target(folder, folder=True)
     files.write_atomic(path, report.text.encode())
-    with files.disk(folder, "make the folder"):
+    with files.disk_errors(folder, "create the folder"):
         folder.mkdir(exist_ok=True)
     for name, drawn in report.pictures.items():
         for kind in KINDS:
-            files.write_atomic(folder / f"{name}.{kind}", style.content(drawn, kind))
+            files.write_atomic(folder / f"{name}.{kind}", style.encode_figure(drawn, kind))
     return folder
 
 
 def check_path(path: Path) -> None:
-    """Refuses a page that no browser would take for one."""
+    """Refuse a path that does not end in .html."""
     if path.suffix != ".html":
         raise InputError(f"--out must end in .html. Received: --out={path}")
 
@@ -105,7 +108,7 @@ def _section(section: Section) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    drawn = style.inline(picture.figure, picture.title, picture.name)
+    drawn = style.inline_svg(picture.figure, picture.title, picture.name)
     return f"<figure>{drawn}<figcaption><b>{_text(picture.title)}.</b> {_text(picture.caption)}</figcaption></figure>"
 
 
@@ -113,10 +116,10 @@ def _facts(facts: dict[str, str]) -> str:
     return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items()) + "</dl>"
 
 
-def _counted(count, what):
-    return f"{count} {what}{'s' * (count != 1)}"
+def _format_count(count, noun):
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _text(text):
-    """A text of a stranger as HTML shows it."""
-    return html.escape(printable(text).replace("\n", "\\n"))
+    """Escape an untrusted text for HTML."""
+    return html.escape(escape_unprintable(text).replace("\n", "\\n"))

@@ -1,8 +1,7 @@
-"""What papers and ports report, from published.yaml beside this file or from a file of one's own.
+"""Results reported by papers and ports, from published.yaml in this folder or from a user file.
 
-A file is a list of tables. Each has a `name`, a `source` (paper and table), the `setting` in a few words, the `recipe`
-whose keys a run must have (`{dotted key: value}`), and `rows`: a name, further keys in `recipe`, and the values by the
-names of our metrics.
+A file is a list of tables. Each has a `name`, a `source` (paper and table), a short `setting`, the `recipe` keys that
+a run must have (`{dotted key: value}`), and `rows`: a name, more keys in `recipe`, and values by metric name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,25 +10,25 @@ from pathlib import Path
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.recipe.nodes import plain
+from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 
 SHIPPED = Path(__file__).with_name("published.yaml")
 LARGEST_FILE = 2**20
-TABLE = {"name": str, "source": str, "setting": str, "recipe": dict, "rows": dict}
+TABLE_KEYS = {"name": str, "source": str, "setting": str, "recipe": dict, "rows": dict}
 
 
 @dataclass(frozen=True)
-class Value:
+class PublishedValue:
     """One number of a table.
 
     Attributes:
         name: "TABLE/ROW".
-        metric: Which of our metrics it is one of.
-        value: In the unit of that metric.
+        metric: Name of the metric.
+        value: Value in the unit of the metric.
         source: Paper and table.
-        setting: In which setting, in a few words.
-        recipe: `{dotted key: value}` that a run must have to stand beside it.
+        setting: Short description of the setting.
+        recipe: `{dotted key: value}` that a matching run must have.
     """
 
     name: str
@@ -40,76 +39,79 @@ class Value:
     recipe: dict
 
     def to_json(self) -> dict:
-        """Everything but the recipe."""
+        """Return all fields except the recipe."""
         return {name: value for name, value in asdict(self).items() if name != "recipe"}
 
 
-def read_published(path: Path = SHIPPED) -> list[Value]:
-    """Reads the values of a file.
+def read_published(path: Path = SHIPPED) -> list[PublishedValue]:
+    """Read the values of a file.
 
     Raises:
-        InputError: It is no such file; the sentence names file and table.
+        InputError: The file is invalid; the message names file and table.
     """
     text = files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path)
-    tables = plain(parse(text, str(path)))
+    tables = to_plain(parse(text, str(path)))
     if not isinstance(tables, list):
-        raise InputError(f"{path}: must be a list of tables, as hetero_tf/results/published.yaml is")
-    return [value for place, table in enumerate(tables, 1) for value in _values(f"{path}: table {place}", table)]
+        raise InputError(f"{path}: must be a list of tables, like hetero_tf/reports/published.yaml")
+    return [value for number, table in enumerate(tables, 1) for value in _values(f"{path}: table {number}", table)]
 
 
-def _values(where, table):
-    wrong = [name for name, kind in TABLE.items() if not isinstance(table, dict) or type(table.get(name)) is not kind]
-    if wrong:
-        raise InputError(f"{where}: must have {', '.join(TABLE)}. Received: a missing or wrong {wrong[0]}")
+def _values(location, table):
+    invalid = [
+        name for name, kind in TABLE_KEYS.items() if not isinstance(table, dict) or type(table.get(name)) is not kind
+    ]
+    if invalid:
+        raise InputError(f"{location}: must have {', '.join(TABLE_KEYS)}. Received: a missing or wrong {invalid[0]}")
     for row, cells in table["rows"].items():
         cells = dict(cells) if isinstance(cells, dict) else {}
         recipe = table["recipe"] | (cells.pop("recipe", None) or {})
         for metric, value in cells.items():
             if type(value) not in (int, float):
-                raise InputError(f"{where}: {row}: {metric} must be a number. Received: {value!r}")
-            yield Value(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
+                raise InputError(f"{location}: {row}: {metric} must be a number. Received: {value!r}")
+            yield PublishedValue(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
 
 
-def choose(names: Sequence[str]) -> tuple[list[Value], list[Value]]:
-    """What may stand beside runs, and what is shown in any case.
+def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[PublishedValue]]:
+    """Return all known values, and the requested ones, which are always shown.
 
     Args:
-        names: Of tables or rows ("TABLE", "TABLE/ROW"), which are shown in any case; and files ending in .yaml, whose
-            values are taken besides the shipped ones.
+        names: Requested tables or rows ("TABLE", "TABLE/ROW"), and .yaml files that add values to the shipped ones.
 
     Raises:
-        InputError: A file is wrong, or no table or row has such a name.
+        InputError: A file is invalid, or a table or row does not exist.
     """
-    values = [*read_published(), *_own_values(names)]
-    asked = []
+    values = [*read_published(), *_file_values(names)]
+    requested = []
     for name in (name for name in names if not _is_file(name)):
-        found = [value for value in values if value.name == name or value.name.startswith(f"{name}/")]
-        if not found:
+        matches = [value for value in values if value.name == name or value.name.startswith(f"{name}/")]
+        if not matches:
             known = {part for value in values for part in (value.name, value.name.partition("/")[0])}
             raise InputError(f"no published table or row has that name{did_you_mean(name, known)} Received: {name}")
-        asked += found
-    return values, asked
+        requested += matches
+    return values, requested
 
 
-def named(names: Sequence[str]) -> list[Value]:
-    """The values of tables, rows and files; `names` and what is raised are those of `choose`."""
-    # A table of a file may be named beside it.
-    asked = choose(names)[1]
-    return [*asked, *(value for value in _own_values(names) if value not in asked)]
+def selected_values(names: Sequence[str]) -> list[PublishedValue]:
+    """Return the values of tables, rows and files; see `select_published` for `names` and errors."""
+    # Both a file and a table in it may be named.
+    requested = select_published(names)[1]
+    return [*requested, *(value for value in _file_values(names) if value not in requested)]
 
 
 def _is_file(name):
     return name.endswith((".yaml", ".yml"))
 
 
-def _own_values(names):
+def _file_values(names):
     return [value for name in names if _is_file(name) for value in read_published(Path(name))]
 
 
-def matching(values: Iterable[Value], keys: dict[str, object], metrics: Sequence[str]) -> list[Value]:
-    """The values of a recipe with these keys, of the metrics that are shown."""
+def matching_values(
+    values: Iterable[PublishedValue], keys: dict[str, object], metrics: Sequence[str]
+) -> list[PublishedValue]:
+    """Return the values of the shown metrics that match the keys of a recipe."""
     return [
         value
         for value in values
-        if value.metric in metrics and all(keys.get(key) == wanted for key, wanted in value.recipe.items())
+        if value.metric in metrics and all(keys.get(key) == expected for key, expected in value.recipe.items())
     ]

@@ -1,4 +1,4 @@
-"""The sections of a report: what stands in each, where the runs have it."""
+"""Builds the sections of a report from the data of the runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.reports import breakdowns, curves, figures, style
 from hetero_tf.reports import table_formats as tables
-from hetero_tf.reports.published import Value
+from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
 from hetero_tf.runs.history import Run
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 from collections.abc import Iterator
 
 from hetero_tf.base import files
-from hetero_tf.reports.table_formats import cleaned
+from hetero_tf.reports.table_formats import to_single_lines
 from hetero_tf.runs.history import MIX, differences, shown
 from hetero_tf.store import plain_json
 
-# Keys that a reader asks for first, and how they are called; all runs that agree in one share its line.
+# Main recipe keys and their labels in the table of settings.
 SETTING = {
     "data.dataset": "data set",
     "data.name": "data",
@@ -46,8 +46,8 @@ SETTING = {
 }
 
 
-def common(groups: dict[str, list[Run]]) -> dict[str, str]:
-    """`{what: values}` of what a reader asks for first: one value where all runs agree, else all of them."""
+def common_settings(groups: dict[str, list[Run]]) -> dict[str, str]:
+    """Return `{label: values}` of the main settings: one value if all runs agree, else all values."""
     facts: dict[str, str] = {}
     for key, name in SETTING.items():
         values = dict.fromkeys(shown(runs[0].keys[key]) for runs in groups.values() if key in runs[0].keys)
@@ -57,21 +57,23 @@ def common(groups: dict[str, list[Run]]) -> dict[str, str]:
     return facts | ({"ran on": "; ".join(machines)} if machines else {})
 
 
-def apart(groups: dict[str, list[Run]]) -> Table:
-    """A row for each recipe: in what it differs from the others, besides its mix; no rows where that is nothing."""
-    told = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
-    return cleaned(Table(["run", "differs in"], [[name, text] for name, text in zip(groups, told) if text], []))
+def differences_table(groups: dict[str, list[Run]]) -> Table:
+    """Return a table with the differences of each recipe except its mix; no rows without differences."""
+    differences_of_runs = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
+    return to_single_lines(
+        Table(["run", "differs in"], [[name, text] for name, text in zip(groups, differences_of_runs) if text], [])
+    )
 
 
 def _machines(groups) -> Iterator[str]:
-    """Processor and versions of the runs that say them."""
+    """Yield processor and versions of the runs that stored them."""
     for run in (run for runs in groups.values() for run in runs):
         path = RunFolder(Path(run.folder)).environment
         try:
-            facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-            versions = facts["versions"]  # type: ignore[index]
+            environment = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+            versions = environment["versions"]  # type: ignore[index]
             yield (
-                f"{facts['cpu']['model']}, {facts['cores']} cores, TensorFlow {versions['tensorflow']}, "  # type: ignore[index]
+                f"{environment['cpu']['model']}, {environment['cores']} cores, TensorFlow {versions['tensorflow']}, "  # type: ignore[index]
                 f"Keras {versions['keras']}, hetero_tf {versions['hetero_tf']}"
             )
         except (UserError, TypeError, KeyError):
@@ -81,8 +83,8 @@ def _machines(groups) -> Iterator[str]:
 BAND = "range"
 
 
-# Metrics that get learning curves, in this order, where some run has measured them.
-DRAWN = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
+# Metrics with learning curves, in this order.
+CURVE_METRICS = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
 
 
 MOST_SPLITS = 6
@@ -90,7 +92,7 @@ MOST_SPLITS = 6
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, the name of its files, its title and what it shows."""
+    """A figure with the name of its files, title and caption."""
 
     name: str
     title: str
@@ -100,7 +102,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; what is empty is left out."""
+    """A section of the page; empty fields are omitted."""
 
     name: str
     title: str
@@ -110,115 +112,122 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
 
 
-def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict], asked: Sequence[Value]) -> list[Section]:
-    """The sections of a report that have something to say, in order.
+def all_sections(
+    groups: dict[str, list[Run]], rows: Sequence[dict], requested: Sequence[PublishedValue]
+) -> list[Section]:
+    """Return the non-empty sections of a report, in order.
 
     Args:
         groups: `{name: [Run]}`.
-        rows: Of `comparison.compare`.
-        asked: Published values that get rows of their own.
+        rows: Output of `comparison.compare`.
+        requested: Published values that get separate rows.
     """
-    made = (
-        _reached(rows, asked),
+    sections = (
+        _results(rows, requested),
         _curves(groups),
         _levels_and_clients(groups, rows),
         _cost(groups, rows),
         _rounds(groups),
         _splits(groups),
-        Section("setting", "Setting", facts=common(groups), tables=[table] if (table := apart(groups)).rows else []),
+        Section(
+            "setting",
+            "Setting",
+            facts=common_settings(groups),
+            tables=[table] if (table := differences_table(groups)).rows else [],
+        ),
     )
-    return [section for section in made if section.facts or section.tables or section.pictures]
+    return [section for section in sections if section.facts or section.tables or section.pictures]
 
 
-def _reached(rows, asked):
-    table = tables.to_table(rows, asked, lambda key: not tables.is_cost(key) and not tables.is_of_level(key))
+def _results(rows, requested):
+    table = tables.to_table(rows, requested, lambda key: not tables.is_cost(key) and not tables.is_of_level(key))
     about = (
-        "Means and standard deviations over seeds. “last” is the last measured round; “best” is chosen on held-out "
-        "examples where a run has some, else on the test set, which flatters."
+        "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on "
+        "validation data if there are any; otherwise on the test set, so it is optimistic."
     )
-    return Section("reached", "What the runs reached", about, tables=[table])
+    return Section("reached", "Results", about, tables=[table])
 
 
 def _curves(groups):
-    """Learning curves of each metric, the first one also against traffic, and accuracy against size."""
+    """Return learning curves of each metric; the first one also over traffic and over model size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
-    # Only names of ours become names of files.
-    drawn = [name for name in DRAWN if name in known]
+    # Only known metric names become file names.
+    drawn = [name for name in CURVE_METRICS if name in known]
     pictures = [_curve(groups, metric, "round") for metric in drawn]
-    for made, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
+    for draw, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
         try:
-            pictures.insert(1, made(groups, drawn[0], x))
+            pictures.insert(1, draw(groups, drawn[0], x))
         except InputError:
-            # A run of an earlier version has not kept what this figure needs, or there is nothing to see in it.
+            # Runs of earlier versions lack data for this figure, or it would be empty.
             continue
     return Section("curves", "Learning curves", pictures=pictures)
 
 
 def _curve(groups, metric, x):
-    found = curves.learning_curves(groups, metric, x, BAND)
-    known = metrics.find(metric)
+    learning_curves = curves.learning_curves(groups, metric, x, BAND)
+    known = metrics.find_metric(metric)
     better = f", {known.better} is better" if known and known.better else ""
-    title = f"{metric} against {'rounds' if x == 'round' else 'traffic'}"
+    title = f"{metric} over {'rounds' if x == 'round' else 'traffic'}"
     return Picture(
         f"{metric}-{x}",
         title,
-        f"{_meaning(metric)}{better}. {_band(found)}",
-        figures.draw_curves(found, metric, x, BAND),
+        f"{_meaning(metric)}{better}. {_band(learning_curves)}",
+        figures.draw_curves(learning_curves, metric, x, BAND),
     )
 
 
 def _size(groups, metric, x):
-    found = curves.size_series(groups, metric, x, BAND)
-    points = [point for one in found for point in one.points]
+    series = curves.size_series(groups, metric, x, BAND)
+    points = [point for entry in series for point in entry.points]
     if len({point.x for point in points}) == 1:
-        raise InputError("all clients have models of one size, so there is nothing to compare")
+        raise InputError("all clients have models of the same size, so there is nothing to compare")
     caption = (
-        "Each point is a mix at its last measured round; lines join the mixes of two levels, as HeteroFL's figures do. "
+        "Each point is a mix at its last measured round; lines connect the mixes of two levels, as in HeteroFL. "
         + _band(points)
     )
-    return Picture(f"{metric}-{x}", f"{metric} against size", caption, figures.draw_sizes(found, metric, x, BAND))
+    return Picture(f"{metric}-{x}", f"{metric} over size", caption, figures.draw_sizes(series, metric, x, BAND))
 
 
 def _meaning(metric):
-    known = metrics.find(metric)
+    known = metrics.find_metric(metric)
     text = known.meaning if known else metric
     return text[0].upper() + text[1:]
 
 
-def _band(found):
-    several = curves.bands(found, BAND)
-    return f"{several[0].upper()}{several[1:]}." if several else "One seed of each recipe."
+def _band(drawn):
+    text = curves.describe_bands(drawn, BAND)
+    return f"{text[0].upper()}{text[1:]}." if text else "One seed of each recipe."
 
 
 def _levels_and_clients(groups, rows):
-    """How good each level's model is, and how evenly clients are served, where the runs have measured it."""
-    pictures, kind = [], breakdowns.levels_kind(groups)
-    if kind is not None:
+    """Return figures of the accuracy of level models and of its spread over clients, if measured."""
+    pictures, prefix = [], breakdowns.level_metric_prefix(groups)
+    if prefix is not None:
         caption = (
-            "Each level's own model, cut from the global one, on the whole test set at the last measured round. Bars: "
+            "The model of each level, cut from the global model, on the test set at the last measured round. Bars: "
             "lowest to highest seed."
         )
-        found = breakdowns.of_levels(groups, kind)
-        pictures.append(Picture("levels", "Models of the levels", caption, breakdowns.draw_levels(found, kind)))
-    clients = breakdowns.of_clients(groups)
-    if clients:
+        values = breakdowns.level_values(groups, prefix)
+        pictures.append(Picture("levels", "Models of the levels", caption, breakdowns.draw_levels(values, prefix)))
+    spreads = breakdowns.client_spreads(groups)
+    if spreads:
         caption = (
-            "The global model on each client's own test examples at the last measured round, means over the seeds. A "
-            "standard deviation near its noise floor says nothing: equally good clients would differ as much by chance."
+            "The global model on the test examples of each client at the last measured round, means over the seeds. A "
+            "standard deviation near its noise floor is not significant: equally good clients would differ by chance."
         )
-        pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(clients)))
-    table = [tables.to_table(rows, [], tables.is_of_level)] if kind is not None else []
+        pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(spreads)))
+    table = [tables.to_table(rows, [], tables.is_of_level)] if prefix is not None else []
     return Section("levels", "Levels and clients", tables=table, pictures=pictures)
 
 
 def _cost(groups, rows):
-    each = [tables.to_table(rows, [], tables.is_cost), *(table for table in [_cost_table(groups)] if table.rows)]
-    about = "MB are 10⁶ bytes of weights, in both directions where nothing else is said."
-    return Section("cost", "What they cost", about, tables=each)
+    cost_tables = [tables.to_table(rows, [], tables.is_cost), *(table for table in [_cost_table(groups)] if table.rows)]
+    about = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
+    return Section("cost", "Costs", about, tables=cost_tables)
 
 
 def _cost_table(groups):
-    """One line for each level of a mix; runs whose levels cost the same share it."""
+    """Return a table with one line for each level; runs with equal costs share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for name, runs in groups.items():
         run = next((run for run in runs if run.costs), None)
@@ -236,47 +245,49 @@ def _cost_table(groups):
             lines.setdefault(cells, []).append(name)
     heads = ["runs", "level", "width", "parameters", "FLOPs", "multiply-adds", "MB down", "MB up", "training MiB"]
     notes = [
-        "FLOPs: one example forward, counted as in the HeteroFL paper. MB down, MB up: a client and round. Training "
-        "MiB: an estimate of what local training holds."
+        "FLOPs: forward pass of one example, counted as in the HeteroFL paper. MB down, MB up: per client and round. "
+        "Training MiB: estimated memory of local training."
     ]
-    return tables.cleaned(Table(heads, [[", ".join(names), *cells] for cells, names in lines.items()], notes))
+    return tables.to_single_lines(Table(heads, [[", ".join(names), *cells] for cells, names in lines.items()], notes))
 
 
 def _splits(groups):
-    """How the data of each recipe's first seed are split, as long as splits are few; recipes may share one."""
+    """Return figures of the data splits of the first seeds, up to `MOST_SPLITS`; recipes may share a split."""
     drawn: dict[str, tuple[Partition, list[str]]] = {}
     for name, runs in groups.items():
         try:
             partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
         except UserError:
-            # Nothing else depends on it; a run of which it was lost has all the rest.
+            # Only this figure needs the partition, so skip runs that lost it.
             continue
         if partition.sha256 in drawn or len(drawn) < MOST_SPLITS:
             drawn.setdefault(partition.sha256, (partition, []))[1].append(f"{name}, seed {runs[0].seed}")
-    pictures = [_split(number, *one) for number, one in enumerate(drawn.values(), 1)]
+    pictures = [_split(number, *group) for number, group in enumerate(drawn.values(), 1)]
     return Section("split", "Data of the clients", pictures=pictures)
 
 
 def _split(number, partition, names):
     sizes, shares = drawing.presence(partition)
-    two = bool(np.isin(shares, (0, 1)).all())
+    is_binary = bool(np.isin(shares, (0, 1)).all())
     figure = style.figure(3.0)
-    drawing.draw_into(figure, partition, sizes, shares, "" if two else "share of the clients that have the label")
-    caption = "Above, training examples of each client; below, " + (
-        "dark where it has the label." if two else "the share of neighbouring clients that have a label."
+    drawing.draw_into(figure, partition, sizes, shares, "" if is_binary else "share of the clients with the label")
+    caption = "Above: training examples of each client. Below: " + (
+        "labels of each client (dark)." if is_binary else "share of neighbouring clients that have a label."
     )
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)
 
 
 def _rounds(groups):
-    """Who was active, and where the time went."""
-    pictures, more = [], len(groups) - breakdowns.MOST_PANELS
-    if any(any(many) for runs in groups.values() for many in breakdowns.of_mix(runs)[1].values()):
-        caption = "Active clients, means over the seeds." + (f" {more} more runs are not drawn." * (more > 0))
+    """Return figures of active clients and of the time by part of the work."""
+    pictures, num_omitted = [], len(groups) - breakdowns.MOST_PANELS
+    if any(any(counts) for runs in groups.values() for counts in breakdowns.active_by_level(runs)[1].values()):
+        caption = "Active clients, means over the seeds." + (
+            f" {num_omitted} more runs are not drawn." * (num_omitted > 0)
+        )
         pictures.append(Picture("mix", "Levels over the rounds", caption, breakdowns.draw_mix(groups)))
-    found = breakdowns.of_time(groups)
-    if found:
-        caption = "Wall time by part of the work, means over the seeds; planning runs beside them."
-        pictures.append(Picture("time", "Where the time went", caption, breakdowns.draw_time(found)))
+    seconds = breakdowns.seconds_by_part(groups)
+    if seconds:
+        caption = "Wall time by part of the work, means over the seeds; planning runs in parallel."
+        pictures.append(Picture("time", "Time", caption, breakdowns.draw_time(seconds)))
     return Section("rounds", "Rounds", pictures=pictures)

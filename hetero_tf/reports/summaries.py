@@ -1,85 +1,87 @@
-"""What one run reached in a metric and what it cost; the mean and spread over several."""
+"""Metric summary and costs of one run; mean and spread over several values."""
 
 import statistics
 from collections.abc import Iterable, Sequence
 
-from hetero_tf.base.metrics import find
+from hetero_tf.base.metrics import find_metric
 from hetero_tf.runs.history import Run, is_number
 
-# Where a run has one of them, it says which round is the best one.
-CHOOSERS = ("validation_accuracy", "validation_perplexity")
-# What is compared where nothing is asked for: the first that a run has, and that of every level.
-USUAL = ("global_accuracy", "global_perplexity")
-OF_LEVELS = ("level_accuracy_", "level_perplexity_")
+# Metrics that select the best round, if a run has one of them.
+SELECTION_METRICS = ("validation_accuracy", "validation_perplexity")
+# Metrics to compare by default: the first that a run has, and those of its levels.
+DEFAULT_METRICS = ("global_accuracy", "global_perplexity")
+LEVEL_PREFIXES = ("level_accuracy_", "level_perplexity_")
 
 
-def measured(run: Run, metric: str) -> list[tuple[int, float]]:
-    """(round, value) of every round in which a run has measured a metric."""
+def metric_values(run: Run, metric: str) -> list[tuple[int, float]]:
+    """Return (round, value) for each round with a finite value of a metric."""
     return [(row["round"], row[metric]) for row in run.rows if is_number(row.get(metric))]
 
 
 def known_metrics(runs: Iterable[Run]) -> list[str]:
-    """The metrics that some of the runs have measured, in alphabetical order."""
+    """Return the sorted names of all metrics of the runs."""
     names = {name for run in runs for row in run.rows for name, value in row.items() if is_number(value)}
     return sorted(names - {"round"})
 
 
-def usual_metrics(runs: Sequence[Run]) -> list[str]:
-    """What is compared where nothing is asked for: how good the global models are, and those of the levels."""
+def default_metrics(runs: Sequence[Run]) -> list[str]:
+    """Return the default metrics of a comparison: those of the global models and of the level models."""
     known = known_metrics(runs)
     levels = sorted({level for run in runs for level in run.mix})
     return [
-        *(name for name in USUAL if name in known),
-        *(name for begin in OF_LEVELS for level in levels if (name := f"{begin}{level}") in known),
+        *(name for name in DEFAULT_METRICS if name in known),
+        *(name for begin in LEVEL_PREFIXES for level in levels if (name := f"{begin}{level}") in known),
     ]
 
 
 def direction(metric: str) -> int:
-    """-1 where lower is better, else 1."""
-    known = find(metric)
+    """Return -1 if lower is better, else 1."""
+    known = find_metric(metric)
     return -1 if known and known.better == "lower" else 1
 
 
-def summary(run: Run, metric: str, target: float | None = None, at: Iterable[int] = ()) -> dict[str, float | None]:
-    """What one run reached in one metric.
+def summarize(run: Run, metric: str, target: float | None = None, at: Iterable[int] = ()) -> dict[str, float | None]:
+    """Summarize one metric of one run.
 
     Returns:
-        {"at ROUND" for each of `at`, None where that round was not measured; "last", "best", "best_round"; and if
-        `target` is given "target_round" and "target_bytes", None where it is not reached}. All are None where the run
-        does not measure the metric.
+        {"at ROUND" for each of `at` (None if not measured), "last", "best", "best_round", and with a `target` also
+        "target_round" and "target_bytes" (None if not reached)}. All are None for a run without the metric.
     """
-    found = measured(run, metric)
+    values_by_round = metric_values(run, metric)
     best_round, best = best_of(run, metric)
-    values: dict[str, float | None] = {f"at {round}": dict(found).get(round) for round in at}
-    values |= {"last": found[-1][1] if found else None, "best": best, "best_round": best_round}
+    values: dict[str, float | None] = {f"at {round}": dict(values_by_round).get(round) for round in at}
+    values |= {"last": values_by_round[-1][1] if values_by_round else None, "best": best, "best_round": best_round}
     if target is not None:
         sign = direction(metric)
-        reached = next((round for round, value in found if sign * value >= sign * target), None)
-        values |= {"target_round": reached, "target_bytes": None if reached is None else cost(run, reached)["bytes"]}
+        target_round = next((round for round, value in values_by_round if sign * value >= sign * target), None)
+        values |= {
+            "target_round": target_round,
+            "target_bytes": None if target_round is None else run_cost(run, target_round)["bytes"],
+        }
     return values
 
 
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
-    """The best round and its value: chosen on the held-out examples where the run has some; (None, None) without."""
-    values = dict(measured(run, metric))
-    for chooser in CHOOSERS:
-        pairs = [pair for pair in measured(run, chooser) if pair[0] in values]
+    """Return the best round and its value, selected on validation data if any; (None, None) without values."""
+    values = dict(metric_values(run, metric))
+    for selection_metric in SELECTION_METRICS:
+        pairs = [pair for pair in metric_values(run, selection_metric) if pair[0] in values]
         if pairs:
-            best = max(pairs, key=lambda pair: direction(chooser) * pair[1])[0]
+            best = max(pairs, key=lambda pair: direction(selection_metric) * pair[1])[0]
             return best, values[best]
     return max(values.items(), key=lambda pair: direction(metric) * pair[1], default=(None, None))
 
 
-def cost(run: Run, last: int | None = None) -> dict[str, float | None]:
-    """What a run cost up to round `last` (None: all of it): `{"bytes", "client_bytes", "train_flops"}`.
+def run_cost(run: Run, last: int | None = None) -> dict[str, float | None]:
+    """Return the costs of a run up to round `last` (None: all rounds): `{"bytes", "client_bytes", "train_flops"}`.
 
-    "client_bytes" is the mean of an active client in a round. All are None where the metrics do not tell.
+    "client_bytes" is the mean over active clients and rounds. All are None if the metrics lack them.
     """
     rows = [row for row in run.rows if last is None or row["round"] <= last]
     if not all(is_number(row.get(name)) for row in rows for name in ("bytes_down", "bytes_up", "train_flops")):
         return {"bytes": None, "client_bytes": None, "train_flops": None}
     total = sum(row["bytes_down"] + row["bytes_up"] for row in rows)
-    clients = sum(sum(active(row).values()) for row in rows)
+    clients = sum(sum(active_clients(row).values()) for row in rows)
     return {
         "bytes": total,
         "client_bytes": total / clients if clients else None,
@@ -87,33 +89,33 @@ def cost(run: Run, last: int | None = None) -> dict[str, float | None]:
     }
 
 
-def active(row: dict) -> dict[str, float]:
-    """The active clients of each level in a round; nothing where its row does not tell."""
+def active_clients(row: dict) -> dict[str, float]:
+    """Return the active clients of each level in a round; empty if the row lacks them."""
     levels = row.get("levels")
-    return {name: many for name, many in levels.items() if is_number(many)} if isinstance(levels, dict) else {}
+    return {name: count for name, count in levels.items() if is_number(count)} if isinstance(levels, dict) else {}
 
 
 def client_seconds(run: Run) -> float | None:
-    """Seconds of local training for each client and round, median over the run's calls; None where nobody measured.
+    """Return seconds of local training per client and round, median over the calls; None if not measured.
 
-    The first call does more than train: it fills caches, and XLA compiles in it.
+    A median, since the first call also fills caches and compiles with XLA.
     """
-    each = [
+    seconds = [
         row["seconds"] / row["clients"]
         for row in run.timings
         if is_number(row.get("seconds")) and is_number(row.get("clients")) and row["clients"] > 0
     ]
-    return statistics.median(each) if each else None
+    return statistics.median(seconds) if seconds else None
 
 
-def spread(values: Iterable[float | None]) -> dict:
-    """The mean of the values that are not None, their standard deviation (None for one), and how many they are.
+def mean_and_spread(values: Iterable[float | None]) -> dict:
+    """Return mean, standard deviation (None for one value) and number of the values that are not None.
 
-    The standard deviation is that of a sample: the sum of squares is divided by one less than the number of values.
+    The standard deviation is that of a sample (divisor n - 1).
     """
-    there = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     return {
-        "mean": statistics.fmean(there) if there else None,
-        "spread": statistics.stdev(there) if len(there) > 1 else None,
-        "of": len(there),
+        "mean": statistics.fmean(present) if present else None,
+        "spread": statistics.stdev(present) if len(present) > 1 else None,
+        "of": len(present),
     }

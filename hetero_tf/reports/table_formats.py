@@ -1,4 +1,4 @@
-"""Writes the rows of a comparison: Markdown, LaTeX and HTML for people, CSV for spreadsheets, JSON for programs."""
+"""Writes the rows of a comparison as Markdown, LaTeX, HTML, CSV or JSON."""
 
 import csv
 import html
@@ -9,35 +9,35 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.console import printable
-from hetero_tf.reports.published import Value
-from hetero_tf.reports.summaries import OF_LEVELS
+from hetero_tf.base.console import escape_unprintable
+from hetero_tf.reports.published import PublishedValue
+from hetero_tf.reports.summaries import LEVEL_PREFIXES
 
 
 @dataclass(frozen=True)
-class Column:
-    """How a key of the rows is shown: its head, and what its values are divided by."""
+class TableColumn:
+    """Header of a key of the rows, and divisor of its values."""
 
     head: str
     unit: float = 1
 
 
-# Keys, or what stands behind the name of a metric.
+# Row keys, or suffixes of metric names.
 COLUMNS = {
-    "target_round": Column("rounds to target"),
-    "target_bytes": Column("MB to target", 1e6),
-    "bytes": Column("MB", 1e6),
-    "client_bytes": Column("MB a client and round", 1e6),
-    "train_flops": Column("TFLOP", 1e12),
-    "client_seconds": Column("s a client and round"),
-    "parameters": Column("K parameters", 1e3),
-    "paper_flops": Column("MFLOPs", 1e6),
-    "ratio": Column("ratio"),
+    "target_round": TableColumn("rounds to target"),
+    "target_bytes": TableColumn("MB to target", 1e6),
+    "bytes": TableColumn("total MB", 1e6),
+    "client_bytes": TableColumn("MB per client and round", 1e6),
+    "train_flops": TableColumn("TFLOP", 1e12),
+    "client_seconds": TableColumn("seconds per client and round"),
+    "parameters": TableColumn("parameters (thousands)", 1e3),
+    "paper_flops": TableColumn("MFLOPs", 1e6),
+    "ratio": TableColumn("size vs. global"),
 }
-# Only programs are told of these.
-LEFT_OUT = ("best_round", "multiply_adds")
+# Only in CSV and JSON.
+HIDDEN_COLUMNS = ("best_round", "multiply_adds")
 FIRST = ("run", "levels", "seeds", "rounds")
-# Heads of columns of words, which begin at the left; numbers end at the right.
+# Headers of text columns, which are left-aligned; numbers are right-aligned.
 WORDS = ("run", "runs", "level", "levels", "differs in")
 _MARKDOWN = re.compile(r"([\\|<>*`\[\]])")
 _LATEX = {
@@ -51,75 +51,75 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Text for people: heads, rows of as many cells, and notes to them."""
+    """A text table: headers, rows of cells, and notes."""
 
     heads: list[str]
     rows: list[list[str]]
     notes: list[str]
 
 
-def to_table(rows: Sequence[dict], asked: Sequence[Value], shown: Callable[[str], bool]) -> Table:
-    """The rows of `comparison.compare` as text.
+def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool]) -> Table:
+    """Format the rows of `comparison.compare` as a text table.
 
     Args:
-        rows: At least one.
-        asked: Published values that get rows of their own.
-        shown: Which of their keys are columns.
+        rows: At least one row.
+        requested: Published values that get separate rows.
+        shown: Predicate that selects the keys to show as columns.
     """
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
-    told = any(row["published"] for row in rows) and shown("published")
+    has_published = any(row["published"] for row in rows) and shown("published")
     first = [name for name in FIRST if name == "run" or shown(name)]
-    heads = [*first, *map(_head, keys), *(["published"] if told else [])]
+    heads = [*first, *map(_head, keys), *(["published"] if has_published else [])]
     lines = []
     for row in rows:
-        about = _about(row)
-        cells = [about[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
-        lines.append(cells + ([_published(row["published"], sources)] if told else []))
-    for name in dict.fromkeys(value.name for value in asked):
-        values = [value for value in asked if value.name == name]
-        lines.append(_row_of(name, values, len(first) - 1, keys, told, sources))
-    return cleaned(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
+        first_cells = _run_cells(row)
+        cells = [first_cells[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
+        lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
+    for name in dict.fromkeys(value.name for value in requested):
+        values = [value for value in requested if value.name == name]
+        lines.append(_row_of(name, values, len(first) - 1, keys, has_published, sources))
+    return to_single_lines(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
 
 
-def cleaned(table: Table) -> Table:
-    """A table whose cells and notes have one line each and no control characters."""
+def to_single_lines(table: Table) -> Table:
+    """Convert cells and notes to single lines without control characters."""
     rows = [[_one_line(cell) for cell in line] for line in table.rows]
     return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
 
 
-def _about(row):
-    """The first cells of a row, by their heads."""
+def _run_cells(row):
+    """Return the first cells of a row, by header."""
     done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
     return {"run": row["name"], "levels": row["levels"], "seeds": str(len(row["seeds"])), "rounds": done}
 
 
-def every(key: str) -> bool:
-    """All columns."""
+def is_any_column(key: str) -> bool:
+    """Return True for every column."""
     return True
 
 
 def is_cost(key: str) -> bool:
-    """The columns of what a run cost."""
+    """Return True for the cost columns."""
     return key in COLUMNS
 
 
 def is_of_level(key: str) -> bool:
-    """The columns of what the models of single levels reached."""
-    return key.startswith(OF_LEVELS)
+    """Return True for the metric columns of level models."""
+    return key.startswith(LEVEL_PREFIXES)
 
 
 def _is_column(key, rows):
     value = rows[0][key]
-    if key in LEFT_OUT:
+    if key in HIDDEN_COLUMNS:
         return False
     if key in COLUMNS and not isinstance(value, dict):
         return any(row[key] is not None for row in rows)
-    return isinstance(value, dict) and key.rpartition(" ")[2] not in LEFT_OUT
+    return isinstance(value, dict) and key.rpartition(" ")[2] not in HIDDEN_COLUMNS
 
 
 def _column(key):
-    return COLUMNS.get(key.rpartition(" ")[2], Column(key.rpartition(" ")[2]))
+    return COLUMNS.get(key.rpartition(" ")[2], TableColumn(key.rpartition(" ")[2]))
 
 
 def _head(key):
@@ -137,7 +137,7 @@ def _cell(key, value, seeds):
 
 
 def _with_spread(mean, spread):
-    """Four digits of a mean, fewer where the spread has two of its own before them; both end at the same decimal."""
+    """Format a mean with up to four digits and its spread with up to two; both end at the same decimal."""
     if not mean or not spread:
         return f"{mean:,.4g}" + ("" if spread is None else f" ± {spread:.2g}")
     decimals = max(0, min(3 - math.floor(math.log10(abs(mean))), 1 - math.floor(math.log10(spread))))
@@ -145,29 +145,34 @@ def _with_spread(mean, spread):
 
 
 def _published(values, sources):
-    """The values of papers beside a row, each with the number of its note."""
-    several = len({value["metric"] for value in values}) > 1
-    told = []
+    """Format the published values of a row, each with the number of its note."""
+    has_several_metrics = len({value["metric"] for value in values}) > 1
+    texts = []
     for value in values:
         number = sources.setdefault(f"{value['source']}: {value['setting']}", len(sources) + 1)
-        told.append(f"{value['value']:g}{' ' + value['metric'] if several else ''} [{number}]")
-    return ", ".join(told) or "-"
+        texts.append(f"{value['value']:g}{' ' + value['metric'] if has_several_metrics else ''} [{number}]")
+    return ", ".join(texts) or "-"
 
 
-def _row_of(name, values, blank, keys, told, sources):
-    """A row of nothing but a paper's values."""
+def _row_of(name, values, blank, keys, has_published, sources):
+    """Return a separate row with the values of a paper."""
     number = sources.setdefault(f"{values[0].source}: {values[0].setting}", len(sources) + 1)
     cells = {f"{value.metric} last": f"{value.value:g}" for value in values}
-    return [f"{name} [{number}]", *["-"] * blank, *(cells.get(key, "-") for key in keys), *(["-"] if told else [])]
+    return [
+        f"{name} [{number}]",
+        *["-"] * blank,
+        *(cells.get(key, "-") for key in keys),
+        *(["-"] if has_published else []),
+    ]
 
 
 def _one_line(text):
-    """What a table may hold of a name that comes from somebody else."""
-    return printable(text).replace("\n", "\\n")
+    """Escape a name from an untrusted run folder."""
+    return escape_unprintable(text).replace("\n", "\\n")
 
 
 def markdown(table: Table) -> str:
-    """A table of GitHub's Markdown, numbers to the right."""
+    """Write a table in GitHub Markdown, with right-aligned numbers."""
     rule = ["---" if head in WORDS else "---:" for head in table.heads]
     lines = [[_in_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
     text = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
@@ -179,7 +184,7 @@ def _in_markdown(text):
 
 
 def latex(table: Table) -> str:
-    """A `tabular` with the rules of the package booktabs; notes are comments behind it."""
+    """A `tabular` with the rules of the package booktabs; notes follow as comments."""
     lines = [" & ".join(map(in_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
     columns = "".join("l" if head in WORDS else "r" for head in table.heads)
     rules = rf"\begin{{tabular}}{{{columns}}}", r"\toprule", r"\midrule"
@@ -188,13 +193,13 @@ def latex(table: Table) -> str:
 
 
 def in_latex(text: str) -> str:
-    """A text whose special characters LaTeX prints as they are."""
+    """Escape the special characters of LaTeX."""
     return "".join(_LATEX.get(char, char) for char in text)
 
 
 def in_html(table: Table) -> str:
-    """A table of HTML and its notes."""
-    # Names may break at their underscores, so that columns are as wide as their numbers.
+    """Write a table and its notes in HTML."""
+    # Names may break at underscores, so that numbers determine the width of columns.
     heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
     looks = [' class="words"' if head in WORDS else "" for head in table.heads]
     head = "".join(f'<th scope="col"{look}>{cell}</th>' for look, cell in zip(looks, heads))
@@ -204,7 +209,7 @@ def in_html(table: Table) -> str:
 
 
 def to_csv(rows: Sequence[dict]) -> str:
-    """Numbers as they were computed: "KEY" is a mean, "KEY spread" its standard deviation, "KEY runs" of how many."""
+    """Write unrounded numbers as CSV: "KEY" is a mean, "KEY spread" the standard deviation, "KEY runs" the count."""
     lines = [_flat(row) for row in rows]
     file = io.StringIO()
     writer = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
@@ -219,25 +224,25 @@ def _flat(row):
         if isinstance(value, dict):
             flat |= {key: value["mean"], f"{key} spread": value["spread"], f"{key} runs": value["of"]}
         elif isinstance(value, list):
-            flat[key] = "; ".join(map(_listed, value))
+            flat[key] = "; ".join(map(_format_item, value))
         else:
             flat[key] = _one_line(value) if isinstance(value, str) else value
     return flat
 
 
-def _listed(one):
-    """A seed, or a published value."""
-    return f"{one['metric']} {one['value']:g}" if isinstance(one, dict) else str(one)
+def _format_item(item):
+    """Format a seed or a published value."""
+    return f"{item['metric']} {item['value']:g}" if isinstance(item, dict) else str(item)
 
 
 def to_json(rows: Sequence[dict]) -> str:
-    """The rows as one JSON list."""
+    """Write the rows as one JSON list."""
     return json.dumps(rows, indent=1, allow_nan=False)
 
 
-FORMATS: dict[str, Callable[[Sequence[dict], Sequence[Value]], str]] = {
-    "markdown": lambda rows, asked: markdown(to_table(rows, asked, every)),
-    "csv": lambda rows, asked: to_csv(rows),
-    "latex": lambda rows, asked: latex(to_table(rows, asked, every)),
-    "json": lambda rows, asked: to_json(rows),
+FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue]], str]] = {
+    "markdown": lambda rows, requested: markdown(to_table(rows, requested, is_any_column)),
+    "csv": lambda rows, requested: to_csv(rows),
+    "latex": lambda rows, requested: latex(to_table(rows, requested, is_any_column)),
+    "json": lambda rows, requested: to_json(rows),
 }

@@ -78,11 +78,13 @@ def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor
             examples.longest,
             tf.shape(examples.x)[0],
         )
+        # Targets are read as usual: only the inputs are buffered.
         return lambda tick, key, shape: (from_buffer(rows_at(tick, shape)), read(tick, key, shape)[1])
 
     def end(stage):
         return tf.math.count_nonzero(stages[:ticks] <= stage, dtype=tf.int32)
 
+    # A single client is active in each of its ticks.
     active = (lambda tick: _counts(rows, tick) > 0) if clients.shape[0] > 1 else None
     return Batches(
         read,
@@ -107,5 +109,6 @@ def _shape_at(examples, rows, starts, tick):
     shapes = examples.batch_shapes
     if len(shapes) == 1:
         return 0
+    # The largest client of the block determines the number of examples.
     shape = tf.stack([tf.reduce_max(_counts(rows, tick)), examples.input.length(examples.x, starts[tick])])
     return tf.argmax(tf.reduce_all(shape == tf.constant(shapes), axis=1), output_type=tf.int32)

@@ -38,6 +38,7 @@ def build_progress(
     if on_progress is None:
         return None
     every = ticks // MAX_CALLS + 1
+    # bool [K, ticks], True if a client takes a step.
     active = tf.reduce_any(rows >= 0, axis=2)
 
     def call(steps, clients):
@@ -172,6 +173,7 @@ def train_block(
     )
     steps = (plan.ticks, plan.rows, plan.starts, plan.stages)
     local, after = train(start, memory, slots, present, round, key, learning_rate, *steps)
+    # Coordinates that are merged: absent labels are excluded unless the recipe merges them.
     merged_labels = tf.ones_like(present) if setup.layout.merge_absent_labels else present
     merged = [select_merged(cut, indices, merged_labels[slot]) for slot, indices in enumerate(coordinates)]
     return BlockResult(LocalResult(*local), coordinates, merged, **after)
@@ -195,6 +197,7 @@ def _train_rows(setup, submodel, label_axis, start, memory, slots, present, roun
         mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
     # Functions that XLA compiles cannot call the host.
     progress = None if setup.engine.compiled else build_progress(setup.on_progress, *steps[:2])
+    # Classes that are not on the client's label axis, for losses over all classes.
     outside = global_classes(setup.examples, setup.layout.cut) - label_axis.count
     local = train_locally(
         block,

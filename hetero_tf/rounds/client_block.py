@@ -76,6 +76,7 @@ class ClientBlock:
         """Pack the rows of K clients, one row [values] for each network, into a matrix [K, values]."""
         if self.networks == 1:
             return tf.stack([row for (row,) in clients])
+        # All trainable values come first, network by network, then all carried ones.
         trainable = self.parameters // self.networks
         return tf.stack(
             [
@@ -89,6 +90,7 @@ class ClientBlock:
         if self.networks == 1:
             return row
         trainable, carried = self.parameters // self.networks, (row.shape[0] - self.parameters) // self.networks
+        # A network has one slice of each of the two groups.
         trainable_start, carried_start = network * trainable, self.parameters + network * carried
         return tf.concat(
             [row[trainable_start : trainable_start + trainable], row[carried_start : carried_start + carried]], 0
@@ -138,4 +140,5 @@ class ClientBlock:
             outputs += logits
             for position, value in statistics:
                 values[position] = value
+        # Trainable values do not change here: the optimizer's step follows outside.
         return outputs, tf.concat(values[self.learned :], 1) if len(values) > self.learned else None

@@ -29,6 +29,7 @@ def train_cohort_on_replicas(
         setup, state, [tf.gather(array, assigned) for array in arrays], learning_rate, round, seed
     )
     blocks, max_clients = tf.unstack(tf.shape(arrays[0]))
+    # Rows of this replica's clients among all [S * K] clients.
     row_indices = tf.reshape(assigned[:, None] * max_clients + tf.range(max_clients), [-1, 1])
 
     def scatter_clients(rows):
@@ -36,6 +37,7 @@ def train_cohort_on_replicas(
         size = tf.concat([[blocks * max_clients], tf.shape(rows)[1:]], 0)
         return tf.scatter_nd(row_indices, tf.cast(rows, setup.layout.dtype), size)
 
+    # One collective sums everything; bool records travel as numbers and are cast back.
     types = record_types(setup.layout.dtype)
     sums = {"total": total, "coverage": coverage, "records": tf.nest.map_structure(scatter_clients, records)}
     sums |= {} if memory_change is None else {"memory_change": memory_change}
@@ -67,6 +69,7 @@ def train_cohort(
     cut, blocks = setup.layout.cut, setup.engine.blocks
     count, max_clients = tf.shape(clients)[0], max(block.clients for block in blocks)
 
+    # Plan of one block: arrays of the largest block, cut to the block's number of clients.
     def train(submodel, index):
         size = blocks[submodel].clients
         plan = BlockPlan(
@@ -82,6 +85,7 @@ def train_cohort(
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
 
+    # Loop over the blocks of all levels; several are in flight, limited by `parallel`.
     zeros = {name: tf.zeros_like(state["weights"]) for name in _sum_names(setup)}
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
@@ -93,6 +97,7 @@ def train_cohort(
     num_rows = count * max_clients
     records = tf.nest.map_structure(lambda array: _merge_blocks(array.stack(), num_rows), records)
     masks = {axis: records.pop(f"mask{number}") for number, axis in enumerate(cut.distinct)}
+    # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], tf.repeat(submodels, max_clients), rows, stages)
         coverage_of_values = coverage(cut, masks, weights, setup.layout.zeros_count)
@@ -142,6 +147,7 @@ def _block_contribution(setup, submodel, state, round, seed, plan, learning_rate
     per_step = tf.cast(tf.maximum(steps, 1), dtype)
     loss, gradient_norm = (tf.cumsum(each)[-1] / per_step for each in (local.losses, local.gradient_norms))
     records = {"loss": loss, "gradient_norm": gradient_norm, "finite": finite, "weight": weight}
+    # Records [K, ...] of this block.
     # Covered coordinates of every axis, [K, size].
     masks = [axis_masks(setup.layout.cut, coordinates, dtype) for coordinates in update.merged]
     for number, axis in enumerate(setup.layout.cut.distinct):
@@ -152,6 +158,7 @@ def _block_contribution(setup, submodel, state, round, seed, plan, learning_rate
         records = tf.nest.map_structure(
             lambda value: tf.pad(value, [[0, max_clients - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
         )
+    # Matrices [K, values] to be summed over the clients.
     rows = {"values": values}
     if update.counted is not None:
         rows["coverage"] = tf.cast(counted, dtype) * weight[:, None]

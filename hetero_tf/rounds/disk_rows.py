@@ -38,6 +38,7 @@ def read_training_rows(
     local_rows = packed.rows[np.isin(packed.replicas, replicas)]
     # Ascending, so that adjacent rows are read together; at least one row, even if no client takes a step.
     row_ids = np.unique(local_rows[local_rows >= 0]) if (local_rows >= 0).any() else np.zeros(1, np.int32)
+    # Index of each row among the read ones; padding remains -1.
     positions = np.minimum(np.searchsorted(row_ids, packed.rows), len(row_ids) - 1)
     rows = np.where(packed.rows < 0, -1, positions).astype(np.int32)
     if len(row_ids) < examples.min_rows:

@@ -67,7 +67,7 @@ def gather_value(value: tf.Tensor, axes: tuple[Axis | None, ...], coordinates: d
     """Gather a sub-model's part of one global value; `axes`: the `Axis` of each dimension, or None; see `gather`."""
     if not any(axes):
         return value
-    # Leading slices of all axes take one operation; every other axis needs a gather of its own.
+    # Leading slices of all axes take one operation; every other axis needs a separate gather.
     sizes = [coordinates[axis].shape[0] if axis and is_leading_slice(coordinates[axis]) else -1 for axis in axes]
     value = tf.slice(value, [0] * len(sizes), sizes)
     for dimension, axis in enumerate(axes):

@@ -27,6 +27,7 @@ def build_client_block(family: ModelFamily, level: str, clients: int, classes: i
             rows.shared_steps(family, stage, clients),
         )
 
+    # The row: trainable values of all networks, then the carried values of all networks.
     stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
     trainable, networks = rows.trainable, rows.networks
     row_shapes = (*one[:trainable] * networks, *one[trainable:] * networks)
@@ -80,6 +81,7 @@ class RowLayout:
                 f"level {self.level}: the skipped units change the output shape, so the units after them do not fit; "
                 "raise the level's budget"
             )
+        # Position of each of the model's values in the client's row.
         positions = tuple(self._position_in_row(position_of[path], route.network) for path in paths)
         return RowModel(model, clients, tuple(shape_of[path] for path in paths), positions)
 
@@ -87,6 +89,7 @@ class RowLayout:
         """Return the steps of a stage's routes if another level takes one of them too; else an empty tuple."""
         if family.recipe.engine != "auto" or self.networks > 1 or not is_separable(family, stage):
             return ()
+        # Routes that each level takes in separate steps.
         routes_by_level = [
             {route for each in family.stages[level] if is_separable(family, each) for route in each.routes}
             for level in family.submodels
@@ -97,6 +100,7 @@ class RowLayout:
 
     def _step_on_row(self, family, route, clients):
         """Build the step of a route on the part of a client's row that its model uses."""
+        # The step's values in the order of the level's row.
         order = {variable.path: number for number, variable in enumerate(self.variables)}
         variables = sorted(
             values(family.single_client_model(route, self.classes)), key=lambda variable: order[variable.path]

@@ -74,6 +74,7 @@ def train_locally(
         # Frozen and masked values have no gradient, and neither weight decay nor momentum moves them.
         is_moving = _moving_values(stage_masks, mask, batches, tick, trainable)
         gradients = gradients if is_moving is None else tf.where(is_moving, gradients, tf.zeros([], gradients.dtype))
+        # L2 norm of each client's gradient, [K], before clipping.
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
         gradients = clip_by_norm(gradients, norm, optimizer.clip_norm)
         stepped, next_slots = optimizer.step(trainable, gradients, slots, learning_rate, steps)
@@ -92,6 +93,7 @@ def train_locally(
     # Optimizer state [K, parameters], zero at every call: clients start each round without momentum.
     slots = tuple(tf.zeros_like(weights[:, : block.parameters]) for _ in range(optimizer.slots))
     state = (0, tf.zeros([block.clients], tf.int32), weights, slots, *records)
+    # One loop for all stages, or a loop for each stage if it reads from a buffer.
     for stages in block.loops:
         loop_batches = _batches_of(block, batches, stages, weights=_masked(block, state[2], mask))
         body = functools.partial(step, loop_batches, stages)
@@ -135,6 +137,7 @@ def _gradients(block, objective, batches, stages, tick, key, weights, mask):
         gradients = tf.ensure_shape(gradients, weights.shape)
         return (loss, gradients) if running is None else (loss, gradients[:, : block.parameters], running)
 
+    # A branch for each stage and each static batch shape.
     branches = [functools.partial(branch, stage, shape) for stage in stages for shape in batches.shapes]
     if len(branches) == 1:
         return branches[0]()

@@ -15,6 +15,7 @@ def axis_masks(cut: Cut, coordinates: dict[Axis, tf.Tensor], dtype: tf.DType) ->
     """Return `{Axis: [size + extra]}`, 1 where a client covers the coordinate and 0 elsewhere."""
 
     def mask(axis):
+        # Coordinates without a position in the index get its length.
         index, size = coordinates[axis], axis.size + axis.extra
         return tf.cast(positions_in(index, size) < tf.shape(index)[0], dtype)
 
@@ -75,6 +76,7 @@ def merge_updates(
     old, new = state["weights"], masked_mean(state["weights"], total, coverage)
     # Running statistics follow the trainable values; they are measured, not learned, so the server takes their mean.
     learned = sum(math.prod(shape) for shape in setup.layout.cut.shapes[: setup.layout.trainable])
+    # The server's step sees trainable entries only.
     change = {} if memory_change is None else {"memory_change": memory_change[:learned]}
     slots = tuple(slot[:learned] for slot in state["slots"])
     weights, slots = setup.algorithm.server(old[:learned], new[:learned], coverage[:learned], slots, **change)

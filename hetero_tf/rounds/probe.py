@@ -66,6 +66,7 @@ def is_equivalent(block: ClientBlock, single: ClientBlock, stage: int) -> bool:
     dtype = model.trainable_variables[0].dtype
     matrix = tf.constant(rng.normal(0, 0.1, (block.clients, sum(block.sizes))), dtype)
     inputs, key = _random_inputs(block.clients, model, rng), tf.reshape(tf.range(3 * block.clients), [-1, 3])
+    # Logits and gradients [K, ...] of all clients at once, then of each client.
     batched = _logits_and_gradients(block, stage, matrix, inputs, key)
     for client in range(block.clients):
         one = slice(client, client + 1)

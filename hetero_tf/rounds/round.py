@@ -32,6 +32,7 @@ def build_round(setup: RoundSetup, slots: int, registered: int) -> Callable:
         does not change the state.
     """
     dtype, scalar, shared = setup.layout.dtype, tf.TensorSpec([], tf.int32), setup.engine.replicas.count > 1
+    # The signature is fixed, so the function is traced once for a run.
     weights = [tf.TensorSpec(shape, dtype) for shape in setup.layout.cut.shapes]
     signature = [
         new_state(setup, weights, slots, registered, tf.TensorSpec),
@@ -97,6 +98,7 @@ def run_rounds(
         arrays = [array[0] for array in packed]
         state, records = run_round(setup, state, arrays, learning_rates[0], first_round, seed)
         return unpack_state(state, shapes), {name: records[name][None] for name in _metric_types(setup)}
+    # One replica: all rounds in one loop, traced once.
     rounds = tf.shape(learning_rates)[0]
     metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in _metric_types(setup).items()}
 
@@ -121,6 +123,7 @@ def run_round(
 ) -> tuple[dict, dict]:
     """Run one round of a packed state; `packed`: the arrays of one round of a `packing.PackedRounds`."""
     total, coverage, memory_change, records = train_cohort_on_replicas(setup, state, packed, learning_rate, round, seed)
+    # Rows [values] of the new weights and slots; the old ones if any of them is not finite.
     merged = merge_updates(setup, state, total, coverage, memory_change)
     finite = all_finite(tf.nest.flatten(merged))
     weights, slots = tf.cond(finite, lambda: merged, lambda: (state["weights"], state["slots"]))

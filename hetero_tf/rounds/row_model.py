@@ -87,6 +87,7 @@ class RowModel:
             return inputs[0]
         if self.model.inputs[0].shape[0] == self.clients:
             return inputs
+        # [K, batch, ..., channels] -> [batch, ..., K * channels].
         rank = inputs.shape.rank
         transposed = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
         return tf.reshape(transposed, [-1, *inputs.shape[2:-1], self.clients * inputs.shape[-1]])
@@ -111,6 +112,7 @@ class RowModel:
         words = tf.concat([tf.repeat(key[:, None], len(sites), axis=1), tiled], 2)
         bits = tf.bitwise.right_shift(hash_key(words, 2), tf.constant(1, tf.uint32))
         for site, seed in zip(sites, tf.unstack(bits, axis=1)):
+            # Each layer gets the seeds of all K clients in the shape of its generator's state.
             state[site] = tf.reshape(tf.cast(seed, variables[site].dtype), variables[site].shape)
         return state
 
@@ -125,6 +127,7 @@ def _batch_value(part, shape, shape_of_all):
     """
     if part.shape[0] == 1 or len(shape_of_all) > len(shape):
         return tf.reshape(part, shape_of_all)
+    # [K, values] -> [..., K * channels]: the clients side by side on the last axis.
     channels_last = tf.reshape(part, [part.shape[0], -1, shape[-1]])
     return tf.reshape(tf.transpose(channels_last, [1, 0, 2]), shape_of_all)
 

@@ -60,6 +60,7 @@ class WidthStep:
             tape.watch(trainable)
             outputs, statistics = self.model.call(values, self.shapes, key, inputs)
             loss = objective(outputs, targets)
+        # The gradient of a value without influence is zero, not None.
         gradients = tape.gradient(loss, trainable, unconnected_gradients="zero")
         for position, value in statistics:
             values[position] = value
@@ -94,13 +95,14 @@ class WidthStepOnRow:
         cropped_shapes = list(zip(self.positions, self.shared.shapes))
         cut = [crop(values[position], self.shapes[position], shape) for position, shape in cropped_shapes]
         loss, gradients, carried = self.shared(objective, cut, key, inputs, targets)
+        # Gradients [K, values] in the level's shapes, zero outside the crop.
         padded = {
             position: pad_to(gradient, shape, self.shapes[position])
             for (position, shape), gradient in zip(cropped_shapes, gradients)
         }
         after = list(values)
         for (position, shape), value in zip(cropped_shapes[self.shared.learned :], carried, strict=True):
-            # A cropped value is a constant: each width has running statistics of its own.
+            # A cropped value is a constant: each width has separate running statistics.
             if shape == self.shapes[position]:
                 after[position] = value
         return loss, padded, after[self.learned :]
@@ -125,6 +127,7 @@ def sum_of_steps(
         Losses [K], gradients [K, parameters] and, if there are any, the carried values after the step.
     """
     shapes, learned = steps[0].shapes, steps[0].learned
+    # One [K, values] tensor for each variable; carried ones pass from step to step.
     values = tf.split(rows, list(map(math.prod, shapes)), axis=1)
     losses: list[tf.Tensor] = []
     gradients_by_position: list[list[tf.Tensor]] = [[] for _ in range(learned)]
@@ -134,6 +137,7 @@ def sum_of_steps(
         losses.append(loss)
         for position, gradient in gradients.items():
             gradients_by_position[position].append(gradient)
+    # Sum the gradients of each value over the steps that use it.
     all_gradients = tf.concat(
         [
             _sum(gradients_of_value) if gradients_of_value else tf.zeros_like(part)

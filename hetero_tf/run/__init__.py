@@ -1,1 +1,1 @@
-"""A run in its folder: the loop over rounds, checkpoints, and what a resumed run must agree with."""
+"""A run in its folder: the loop over rounds, checkpoints, and the checks before a run is resumed."""

@@ -1,4 +1,4 @@
-"""Whether the state in `best/` is the best one of the run in whose folder it lies."""
+"""Validates the best checkpoint against the run's metrics."""
 
 from collections.abc import Callable
 
@@ -10,88 +10,90 @@ from hetero_tf.store import environment
 from hetero_tf.store.run_folder import RunFolder
 
 
-def require(run: RunFolder, found: dict, newest: dict | None) -> None:
-    """Refuses a best state of another run, or an older one.
+def require(run: RunFolder, best_facts: dict, newest: dict | None) -> None:
+    """Refuses a best state of another run, and an outdated one.
 
     Args:
         run: The folder of the run.
-        found: The facts of the state, see `facts.of`.
-        newest: Those of the newest checkpoint; None before the first one.
+        best_facts: Facts of the best state, see `facts.from_checkpoint`.
+        newest: Facts of the newest checkpoint; None before the first one.
 
     Raises:
-        InputError: The sentence says why it does not belong to the run.
+        InputError: The state does not belong to the run; the message gives the reason.
     """
-    reason = newest and _difference(found, newest)
-    if not reason and (newest is None or found["round"] > newest["round"]):
-        reason = _untold(run, found, newest)
+    reason = newest and _difference(best_facts, newest)
+    if not reason and (newest is None or best_facts["round"] > newest["round"]):
+        reason = _missing_from_metrics(run, best_facts, newest)
     if reason:
         raise InputError(
-            f"{run.best}: does not belong to this run: {reason}; put back the one that the run sealed, "
+            f"{run.best}: does not belong to this run: {reason}; put back the state that the run saved, "
             "or choose --state last"
         )
 
 
-def so_far(run: RunFolder, newest: dict, conditions: dict, say: Callable[[str], None]) -> tuple[dict, str | None]:
-    """Returns the best evaluation so far and the seal of its state; nothing if that state is damaged, gone or foreign.
+def load_best(
+    run: RunFolder, newest: dict, run_environment: dict, say: Callable[[str], None]
+) -> tuple[dict, str | None]:
+    """Returns the best evaluation so far and the digest of its state.
 
-    Then the best of the rounds to come takes its place.
+    If that state is damaged, missing or of another run, returns ({}, None): the best of the later rounds replaces it.
 
     Args:
         run: The folder of the run.
-        newest: The facts of the newest checkpoint.
-        conditions: The environment in which the run goes on.
-        say: Gets a note if the state is lost.
+        newest: Facts of the newest checkpoint.
+        run_environment: The environment in which the run continues.
+        say: Receives a note if the state is lost.
     """
-    known = newest["best"]
-    if not known:
+    best_metrics = newest["best"]
+    if not best_metrics:
         return {}, None
     try:
-        found = facts.best(run)
-        reason = "it is gone" if found is None else _difference(found, newest)
+        best_facts = facts.best(run)
+        reason = "it is missing" if best_facts is None else _difference(best_facts, newest)
     except InputError as damage:
-        found, reason = None, str(damage)
-    if found is not None and reason is None:
-        if found["round"] == known["round"]:
-            return known, found["seal"]
-        if not environment.differences(found["environment"], conditions):
-            # A kill came before the next checkpoint: the run comes to the very same state again.
-            return known, newest["best_seal"]
-        reason = f"its round {found['round']} is trained again under other conditions"
+        best_facts, reason = None, str(damage)
+    if best_facts is not None and reason is None:
+        if best_facts["round"] == best_metrics["round"]:
+            return best_metrics, best_facts["seal"]
+        if not environment.differences(best_facts["environment"], run_environment):
+            # The run was killed before the next checkpoint: it reaches the same state again.
+            return best_metrics, newest["best_seal"]
+        reason = f"its round {best_facts['round']} is trained again in another environment"
     say(
-        f"note: the best state so far, of round {known['round']}, is lost ({run.best}: {reason}); the best of the "
-        "rounds to come takes its place"
+        f"note: the best state so far, of round {best_metrics['round']}, is lost ({run.best}: {reason}); "
+        "the best of the later rounds replaces it"
     )
     return {}, None
 
 
-def _difference(found, newest):
-    """Says in what a state differs from the best one that the newest checkpoint knows of; None: in nothing."""
-    changed = changed_keys(newest["recipe"], found["recipe"])
+def _difference(best_facts, newest):
+    """Describes the difference between a best state and that of the newest checkpoint; None if they agree."""
+    changed = changed_keys(newest["recipe"], best_facts["recipe"])
     if changed:
         return f"it comes from another recipe ({'; '.join(changed)})"
-    was, now = (one["environment"]["settings"] for one in (found, newest))
+    was, now = (each["environment"]["settings"] for each in (best_facts, newest))
     for name, what in (("data", "other data"), ("partition", "another partition of the data")):
         if was.get(name) != now.get(name):
             return f"it comes from {what}"
     known = newest["best"].get("round")
-    if found["round"] > newest["round"]:
+    if best_facts["round"] > newest["round"]:
         return None
-    if found["round"] != known:
-        return f"it is of round {found['round']}, and the best round of the run is {known or 'not known'}"
-    if found["best"] != newest["best"] or newest["best_seal"] not in (None, found["seal"]):
-        return f"it is not what the run sealed after round {known}"
+    if best_facts["round"] != known:
+        return f"it is of round {best_facts['round']}, and the best round of the run is {known or 'unknown'}"
+    if best_facts["best"] != newest["best"] or newest["best_seal"] not in (None, best_facts["seal"]):
+        return f"it is not the state that the run saved after round {known}"
     return None
 
 
-def _untold(run, found, newest):
-    """Says that nothing tells of a state that no checkpoint knows yet; None if the rows of metrics do.
+def _missing_from_metrics(run, best_facts, newest):
+    """Returns the reason if the metrics do not contain the round of a state newer than all checkpoints; else None.
 
-    After a resume they end at the checkpoint, but then the run comes to that state again, if its conditions are equal.
+    After a resume the metrics end at the checkpoint; in the same environment the run reaches that state again.
     """
-    rows, told = read_rows(run), found["metrics"]
-    if len(rows) >= told["bytes"] and facts.digest(rows[: told["bytes"]]) == told:
+    rows, expected = read_rows(run), best_facts["metrics"]
+    if len(rows) >= expected["bytes"] and facts.digest(rows[: expected["bytes"]]) == expected:
         return None
-    cut = newest is not None and len(rows) < told["bytes"]
-    if cut and not environment.differences(found["environment"], newest["environment"]):
+    is_truncated = newest is not None and len(rows) < expected["bytes"]
+    if is_truncated and not environment.differences(best_facts["environment"], newest["environment"]):
         return None
-    return f"neither a checkpoint nor {run.metrics.name} tells of its round {found['round']}"
+    return f"neither a checkpoint nor {run.metrics.name} contains its round {best_facts['round']}"

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.metrics import METRICS, find
+from hetero_tf.base.metrics import METRICS, find_metric
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
 from hetero_tf.run.checkpoint import arrays_of, open_newest
@@ -24,12 +24,12 @@ from hetero_tf.store import checkpoints
 
 @dataclass(frozen=True)
 class RoundEnd:
-    """A round that has ended.
+    """A finished round.
 
     Attributes:
         process: The learning process.
         state: The state after the round.
-        metrics: The round's metrics, with "round"; those of the evaluation too where the round was measured.
+        metrics: The metrics of the round, with "round", and those of its evaluation if it was evaluated.
     """
 
     process: LearningProcess
@@ -38,7 +38,7 @@ class RoundEnd:
 
 
 class Callback(Protocol):
-    """What is called after every round; a function `(RoundEnd) -> bool | None` will do."""
+    """A function `(RoundEnd) -> bool | None` that is called after every round."""
 
     def __call__(self, end: RoundEnd, /) -> bool | None:
         """Returns True to end the training after this round."""
@@ -46,10 +46,10 @@ class Callback(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training left.
+    """Result of `train`.
 
     Attributes:
-        state: The state after its last round.
+        state: The state after the last round.
         rows: The metrics of each round.
     """
 
@@ -63,35 +63,35 @@ def train(
     """Trains up to a round.
 
     Args:
-        process: The learning process. Its recipe says after which rounds it is measured (`evaluate.every`), and so is
-            the last one.
-        rounds: The number of the last round; nothing happens if the state has come so far. None: as the recipe says.
-        state: Where to begin; None: anew.
-        callbacks: Called after every round, in this order.
+        process: The learning process. It is evaluated after every `evaluate.every` rounds of its recipe, and after the
+            last round.
+        rounds: Number of the last round; a state of that round is returned unchanged. None: the recipe's.
+        state: The state to start from; None: a new state.
+        callbacks: Functions that are called after every round, in this order.
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
-        InputError: A callback is not a function of one `RoundEnd`, or returns something else than True, False or None.
+        InputError: A callback is not a function of one `RoundEnd`, or returns a value other than True, False or None.
     """
-    callbacks = _checked(callbacks)
+    callbacks = _check_callbacks(callbacks)
     rounds = process.recipe.rounds if rounds is None else rounds
     state, rows = process.initialize() if state is None else state, []
     while state.round < rounds:
-        state, of_call, _ = advance(process, state, [process.plan(state.round)])
-        metrics = of_call[0]
+        state, call_rows, _ = advance(process, state, [process.plan(state.round)])
+        metrics = call_rows[0]
         if state.round == rounds or is_measured(process.recipe, state.round):
             metrics = metrics | process.evaluate(state)[0]
         rows.append(metrics)
-        # Every callback hears of the round, also of the one that ends the training.
+        # Call every callback, even if an earlier one ends the training.
         end = RoundEnd(process, state, metrics)
-        stops = [_stops(index, callback(end)) for index, callback in enumerate(callbacks)]
+        stops = [_is_stop(index, callback(end)) for index, callback in enumerate(callbacks)]
         if any(stops):
             break
     return Trained(state, rows)
 
 
-def _checked(callbacks):
-    """Refuses, before the first round, callbacks that could not be called after it."""
+def _check_callbacks(callbacks):
+    """Refuses callbacks of a wrong type before the first round."""
     if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
         raise InputError(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
     callbacks = tuple(callbacks)
@@ -105,11 +105,11 @@ def _checked(callbacks):
 
 
 def _advice(callback):
-    """Returns the sentence part on a callback that cannot be called with one `RoundEnd`, None for the others."""
+    """Returns advice for a callback that cannot be called with one `RoundEnd`; None if it can."""
     kind = callback if inspect.isclass(callback) else type(callback)
     if issubclass(kind, keras.callbacks.Callback):
         return (
-            "Keras callbacks work on an optimizer and epochs that a round does not have; use EarlyStopping, Checkpoint "
+            "Keras callbacks need an optimizer and epochs, which a round does not have; use EarlyStopping, Checkpoint "
             f"or log of hetero_tf.run.callbacks, or `lambda end: ...`. Received: keras.callbacks.{kind.__name__}"
         )
     if inspect.isclass(callback):
@@ -120,14 +120,14 @@ def _advice(callback):
         inspect.signature(callback).bind(None)
     except TypeError as problem:
         return f"it must take one argument. Received: {getattr(callback, '__name__', kind.__name__)}, {problem}"
-    # Functions of C have no signature.
+    # C functions have no signature.
     except ValueError:
         return None
     return None
 
 
-def _stops(index, value):
-    """Whether the returned value of a callback ends the training."""
+def _is_stop(index, value):
+    """True if the value that a callback returned ends the training."""
     if value is None or isinstance(value, bool | np.bool_):
         return bool(value)
     raise InputError(
@@ -140,30 +140,30 @@ class EarlyStopping:
     """Ends the training when a metric has not improved for some evaluations.
 
     Args:
-        metric: Its name; None: the one that chooses the best round of a run.
-        patience: Number of evaluations without an improvement after which the training ends. A value that is not finite
-            is never an improvement.
-        least: By how much a value must be better than the best one to count.
+        metric: Name of the metric; None: the selection metric of the recipe.
+        patience: Number of evaluations without an improvement after which the training ends. NaN and infinity are never
+            an improvement.
+        least: Minimum difference from the best value that counts as an improvement.
 
     Attributes:
-        best: The best value so far, None before the first finite one.
+        best: The best value so far; None before the first finite one.
     """
 
     def __init__(self, metric: str | None = None, patience: int = 3, least: float = 0.0):
-        if metric is not None and find(metric) is None:
+        if metric is not None and find_metric(metric) is None:
             raise InputError(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
         if patience < 1 or least < 0:
             raise InputError(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
         self.metric, self.patience, self.least = metric, patience, least
         self.best: float | None = None
-        # The first evaluation has no earlier one to improve on.
+        # The first evaluation has no earlier value to improve on.
         self._waited = -1
 
     def __call__(self, end: RoundEnd) -> bool:
         metric = self.metric or end.process.selection_metric
         if metric not in end.metrics:
             return False
-        known, value = find(metric), end.metrics[metric]
+        known, value = find_metric(metric), end.metrics[metric]
         sign = -1 if known is not None and known.better == "lower" else 1
         if math.isfinite(value) and (self.best is None or sign * (value - self.best) > self.least):
             self.best, self._waited = value, 0
@@ -173,12 +173,12 @@ class EarlyStopping:
 
 
 class Checkpoint:
-    """Seals the state into a folder: written whole, with checksums.
+    """Saves checkpoints of the state, atomically and with checksums.
 
     Args:
-        folder: Where; it is made if needed.
-        every: After every so many rounds.
-        keep: How many of the newest states stay.
+        folder: Folder of the checkpoints; it is created if needed.
+        every: Number of rounds between two checkpoints.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path | str, every: int = 1, keep: int = 2):
@@ -192,21 +192,21 @@ class Checkpoint:
             checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
-        """Returns the newest state in the folder, None if there is none yet.
+        """Returns the newest state in the folder; None if there is none yet.
 
         Raises:
-            InputError: It is of another recipe or model, or damaged.
+            InputError: The state is damaged, or of another recipe or model.
         """
-        found = open_newest(self.folder, process)
-        return None if found is None else found.state
+        loaded = open_newest(self.folder, process)
+        return None if loaded is None else loaded.state
 
 
 def log(say: Callable[[str], object] = print) -> Callback:
-    """Returns a callback that says the number, the loss and the chosen metric of each measured round, a line each."""
+    """Returns a callback that prints the number, selection metric and loss of each evaluated round, one line each."""
 
-    def called(end):
+    def log_round(end):
         chosen = end.process.selection_metric
         if chosen in end.metrics:
             say(f"round {end.state.round}: {chosen} {end.metrics[chosen]:.4g}, loss {end.metrics['loss']:.4g}")
 
-    return called
+    return log_round

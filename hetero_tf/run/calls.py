@@ -1,4 +1,4 @@
-"""One call of the compiled round: which rounds it plans, and how a failed round is repeated."""
+"""One call of the compiled round: its planned rounds, and the repetition of a failed round."""
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
@@ -9,17 +9,17 @@ from hetero_tf.rounds.failure import FAILURE, RoundFailure
 
 
 def is_measured(recipe: Recipe, round: int) -> bool:
-    """Whether the state after a round, counted from 1, is measured."""
+    """Returns True if the state after a round, counted from 1, is evaluated."""
     return round == recipe.rounds or round % recipe.evaluate.every == 0
 
 
 def plan_call(process: LearningProcess, first: int) -> list[Plan]:
-    """Plans the rounds of one call, the first of which is `first`; there are none behind the last round."""
+    """Plans the rounds of one call, starting with `first`; empty after the last round."""
     return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
 
 
 def _next_stop(recipe, done):
-    """The next round after which something is measured or sealed."""
+    """The next round after which the state is evaluated or saved."""
     stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
     return min(*stops, recipe.rounds)
 
@@ -27,14 +27,14 @@ def _next_stop(recipe, done):
 def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
     """Trains the planned rounds, or those before the first one that fails.
 
-    A round fails if too many clients diverge, its merge overflows or too few devices answer. If that is the first round
-    of all, it is repeated once with another cohort.
+    A round fails if too many clients diverge, its merge overflows or too few devices respond. If the first planned
+    round fails, it is repeated once with another cohort.
 
     Returns:
-        The new state, one row of metrics for each round, and the plans of these rounds.
+        The new state, and a row of metrics and the plan of each trained round.
 
     Raises:
-        NotFinite, TooFewDevices: The second cohort failed as well.
+        NotFinite, TooFewDevices: The second cohort also failed.
     """
     after, rows = process.run(state, planned)
     failed = [index for index, row in enumerate(rows) if _failure(process.recipe, row)]
@@ -54,16 +54,16 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
 
 
 def _suspect(recipe, rate):
-    """The learning rate that is most likely too high: the server's where it is further above what is usual."""
+    """The learning rate that is probably too high: the server's if it exceeds its default by the larger factor."""
     server = recipe.round.server
-    known = registry.options("servers", server.name).get("learning_rate")
-    if known is not None and server.options["learning_rate"] > max(1.0, rate) * known.default:
+    options = registry.options("servers", server.name).get("learning_rate")
+    if options is not None and server.options["learning_rate"] > max(1.0, rate) * options.default:
         return f"round.server.learning_rate. Received: learning_rate={server.options['learning_rate']:g}"
     return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
 
 
 def _failure(recipe, row):
-    """Return why a round failed, a `RoundFailure`; None where it is good."""
+    """Return the `RoundFailure` of a failed round, else None."""
     diverged = row["non_finite"]
     if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
         return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinite weights", NotFinite)

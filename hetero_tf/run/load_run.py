@@ -1,4 +1,4 @@
-"""From a run folder back to a state: the process of its recipe, on its data and its partition, and what it sealed."""
+"""Loads a run folder: the learning process of its recipe on its data and partition, and one of its states."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run import best, resume
-from hetero_tf.run.checkpoint import Opened, open_newest
+from hetero_tf.run.checkpoint import LoadedState, open_newest
 from hetero_tf.run.experiment import Settings, build_described_process, build_process
 from hetero_tf.runs import facts
 from hetero_tf.store.run_folder import RunFolder
@@ -18,42 +18,42 @@ STATES = ("best", "last")
 
 def open_state(
     recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None], described: bool = False
-) -> tuple[LearningProcess, Opened]:
-    """Returns the process of a run folder, and one of its states; it writes nothing.
+) -> tuple[LearningProcess, LoadedState]:
+    """Returns the process of a run folder and one of its states. Writes nothing.
 
     Args:
-        recipe: The recipe that lies in the folder, with overrides that a run may change.
-        settings: Names the folder, the data and the threads.
+        recipe: The recipe of the folder, with overrides that a run may change.
+        settings: The folder, the data and the threads.
         which: "best" or "last".
-        say: Gets a sentence for each damaged newer state.
-        described: Whether the folder's description of the data takes the place of the data, see
+        say: Receives a message for each damaged newer state.
+        described: Use the folder's description of the data instead of the data, see
             `experiment.build_described_process`.
 
     Raises:
-        NotBuilt: The data are missing, or others than the run was trained on.
-        InputError: Nothing was sealed yet, or the state is damaged or of another run.
+        NotBuilt: The data are missing, or are not those of the run.
+        InputError: There is no checkpoint yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
-    # Read before the state, as a training that goes on seals the best state first.
+    # Read it before the state: a running training saves the best state first.
     newest = facts.newest(run)
     folder = run.best if which == "best" else run.checkpoints
     try:
         process = (build_described_process if described else build_process)(recipe, settings, run)
     except InputError as problem:
         raise NotBuilt(str(problem)) from problem
-    found = open_newest(folder, process)
-    if found is None:
+    loaded = open_newest(folder, process)
+    if loaded is None:
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
         raise InputError(f"{folder}: holds no finished round yet; train first{also}")
-    about = facts.of(found.sealed, folder)
-    resume.check_stored_recipe(run, newest or about)
+    state_facts = facts.from_checkpoint(loaded.checkpoint, folder)
+    resume.check_stored_recipe(run, newest or state_facts)
     if which == "best":
-        best.require(run, about, newest)
+        best.require(run, state_facts, newest)
         if newest is not None and newest["best_seal"] is None:
-            say("note: an earlier version sealed this run; its best state is known by its round and metrics")
-    for sentence in found.skipped:
+            say("note: an earlier version saved this run; its best state is identified by its round and metrics")
+    for sentence in loaded.skipped:
         say(f"skipped: {sentence}")
-    return process, found
+    return process, loaded
 
 
 def load_run(
@@ -65,6 +65,6 @@ def load_run(
     run = RunFolder(Path(path))
     recipe = loads(run.read_recipe(), str(run.recipe))
     folder = None if data_dir is None else Path(data_dir)
-    settings = Settings(run.path, folder, threads or hardware.cores(), False, "")
-    process, found = open_state(recipe, settings, state, lambda sentence: None)
-    return process, found.state
+    settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
+    process, loaded = open_state(recipe, settings, state, lambda sentence: None)
+    return process, loaded.state

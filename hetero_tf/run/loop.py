@@ -1,4 +1,4 @@
-"""Trains a run: plans each call of the compiled round while the one before runs, then measures and seals."""
+"""The training loop: plans a call of the compiled round while the previous one runs, then evaluates and saves."""
 
 import dataclasses
 import functools
@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hetero_tf.base import exits
-from hetero_tf.base.console import Console, Live, duration, figures
+from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
-from hetero_tf.base.metrics import improves, shown
-from hetero_tf.models.costs.traffic import accumulated
+from hetero_tf.base.metrics import displayed_metrics, is_improvement
+from hetero_tf.models.costs.traffic import accumulate_bytes
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
@@ -19,199 +19,208 @@ from hetero_tf.runs import facts, timings
 from hetero_tf.store import checkpoints, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
-# Seconds that a signal waits for a round that is being sealed.
-MAX_SEALING = 10.0
+# Seconds that a signal handler waits for a checkpoint that is being written.
+MAX_SAVE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands.
+    """Progress of a run.
 
     Attributes:
         state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
-        best_seal: The seal of the best state, see `sealed.Sealed`; None before it.
-        spent: Bytes of weights that all rounds have cost, in both directions.
-        rows: What `metrics.jsonl` holds.
+        best_digest: Digest of the best state, see `checkpoints.Checkpoint`; None before the first one.
+        spent: Bytes of weights that all rounds have transferred, in both directions.
+        rows: Content of `metrics.jsonl`.
     """
 
     state: State
     last: dict
     best: dict
-    best_seal: str | None
+    best_digest: str | None
     spent: int
     rows: bytes
 
 
 def train_rounds(
-    run: RunFolder, process: LearningProcess, progress: Progress, conditions: dict, console: Console, live: Live
+    run: RunFolder,
+    process: LearningProcess,
+    progress: Progress,
+    run_environment: dict,
+    console: Console,
+    display: ProgressDisplay,
 ) -> Progress:
-    """Calls the compiled round until all rounds are done; every call ends where something is measured or sealed.
+    """Calls the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
 
     Args:
         run: The folder of the run, which this process has locked.
-        process: The steps.
-        progress: Where to begin.
-        conditions: The environment, as sealed states name it.
-        console: Its laps end with those of the first call.
-        live: Shows what is done between two lines of the console.
+        process: The learning process.
+        progress: Progress to start from.
+        run_environment: The environment, as checkpoints store it.
+        console: Its phases end with those of the first call.
+        display: Shows the current work between two lines of the console.
 
     Returns:
         The progress after the last round.
 
     Raises:
-        NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is sealed.
+        NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
-    process, sealing_lock = process.watched(live.seen), threading.Lock()
+    process, save_lock = process.with_progress(display.add_progress), threading.Lock()
 
-    def seal_last_round():
-        if not sealing_lock.acquire(timeout=MAX_SEALING):
+    def save_last_round():
+        if not save_lock.acquire(timeout=MAX_SAVE_SECONDS):
             return
         try:
             if progress.state.round > first and not _is_due(recipe, progress.state.round):
-                _seal(run, process, progress, {}, conditions, always=True)
+                _save_checkpoints(run, process, progress, {}, run_environment, always=True)
         finally:
-            sealing_lock.release()
+            save_lock.release()
 
-    with ThreadPoolExecutor(1) as planner, exits.before_exit(seal_last_round):
-        ahead = _planned(planner, clock, process, first)
-        _trace(process, progress, console, live)
+    with ThreadPoolExecutor(1) as planner, exits.before_exit(save_last_round):
+        next_plans = _plan_ahead(planner, clock, process, first)
+        _trace(process, progress, console, display)
         spent, calls, measuring, ended = [], [], None, clock()
         while progress.state.round < recipe.rounds:
-            (planned, planning), started = ahead(), clock()
-            ahead = _planned(planner, clock, process, progress.state.round + len(planned))
-            _begin_call(live, process, progress.state.round, planned)
+            (planned, planning), started = next_plans(), clock()
+            next_plans = _plan_ahead(planner, clock, process, progress.state.round + len(planned))
+            _begin_call(display, process, progress.state.round, planned)
             try:
                 state, rows, trained = advance(process, progress.state, planned)
             except (NotFinite, TooFewDevices):
-                seal_last_round()
+                save_last_round()
                 raise
-            merging, training, seconds = live.since_last_step, live.seconds_of_steps, max(clock() - started, 1e-6)
+            merging, training, seconds = display.since_last_step, display.seconds_of_steps, max(clock() - started, 1e-6)
             if len(rows) < len(planned):
-                # The call ended before a round that failed: the next one begins with it.
-                ahead = _planned(planner, clock, process, state.round)
+                # The call ended before a failed round: the next call starts with that round.
+                next_plans = _plan_ahead(planner, clock, process, state.round)
             if progress.state.round == first:
-                _say_first(console, len(rows))
-            rows = accumulated(rows, progress.spent)
-            # What the last evaluation took, this one will take too.
-            (measured, statistics), took = _timed(clock, _measure, process, state, live, measuring)
-            measuring = took if measured else measuring
-            with sealing_lock:
+                _report_first_call(console, len(rows))
+            rows = accumulate_bytes(rows, progress.spent)
+            # Expect the duration of the previous evaluation.
+            (measured, statistics), measure_seconds = _timed(clock, _measure, process, state, display, measuring)
+            measuring = measure_seconds if measured else measuring
+            with save_lock:
                 began = clock()
-                progress = _write_and_seal(
-                    run, process, progress, state, rows, measured, statistics, conditions, console.say
+                progress = _write_and_save(
+                    run, process, progress, state, rows, measured, statistics, run_environment, console.say
                 )
-                sealing = clock() - began
-            parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, took, sealing)))
+                save_seconds = clock() - began
+            parts = dict(
+                zip(timings.PARTS, (planning, seconds - (merging or 0), merging, measure_seconds, save_seconds))
+            )
             spent.append(parts)
             examples = sum(int(process.examples(plan).sum()) for plan in trained)
-            metrics_file.append(run.timings, timings.of_call(state.round, trained, examples, seconds, parts))
+            metrics_file.append(run.timings, timings.call_row(state.round, trained, examples, seconds, parts))
             now = clock()
             calls.append((len(rows), now - ended))
             ended, left = now, timings.seconds_left(calls, training, recipe.rounds - state.round)
-            console.progress(_line(process, rows[-1] | measured, examples / seconds, left), keep=bool(measured))
+            console.progress(
+                _progress_line(process, rows[-1] | measured, examples / seconds, left), keep=bool(measured)
+            )
     if spent:
         console.say(f"time: {timings.shares(spent)}")
     return progress
 
 
 def _timed(clock, function, *arguments):
-    """The result of a function, and the seconds that it took."""
+    """The result of a function, and its duration in seconds."""
     began = clock()
     return function(*arguments), clock() - began
 
 
-def _planned(planner, clock, process, first):
-    """Return a function that gives the plans of a call and the seconds of planning, which may run ahead on a thread."""
+def _plan_ahead(planner, clock, process, first):
+    """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
     plan = functools.partial(_timed, clock, plan_call, process, first)
-    return planner.submit(plan).result if process.plans_ahead else plan
+    return planner.submit(plan).result if process.can_plan_ahead else plan
 
 
-def _trace(process, progress, console, live):
-    """Prepares the rounds if there is one to run."""
+def _trace(process, progress, console, display):
+    """Compiles the round if there are rounds to run."""
     if progress.state.round < process.recipe.rounds:
-        console.lap("build")
-        live.begin(*process.preparation)
+        console.mark_phase("build")
+        display.begin(*process.preparation)
         process.compile()
-        console.lap("trace")
+        console.mark_phase("trace")
 
 
-def _begin_call(live, process, done, planned):
-    """Says which rounds a call trains, and of how many steps and clients they are."""
+def _begin_call(display, process, done, planned):
+    """Displays the rounds of a call and their numbers of steps and clients."""
     steps = sum(int(plan.steps.sum()) for plan in planned)
     clients = sum(int((plan.steps > 0).sum()) for plan in planned)
     last = done + len(planned)
     numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
-    live.begin(f"round {numbers}/{process.recipe.rounds}", None, steps, clients)
+    display.begin(f"round {numbers}/{process.recipe.rounds}", None, steps, clients)
 
 
-def _say_first(console, rounds):
-    """Says how long it took from the command to the end of the first call, and with what."""
-    console.lap("round")
-    shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in console.laps.items())
-    what, total = "round" if rounds == 1 else f"{rounds} rounds", sum(console.laps.values())
-    console.say(f"first {what} after {total:.1f} s: {shares}")
+def _report_first_call(console, rounds):
+    """Prints the time from the command to the end of the first call, by phase."""
+    console.mark_phase("round")
+    labels = {"round": "first round" if rounds == 1 else f"first {rounds} rounds"}
+    shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in console.phase_seconds.items())
+    console.say(f"ready in {sum(console.phase_seconds.values()):.1f} s ({shares})")
 
 
-def _measure(process, state, live, expected):
-    """Metrics and statistics of the state if it is time to measure; else nothing."""
+def _measure(process, state, display, expected):
+    """Metrics and statistics of the state if its round is evaluated; else empty."""
     if not is_measured(process.recipe, state.round):
         return {}, {}
-    live.begin(f"measuring round {state.round}/{process.recipe.rounds}", expected)
+    display.begin(f"measuring round {state.round}/{process.recipe.rounds}", expected)
     return process.evaluate(state)
 
 
-def _write_and_seal(run, process, progress, state, rows, measured, statistics, conditions, say):
-    """Writes the rows of metrics and seals; returns the new `Progress`."""
+def _write_and_save(run, process, progress, state, rows, measured, statistics, run_environment, say):
+    """Writes the rows of metrics and the checkpoints; returns the new `Progress`."""
     if measured:
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
     rows = [*rows[:-1], rows[-1] | measured]
-    # It stands before the first row: rows without it mean that it was lost.
+    # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
     checkpoints.make(run.checkpoints)
     repair_metrics(run, progress.rows, say)
     written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
     progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
-    return _seal(run, process, progress, statistics, conditions)
+    return _save_checkpoints(run, process, progress, statistics, run_environment)
 
 
 def _is_due(recipe, round):
-    """Whether the state after a round is sealed as a checkpoint."""
+    """True if the state after a round is saved as a checkpoint."""
     return round == recipe.rounds or round % recipe.checkpoint.every == 0
 
 
-def _seal(run, process, progress, statistics, conditions, always=False):
-    """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
+def _save_checkpoints(run, process, progress, statistics, run_environment, always=False):
+    """Saves the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     recipe, metric = process.recipe, process.selection_metric
-    improved = last.get("round") == state.round and improves(metric, last, progress.best)
+    improved = last.get("round") == state.round and is_improvement(metric, last, progress.best)
     due = always or _is_due(recipe, state.round)
     if not (improved or due):
         return progress
-    about = {"last": last, "spent": progress.spent, **facts.to_seal(recipe, conditions, progress.rows)}
+    info = {"last": last, "spent": progress.spent, **facts.checkpoint_info(recipe, run_environment, progress.rows)}
     values = arrays_of(state, statistics, recipe.levels.global_level)
     if improved:
-        path = checkpoints.save(run.best, state.round, values, {**about, "best": last}, keep=1)
-        progress = dataclasses.replace(progress, best=last, best_seal=checkpoints.seal_of(path))
+        path = checkpoints.save(run.best, state.round, values, {**info, "best": last}, keep=1)
+        progress = dataclasses.replace(progress, best=last, best_digest=checkpoints.read_digest(path))
     if due:
-        about |= {"best": progress.best, "best_seal": progress.best_seal}
-        checkpoints.save(run.checkpoints, state.round, values, about, recipe.checkpoint.keep)
+        info |= {"best": progress.best, "best_seal": progress.best_digest}
+        checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep)
     return progress
 
 
-def _line(process, row, speed, left):
-    """The line that says how far the run is."""
+def _progress_line(process, row, speed, left):
+    """The progress line of a round."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
-    chosen = {name: row[name] for name in (process.selection_metric,) if name in row}
-    others = {name: value for name, value in shown(row).items() if name not in chosen}
+    selected = {name: row[name] for name in (process.selection_metric,) if name in row}
+    others = {name: value for name, value in displayed_metrics(row).items() if name not in selected}
     return "  ".join(
         [
             f"round {row['round']}/{process.recipe.rounds}",
-            *([figures(chosen)] if chosen else []),
-            f"{duration(left)} left",
-            f"{figures(others)}{diverged}",
+            *([format_metrics(selected)] if selected else []),
+            f"{format_duration(left)} left",
+            f"{format_metrics(others)}{diverged}",
             f"{speed:,.0f} {unit}/s",
             mix,
         ]

@@ -1,66 +1,66 @@
-"""README.txt of a run folder: what lies in it, and what to type about it."""
+"""README.txt of a run folder: its files, and the commands for it."""
 
 import shlex
 
 from hetero_tf.base import files
-from hetero_tf.base.console import printable
+from hetero_tf.base.console import escape_unprintable
 from hetero_tf.recipe import Recipe
 from hetero_tf.store.run_folder import RunFolder
 
 CONTENTS = {
-    "recipe": "the recipe with every value that it left open",
-    "metrics": "a JSON object for each round; `hetero_tf explain NAME` says what a metric means",
-    "best": "the sealed state of the round that {metric} chose",
-    "checkpoints": "the sealed states of the newest rounds, from which the run goes on",
-    "partition": "which client has which examples; another recipe may read it (partition: {{name: file}})",
-    "data": "shape, classes, words and columns of the data, without examples: `predict` and `export` need no more",
-    "environment": "what equality bit for bit depends on: versions, processor, threads",
-    "costs": "what a client of each level costs",
-    "timings": "how long each part of the work took",
-    "log": "what the program said",
-    "export": "what `export` has written, if it was called",
+    "recipe": "the recipe with all defaults",
+    "metrics": "a JSON object for each round; `hetero_tf explain NAME` explains a metric",
+    "best": "the checkpoint of the best round by {metric}",
+    "checkpoints": "the newest checkpoints, from which the run resumes",
+    "partition": "the examples of each client; another recipe can read it (partition: {{name: file}})",
+    "data": "shape, classes, words and columns of the data, without examples: enough for `predict` and `export`",
+    "environment": "versions, processor and threads, on which bit-equal results depend",
+    "costs": "the costs of a client of each level",
+    "timings": "the time of each part of the work",
+    "log": "the output of the program",
+    "export": "the models that `export` wrote",
 }
 
 
 def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
-    """Returns the text.
+    """Returns the text of README.txt.
 
     Args:
         run: The folder.
         recipe: The recipe.
-        command: What a person typed.
-        metric: The metric that chooses the best round.
+        command: The command line of the training.
+        metric: The selection metric of the best round.
     """
-    place = shlex.quote(str(run.path))
-    listed = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
-    listed.append(("run.lock", "held by the process that trains here"))
-    width = max(len(name) for name, _ in listed)
+    folder = shlex.quote(str(run.path))
+    rows = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
+    rows.append(("run.lock", "locked by the process that trains here"))
+    width = max(len(name) for name, _ in rows)
     program = command.partition(" ")[0] or "hetero_tf"
     lines = [
         f"A run of the recipe {recipe.name!r}, by hetero_tf: federated learning on unequal devices.",
         "",
-        *(f"  {name:{width}}  {meaning}" for name, meaning in listed),
+        *(f"  {name:{width}}  {meaning}" for name, meaning in rows),
         "",
-        "It began, or last went on, by the command",
+        "It was started, or last resumed, by the command",
         "",
         f"  {command}",
         "",
-        "which also resumes it; with --set rounds=N it trains more. The commands below take its --plugin, --data_dir.",
+        "which also resumes it; --set rounds=N trains more. The commands below need the same --plugin, --data_dir.",
         "",
-        f"  {program} evaluate --run_dir {place}   measures the best state again (--state last: the newest)",
-        f"  {program} export --run_dir {place}     writes a SavedModel that needs no hetero_tf",
-        f"  {program} list {place}                 says how far it is",
+        f"  {program} evaluate --run_dir {folder}   evaluates the best state again (--state last: the newest)",
+        f"  {program} export --run_dir {folder}     writes a SavedModel that needs no hetero_tf",
+        f"  {program} list {folder}                 shows its progress",
         "",
-        "In Python, `process, state = hetero_tf.load_run(FOLDER)` opens the best state.",
+        "In Python, `process, state = hetero_tf.load_run(FOLDER)` loads the best state.",
     ]
-    return printable("\n".join(lines) + "\n")
+    return escape_unprintable("\n".join(lines) + "\n")
 
 
 def write(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
-    """Writes README.txt as it is now; nothing reads it but a person.
+    """Writes the current README.txt. The program never reads it.
 
     Raises:
-        InputError: Something else than a file has that name.
-        DiskProblem: The system refused.
+        InputError: The path is not a regular file.
+        DiskProblem: The write failed.
     """
     files.write_atomic(run.readme, text(run, recipe, command, metric).encode("utf-8", "backslashreplace"))

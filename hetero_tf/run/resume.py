@@ -1,7 +1,7 @@
-"""What a run folder must agree with before a run goes on in it.
+"""Checks of a run folder before its run is resumed.
 
-Every sealed state carries the recipe, the environment and the size and sha256 of the metrics so far. It is checksummed,
-so it decides; `recipe.yaml` and `environment.json` beside it are copies for a person.
+Every checkpoint stores the recipe, the environment, and the size and sha256 of the metrics so far, with a checksum. So
+the checkpoint is authoritative; `recipe.yaml` and `environment.json` are copies for readers.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from hetero_tf.runs import facts
 from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
-# How lines begin that tell of what differs with the number of processes or devices that share a round.
-BY_REPLICAS = ("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "threads.inter_op ")
+# Differences that follow from the number of processes or devices that share a round.
+REPLICA_PREFIXES = ("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "threads.inter_op ")
 
 
 @contextlib.contextmanager
 def locked(run: RunFolder) -> Iterator[None]:
-    """Locks the run folder; a new one in which no run began is removed again, parents included."""
+    """Locks the run folder. If the run fails before it starts, folders created here are removed again."""
     created = [path for path in (run.path, *run.path.parents) if not os.path.lexists(path)]
     with run.lock():
         try:
@@ -40,7 +40,7 @@ def locked(run: RunFolder) -> Iterator[None]:
 
 
 def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
-    """Refuses to continue a run with another recipe than it began with.
+    """Refuses to continue a run with another recipe.
 
     Args:
         run: The folder of the run.
@@ -48,7 +48,7 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
         before: As `facts.newest` returns it.
 
     Raises:
-        InputError: It has another one; the sentence lists the keys with both values.
+        InputError: The recipes differ; the message lists the keys with both values.
     """
     if before is None and not run.started:
         return
@@ -56,16 +56,16 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
     if changed:
         raise InputError(
             f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
-            "--run_dir, or give the recipe that the run began with"
+            "--run_dir, or use the recipe of that run"
         )
 
 
 def check_best(run: RunFolder, process: LearningProcess, before: dict | None) -> None:
-    """Refuses to go on choosing the best state by another metric than the run began with.
+    """Refuses to continue a run with another selection metric for its best state.
 
     Args:
         run: The folder of the run.
-        process: That of the recipe to continue with, on the data and the partition of the run.
+        process: The process of the recipe to continue with, on the data and partition of the run.
         before: As `facts.newest` returns it.
     """
     if before is None:
@@ -79,12 +79,12 @@ def check_best(run: RunFolder, process: LearningProcess, before: dict | None) ->
 
 
 def check_stored_recipe(run: RunFolder, before: dict) -> None:
-    """Refuses a `recipe.yaml` that is no longer the recipe of the sealed states, for commands that read it."""
+    """Refuses a `recipe.yaml` that differs from the recipe of the checkpoints."""
     changed = changed_keys(before["recipe"], run.read_recipe())
     if changed:
         raise InputError(
             f"{run.recipe}: was changed after the training ({'; '.join(changed)}); put it back, or run "
-            "the training command again, which writes it anew"
+            "the training command again, which restores it"
         )
 
 
@@ -96,8 +96,8 @@ def stored_partition(
     Args:
         run: The folder of the run.
         dataset: The data as they are now.
-        before: As `facts.newest` returns it; None: the run begins, and the recipe splits the data.
-        split: Splits the data as the recipe says.
+        before: As `facts.newest` returns it; None: the run is new, and the recipe splits the data.
+        split: Splits the data by the recipe.
 
     Raises:
         InputError: The data or the partition are not those of the run, or the file is damaged.
@@ -107,106 +107,106 @@ def stored_partition(
     settings = before["environment"]["settings"]
     if settings.get("data") != dataset.sha256:
         raise InputError(
-            f"{run.path}: was trained on other data than these ({dataset.source}); give the same data, "
+            f"{run.path}: was trained on other data than {dataset.source}; use the same data, "
             "for example by --data_dir, or choose another folder by --run_dir"
         )
     partition = Partition.load(run.partition) if os.path.lexists(run.partition) else split()
     if settings.get("partition") != partition.sha256:
         raise InputError(
-            f"{run.partition}: is not the partition that the run began with; put it back, or delete it if "
-            "the recipe alone determines it"
+            f"{run.partition}: is not the partition of this run; put the original back, or delete the file if "
+            "the recipe alone determines the partition"
         )
     return partition
 
 
 def check_environment(
-    run: RunFolder, before: dict | None, conditions: dict, allow: bool, say: Callable[[str], None]
+    run: RunFolder, before: dict | None, run_environment: dict, allow: bool, say: Callable[[str], None]
 ) -> None:
-    """Refuses conditions under which the numbers would differ from the run so far; with `allow` it only says them."""
-    changed = [] if before is None else environment.differences(before["environment"], conditions)
-    if before is not None and (replicas := _replicas(before["environment"])) != _replicas(conditions):
-        changed = [line for line in changed if not line.startswith(BY_REPLICAS)]
+    """Refuses an environment in which results would differ from the run so far; with `allow`, only reports it."""
+    changed = [] if before is None else environment.differences(before["environment"], run_environment)
+    if before is not None and (replicas := _replicas(before["environment"])) != _replicas(run_environment):
+        changed = [line for line in changed if not line.startswith(REPLICA_PREFIXES)]
         say(
-            f"note: {_told(conditions)} each round in place of {replicas}: the numbers are those of "
-            "an uninterrupted run up to the order of summation, not bit by bit"
+            f"note: {_describe_replicas(run_environment)} each round instead of {replicas}: results equal those of "
+            "an uninterrupted run except for the order of summation, not bit for bit"
         )
     if changed and not allow:
         raise InputError(
-            f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
-            "not be those of an uninterrupted run; continue all the same with --allow_other_machine"
+            f"{run.path}: was started in another environment ({'; '.join(changed)}), so its results would "
+            "differ from those of an uninterrupted run; use --allow_other_machine to continue anyway"
         )
     for line in changed:
         say(f"note: {line}")
 
 
-def _told(conditions):
-    count = _replicas(conditions)
+def _describe_replicas(run_environment):
+    count = _replicas(run_environment)
     return "1 process or device trains" if count == 1 else f"{count} processes or devices share"
 
 
-def _replicas(conditions):
-    """How many processes or devices share each round."""
-    return conditions["settings"].get("replicas", 1)
+def _replicas(run_environment):
+    """Number of processes or devices that share each round."""
+    return run_environment["settings"].get("replicas", 1)
 
 
 def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: Callable[[str], None]) -> None:
-    """Refuses to begin a run again whose checkpoints are lost: that would overwrite what is left of it.
+    """Refuses to restart a run whose checkpoints are lost: that would overwrite its other files.
 
-    A run that was stopped before its first checkpoint begins again.
+    A run that was stopped before its first checkpoint starts again.
 
     Args:
         run: The folder of the run.
         recipe: The recipe to continue with.
         before: As `facts.newest` returns it.
-        say: Gets a note if the run begins again.
+        say: Receives a note if the run starts again.
 
     Raises:
-        InputError: Metrics or a best state are there, but no checkpoint of their rounds.
+        InputError: There are metrics or a best state, but no checkpoint of their rounds.
     """
     done = 0 if before is not None else _last_round(run)
     if not done:
         return
-    # The folder is made before the first row of metrics is written, and a round is sealed before the next one begins.
+    # The folder is created before the first metrics row, and a checkpoint is saved before the next round starts.
     if not run.checkpoints.exists() or done > recipe.checkpoint.every:
         raise InputError(
-            f"{run.checkpoints}: holds no checkpoint, but {done} rounds of this run were done; put the folder back, or "
-            "begin again: in another folder by --run_dir, or here after removing this one"
+            f"{run.checkpoints}: has no checkpoint, but {done} rounds of this run are done; put the folder back, or "
+            "start again: in another folder by --run_dir, or here after removing this one"
         )
-    say(f"note: {run.path} was stopped before its first checkpoint; it begins again")
+    say(f"note: {run.path} was stopped before its first checkpoint; it starts again")
 
 
 def _last_round(run):
-    """The last round of which the metrics or the best state tell; 0 if there is none."""
-    told = [row["round"] for row in metrics_file.rows(run.metrics)]
-    return max([*told, *checkpoints.numbers(run.best)], default=0)
+    """The last round in the metrics or the best checkpoint; 0 if there is none."""
+    rounds = [row["round"] for row in metrics_file.rows(run.metrics)]
+    return max([*rounds, *checkpoints.numbers(run.best)], default=0)
 
 
 def read_rows(run: RunFolder) -> bytes:
-    """Returns what `metrics.jsonl` holds, nothing if it is missing."""
+    """Returns the content of `metrics.jsonl`; empty if it is missing."""
     return files.read_bytes(run.metrics, metrics_file.LIMIT) if os.path.lexists(run.metrics) else b""
 
 
 def truncate_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:
-    """Cuts the metrics back to the rows that the sealed state knows, and returns these.
+    """Truncates the metrics to the rows that the checkpoint covers, and returns them.
 
     Raises:
-        InputError: A row up to that state is not what it was.
+        InputError: One of these rows was changed.
     """
     if before is None:
-        # What was measured after the last checkpoint did not happen, and here there is none.
+        # Without a checkpoint, no metrics are valid.
         files.remove(run.metrics)
         files.remove(run.best)
         return b""
     if not os.path.lexists(run.metrics):
         if before["metrics"]["bytes"]:
-            say(f"note: {run.metrics} is gone; the rows up to round {before['round']} are lost")
+            say(f"note: {run.metrics} is missing; the rows up to round {before['round']} are lost")
         return b""
     data = read_rows(run)
     known = data[: before["metrics"]["bytes"]]
     if facts.digest(known) != before["metrics"]:
         raise files.Damaged(
             f"{run.metrics}: a row up to round {before['round']} was changed, is damaged or missing; "
-            "put the file back from a copy, or delete it to go on without these rows"
+            "restore the file from a copy, or delete it to continue without these rows"
         )
     if len(known) < len(data):
         files.write_atomic(run.metrics, known)
@@ -214,26 +214,26 @@ def truncate_metrics(run: RunFolder, before: dict | None, say: Callable[[str], N
 
 
 def repair_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
-    """Writes the metrics again if they were removed or changed since this program wrote their last row.
+    """Restores the metrics if the file was removed or changed since this process wrote its last row.
 
     Raises:
-        InputError: A link, pipe, device or folder stands in their place.
+        InputError: The path is a link, pipe, device or folder.
     """
     if read_rows(run) != rows:
         files.write_atomic(run.metrics, rows)
-        say(f"note: {run.metrics} was removed or changed while the run went on; its rows are written again")
+        say(f"note: {run.metrics} was removed or changed during the run; its rows were restored")
 
 
-def write_copies(run: RunFolder, recipe: Recipe, conditions: dict, say: Callable[[str], None]) -> None:
-    """Writes `recipe.yaml` and `environment.json` as they are now."""
-    environment.save(run.environment, conditions)
+def write_copies(run: RunFolder, recipe: Recipe, run_environment: dict, say: Callable[[str], None]) -> None:
+    """Writes the current `recipe.yaml` and `environment.json`."""
+    environment.save(run.environment, run_environment)
     try:
         stored = run.read_recipe() if run.started else None
         edited = stored is not None and bool(changed_keys(stored, recipe.source))
     except InputError:
         stored, edited = None, True
     if edited:
-        say(f"note: {run.recipe} was changed or damaged; it is written again")
+        say(f"note: {run.recipe} was changed or damaged; it was restored")
     if stored != recipe.source:
-        # It comes last of the first files: a folder without it, and without sealed rounds, counts as not begun.
+        # Written last: a folder without it, and without checkpoints, counts as not started.
         files.write_atomic(run.recipe, recipe.source.encode())

@@ -1,30 +1,30 @@
-"""What a sealed state says about its run beside its arrays: the recipe, the environment, the metrics so far.
+"""The info of a checkpoint: the recipe, the environment and the metrics so far.
 
-A checksum keeps these facts from accidents; as anybody can seal a folder, their types are checked too.
+A checksum detects accidental changes. A forged checkpoint can have a valid checksum, so types are checked too.
 """
 
 import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from hetero_tf.base.errors import InputError, short
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.recipe import Recipe
 from hetero_tf.store import checkpoints, environment
 from hetero_tf.store.run_folder import RunFolder
 
-# Above it, a number can neither be printed in short form nor be counted on.
+# Upper bound of numbers in the info: larger ones are never written.
 LARGEST = 2**63
 
 
-def to_seal(recipe: Recipe, conditions: dict, rows: bytes) -> dict:
-    """Returns what the next sealed state says about its run.
+def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
+    """Returns the recipe, environment and metrics digest for the info of a checkpoint.
 
     Args:
         recipe: The recipe.
-        conditions: The environment.
-        rows: What `metrics.jsonl` holds.
+        run_environment: The environment.
+        rows: Content of `metrics.jsonl`.
     """
-    return {"recipe": recipe.source, "environment": conditions, "metrics": digest(rows)}
+    return {"recipe": recipe.source, "environment": run_environment, "metrics": digest(rows)}
 
 
 def digest(rows: bytes) -> dict:
@@ -33,80 +33,80 @@ def digest(rows: bytes) -> dict:
 
 
 def newest(run: RunFolder) -> dict | None:
-    """Returns the facts of the newest checkpoint with its "round" and "seal"; None if there is none.
+    """Returns the facts of the newest checkpoint with its "round" and "seal" (digest); None if there is none.
 
     Raises:
-        InputError: The checkpoints are damaged, or what they say cannot have been sealed by this program.
+        InputError: The checkpoints are damaged, or this program cannot have written their info.
     """
-    found = checkpoints.load_newest(run.checkpoints)
-    return None if found is None else of(found, run.checkpoints)
+    checkpoint = checkpoints.load_newest(run.checkpoints)
+    return None if checkpoint is None else from_checkpoint(checkpoint, run.checkpoints)
 
 
 def best(run: RunFolder) -> dict | None:
-    """Returns the facts of the state in `best/`, as `newest` does."""
-    found = checkpoints.load_newest(run.best)
-    return None if found is None else of(found, run.best)
+    """Returns the facts of the checkpoint in `best/`, as `newest` does."""
+    checkpoint = checkpoints.load_newest(run.best)
+    return None if checkpoint is None else from_checkpoint(checkpoint, run.best)
 
 
-def of(found: checkpoints.Sealed, folder: object) -> dict:
-    """Returns the checked facts of a sealed state, with its "round" and "seal".
+def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
+    """Returns the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
 
     Args:
-        found: The sealed state.
-        folder: Where it lies, for the sentence.
+        checkpoint: The checkpoint.
+        folder: Its folder, for error messages.
 
     Raises:
-        InputError: One is missing or has another type.
+        InputError: A fact is missing or has a wrong type.
     """
-    missing = [name for name in RULES if name not in found.info and name not in LATER]
+    missing = [name for name in RULES if name not in checkpoint.info and name not in LATER]
     if missing:
         raise InputError(
-            f"{folder}: round {found.round} was sealed without {', '.join(missing)}, so by another "
+            f"{folder}: round {checkpoint.round} was saved without {', '.join(missing)}, by another "
             "version of hetero_tf; continue with that version, or choose another folder by --run_dir"
         )
-    for name, (holds, wanted) in RULES.items():
-        if name in found.info and not holds(found.info[name]):
+    for name, (holds, expected) in RULES.items():
+        if name in checkpoint.info and not holds(checkpoint.info[name]):
             raise InputError(
-                f"{folder}: round {found.round} was not sealed by hetero_tf: its `{name}` must be {wanted}; restore "
-                f"the folder from a copy. Received: {name}={short(found.info[name], 60)}"
+                f"{folder}: round {checkpoint.round} was not saved by hetero_tf: its `{name}` must be {expected}; "
+                f"restore the folder from a copy. Received: {name}={shorten_repr(checkpoint.info[name], 60)}"
             )
-    return {**dict.fromkeys(LATER), **found.info, "round": found.round, "seal": found.seal}
+    return {**dict.fromkeys(LATER), **checkpoint.info, "round": checkpoint.round, "seal": checkpoint.digest}
 
 
-def _natural(value):
+def _is_natural(value):
     return type(value) is int and 0 <= value < LARGEST
 
 
-def _number(value):
+def _is_metric_value(value):
     return value is None or type(value) is float or type(value) is int and abs(value) < LARGEST
 
 
-def _evaluation(value):
+def _is_evaluation(value):
     if value == {}:
         return True
-    return isinstance(value, dict) and _natural(value.get("round")) and all(map(_number, value.values()))
+    return isinstance(value, dict) and _is_natural(value.get("round")) and all(map(_is_metric_value, value.values()))
 
 
-def _conditions(value):
+def _is_environment(value):
     return isinstance(value, dict) and all(isinstance(value.get(name), dict) for name in environment.SECTIONS)
 
 
-def _digest(value):
-    return isinstance(value, dict) and _natural(value.get("bytes")) and isinstance(value.get("sha256"), str)
+def _is_file_digest(value):
+    return isinstance(value, dict) and _is_natural(value.get("bytes")) and isinstance(value.get("sha256"), str)
 
 
-def _seal(value):
+def _is_digest(value):
     return value is None or isinstance(value, str)
 
 
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "recipe": (lambda value: isinstance(value, str), "the text of a recipe"),
-    "environment": (_conditions, "a dict with " + ", ".join(environment.SECTIONS)),
-    "metrics": (_digest, "a dict with bytes and sha256"),
-    "last": (_evaluation, "a dict of numbers with a round"),
-    "best": (_evaluation, "a dict of numbers with a round"),
-    "spent": (_natural, f"a whole number from 0 to {LARGEST - 1}"),
-    "best_seal": (_seal, "the seal of the best state"),
+    "environment": (_is_environment, "a dict with " + ", ".join(environment.SECTIONS)),
+    "metrics": (_is_file_digest, "a dict with bytes and sha256"),
+    "last": (_is_evaluation, "a dict of numbers with a round"),
+    "best": (_is_evaluation, "a dict of numbers with a round"),
+    "spent": (_is_natural, f"a whole number from 0 to {LARGEST - 1}"),
+    "best_seal": (_is_digest, "the digest of the best state"),
 }
-# Facts that earlier versions did not seal.
+# Facts that earlier versions did not save.
 LATER = ("best_seal",)

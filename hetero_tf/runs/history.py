@@ -1,4 +1,4 @@
-"""Reads run folders, finished or running, and gathers those that differ in their seed only."""
+"""Reads run folders, finished or running, and groups runs that differ only in their seed."""
 
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -7,28 +7,28 @@ from pathlib import Path
 from typing import TypeGuard
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, short
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import Damaged
-from hetero_tf.base.metrics import renamed
+from hetero_tf.base.metrics import migrate_names
 from hetero_tf.recipe import keys_of, loads
-from hetero_tf.recipe.nodes import show
+from hetero_tf.recipe.nodes import format_value
 from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 LARGEST = 1e100
 
 
-# Above it, floats no longer tell rounds apart.
+# Floats cannot represent larger integers exactly.
 LAST_ROUND = 2**53
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a JSON file is a number that can be computed with."""
+    """Returns True if a value of a JSON file is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
-# Of one level: its sub-model, one forward pass of one example, and one client and round.
-OF_A_LEVEL = (
+# Costs of a level: of its sub-model, of a forward pass of one example, and of one client and round.
+LEVEL_COST_KEYS = (
     "width",
     "parameters",
     "paper_flops",
@@ -40,12 +40,12 @@ OF_A_LEVEL = (
 )
 
 
-OF_THE_MIX = ("parameters", "paper_flops", "multiply_adds", "ratio")
+MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio")
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Numbers of `describe`.
+class RunCosts:
+    """Costs of a run, as `describe` reports them.
 
     Attributes:
         levels: `{level: {each of OF_A_LEVEL}}`, the levels of the mix.
@@ -56,32 +56,34 @@ class Costs:
     mix: dict[str, float]
 
 
-def read_costs(path: Path) -> Costs | None:
-    """Reads `costs.json`; None where there is none, since earlier versions did not keep it.
+def read_costs(path: Path) -> RunCosts | None:
+    """Reads `costs.json`; None if it is missing, as in runs of earlier versions.
 
     Raises:
-        Damaged: It does not hold what a run writes.
+        Damaged: The content is not that of a run.
     """
     if not path.exists():
         return None
-    told = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    document = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
     try:
-        return Costs(
-            {str(level): _numbers(cost, OF_A_LEVEL) for level, cost in told["levels"].items()},  # type: ignore[index]
-            _numbers(told["mix"], OF_THE_MIX),  # type: ignore[index]
+        return RunCosts(
+            {str(level): _select_numbers(cost, LEVEL_COST_KEYS) for level, cost in document["levels"].items()},  # type: ignore[index]
+            _select_numbers(document["mix"], MIX_COST_KEYS),  # type: ignore[index]
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise Damaged(f"{path}: does not hold the costs of a run; delete it, and the same training adds it") from error
+        raise Damaged(
+            f"{path}: does not contain the costs of a run; delete it, and run the training command again to restore it"
+        ) from error
 
 
-def _numbers(costs, names):
-    found = {name: costs[name] for name in names}
-    if not all(map(is_number, found.values())):
+def _select_numbers(costs, names):
+    numbers = {name: costs[name] for name in names}
+    if not all(map(is_number, numbers.values())):
         raise ValueError("not a number")
-    return found
+    return numbers
 
 
-# A name with more differences than these is told apart by its folder.
+# Runs with more differences are named by their folders.
 MOST_DIFFERENCES = 3
 
 
@@ -93,15 +95,15 @@ class Run:
     """One run folder.
 
     Attributes:
-        folder: Its path, as given.
-        name: The recipe's.
-        seed: The recipe's.
-        rounds: How many it is to have.
-        mix: `{level: share}`, in the recipe's own units; the first level is the global model's.
+        folder: Path of the folder, as requested.
+        name: Name of the recipe.
+        seed: Seed of the recipe.
+        rounds: Number of rounds of the recipe.
+        mix: `{level: share}`, in the units of the recipe; the first level is the global model's.
         keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix".
-        rows: Its metrics, at least one.
-        timings: How long its calls took; none of runs of earlier versions.
-        costs: What a client of each level costs; None where the run has not kept it.
+        rows: Rows of metrics, at least one.
+        timings: Rows of `timings.jsonl`; empty for runs of earlier versions.
+        costs: Costs of a client of each level; None for runs of earlier versions.
     """
 
     folder: str
@@ -112,7 +114,7 @@ class Run:
     keys: dict[str, object]
     rows: list[dict]
     timings: list[dict]
-    costs: Costs | None
+    costs: RunCosts | None
 
     @property
     def done(self) -> int:
@@ -127,33 +129,33 @@ class Run:
 
 
 def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
-    """Reads the runs in some folders; a folder that holds run folders stands for all of them.
+    """Reads the runs in some folders; a folder that contains run folders represents all of them.
 
     Returns:
-        The runs that have finished a round, and a sentence for each that is left out or not finished.
+        The runs that have finished a round, and a message for each run that is omitted or unfinished.
 
     Raises:
         InputError: A folder holds no run, a file of one is damaged, or no run has finished a round.
     """
-    found, sentences = [], []
-    for folder in dict.fromkeys(place for given in folders for place in _within(Path(given))):
+    runs, sentences = [], []
+    for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
         run = read(folder)
         if run is None:
             sentences.append(f"left out: {folder}, it has no finished round yet")
             continue
-        found.append(run)
+        runs.append(run)
         if run.done < run.rounds:
             sentences.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
-    if not found:
+    if not runs:
         raise InputError(f"no run has finished a round yet. Received: {'; '.join(sentences)}")
-    return found, sentences
+    return runs, sentences
 
 
 def _within(folder: Path) -> list[Path]:
-    """The run folders that a folder stands for: itself, or those right inside it."""
+    """The run folders that a folder represents: itself, or its subfolders."""
     if RunFolder(folder).started or not os.path.isdir(folder):
         return [folder]
-    with files.disk(folder, "list"):
+    with files.disk_errors(folder, "list"):
         inside = sorted(folder / name for name in os.listdir(folder))
     return [path for path in inside if RunFolder(path).started] or [folder]
 
@@ -161,62 +163,64 @@ def _within(folder: Path) -> list[Path]:
 def read(folder: str | Path) -> Run | None:
     """Reads the run in a folder; None if it has not finished a round.
 
-    A recipe that names modules of a person's own is read as the run wrote it, without importing any of them.
+    A recipe with plug-in modules is read as the run wrote it, without importing them.
 
     Raises:
         InputError: The folder holds no run, or a file of it is damaged.
     """
-    place = RunFolder(Path(folder))
-    text = place.read_recipe()
+    run = RunFolder(Path(folder))
+    text = run.read_recipe()
     try:
-        text = loads(text, str(place.recipe)).source
+        text = loads(text, str(run.recipe)).source
     except InputError:
-        if not environment.plugins(place.environment):
+        if not environment.plugins(run.environment):
             raise
-    rows = [renamed(row) for row in _rows(place.metrics)]
+    rows = [migrate_names(row) for row in _rows(run.metrics)]
     if not rows:
         return None
-    keys = keys_of(text, str(place.recipe))
+    keys = keys_of(text, str(run.recipe))
     mix = {name.removeprefix(f"{MIX}."): keys.pop(name) for name in list(keys) if name.startswith(f"{MIX}.")}
-    _check(place.recipe, keys, mix)
+    _check(run.recipe, keys, mix)
     keys[MIX] = mix_text(mix)
-    timings = _rows(place.timings)
+    timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
-    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(place.costs))
+    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs))
 
 
 def _rows(path):
-    """The rows of a file; refuses rounds that no run has."""
+    """The rows of a file, after a check of their round numbers."""
     rows = metrics_file.rows(path)
-    wrong = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
-    if wrong is not None:
-        raise InputError(f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={short(wrong, 30)}")
+    invalid_round = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
+    if invalid_round is not None:
+        raise InputError(
+            f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={shorten_repr(invalid_round, 30)}"
+        )
     return rows
 
 
 def _check(path, keys, mix):
-    """Refuses what no recipe has: one with modules of a person's own was not checked when it was read."""
+    """Refuses values that no recipe has: a recipe with plug-in modules is not checked when it is read."""
     for name, kind in (("name", str), ("seed", int), ("rounds", int)):
         if type(keys.get(name)) is not kind:
             raise InputError(
                 f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
-                f"Received: {name}={short(keys.get(name), 60)}"
+                f"Received: {name}={shorten_repr(keys.get(name), 60)}"
             )
     if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
-        raise InputError(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
+        raise InputError(f"{path}: {MIX} must give each level a positive share. Received: {shorten_repr(mix, 60)}")
 
 
 def mix_text(mix: dict[str, float]) -> str:
-    """Writes a mix as recipes may: "a-e" where all shares are equal, else "a1-e9"."""
+    """Formats a mix in the short form of recipes: "a-e" if all shares are equal, else "a1-e9"."""
     equal = len(set(mix.values())) == 1
     return "-".join(level if equal else f"{level}{share:g}" for level, share in mix.items())
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in their seed only, as `{name: [Run]}` in the order given.
+    """Groups runs that differ only in their seed: `{name: [Run]}`, in the order of `runs`.
 
     Raises:
-        InputError: Two of them have one seed, so that they are one run twice.
+        InputError: Two runs of a group have the same seed.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -225,45 +229,45 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
             if other.seed == run.seed:
                 raise InputError(
                     f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
-                    f"spread would say nothing; name one of them. Received: seed={run.seed}"
+                    f"spread would be meaningless; name only one of them. Received: seed={run.seed}"
                 )
         same.append(run)
-    return dict(zip(told_apart([group[0] for group in groups.values()]), groups.values()))
+    return dict(zip(distinct_names([group[0] for group in groups.values()]), groups.values()))
 
 
-def told_apart(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
-    """A name for each of some runs: the recipe's, with what differs behind it where several have that.
+def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
+    """Returns a distinct name for each run: the recipe's name, with the differing keys if several runs have that name.
 
     Args:
         runs: One run of each recipe.
-        without: Keys that are not to be named.
+        without: Keys to ignore.
     """
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        told = differences(alike, without)[alike.index(run)]
-        names.append(f"{run.name} ({told})" if told else run.name)
+        description = differences(alike, without)[alike.index(run)]
+        names.append(f"{run.name} ({description})" if description else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
 
 
 def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
-    """Says of each of some runs in what it differs from the others: "client.epochs=2, partition=iid, mix=a-e".
+    """Describes the differences of each run from the others: "client.epochs=2, partition=iid, mix=a-e".
 
     Args:
         runs: One run of each recipe.
-        without: Keys that are not to be named.
+        without: Keys to ignore.
 
     Returns:
-        A text for each; "" for all where more than `MOST_DIFFERENCES` keys differ, or none.
+        A text for each run; "" for all if no key or more than `MOST_DIFFERENCES` keys differ.
     """
     keys = dict.fromkeys(key for run in runs for key in run.keys if key not in without)
     differing = [key for key in keys if any(run.keys.get(key) != runs[0].keys.get(key) for run in runs)]
-    # Options that only one of two plug-ins has follow from its name.
-    own = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
-    told = [key for key in differing if key not in own]
-    if len(told) > MOST_DIFFERENCES:
+    # Options that only one of two plug-ins has are implied by its name.
+    dependent = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
+    reported = [key for key in differing if key not in dependent]
+    if len(reported) > MOST_DIFFERENCES:
         return ["" for _ in runs]
-    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in told if key in run.keys) for run in runs]
+    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in reported if key in run.keys) for run in runs]
 
 
 def _name_of(key):
@@ -272,10 +276,10 @@ def _name_of(key):
 
 
 def _brief(key):
-    """A key as short as it can be understood: "partition.name" -> "partition", "levels.mix" -> "mix"."""
+    """The short form of a key: "partition.name" -> "partition", "levels.mix" -> "mix"."""
     return "mix" if key == MIX else key.removesuffix(".name")
 
 
 def shown(value: object) -> str:
-    """A value as a recipe may write it, texts without quotes."""
-    return value if isinstance(value, str) else show(value)
+    """Formats a value as in a recipe, strings without quotes."""
+    return value if isinstance(value, str) else format_value(value)

@@ -1,4 +1,4 @@
-"""How far runs are, read from their folders in a moment: no array is read, nothing is written, no TensorFlow."""
+"""Overview of runs from their folders: reads no arrays, writes nothing, needs no TensorFlow."""
 
 import os
 from collections.abc import Iterable
@@ -18,18 +18,18 @@ RUNNING, FINISHED, STOPPED, DAMAGED, UNKNOWN = "running", "finished", "stopped",
 
 @dataclass(frozen=True)
 class Overview:
-    """One run.
+    """State and progress of one run.
 
     Attributes:
-        path: Its folder.
-        state: RUNNING, FINISHED, STOPPED, DAMAGED, or UNKNOWN where its own modules are not registered.
-        round: The newest sealed round; 0 before the first.
-        rounds: How many the recipe has; 0 where that cannot be read.
-        recipe: Its name.
-        metric: The metric that chooses the best round; "" before the first evaluation.
-        best, last: What the metric was in the best and in the last evaluation.
-        changes: What differs from the shipped recipe of that name, as `key: there -> here`; None: there is no such.
-        problem: Why one is damaged or unknown.
+        path: The run folder.
+        state: RUNNING, FINISHED, STOPPED, DAMAGED, or UNKNOWN if its plug-in modules are not registered.
+        round: Round of the newest checkpoint; 0 before the first.
+        rounds: Number of rounds of the recipe; 0 if unreadable.
+        recipe: Name of the recipe.
+        metric: Selection metric of the best round; "" before the first evaluation.
+        best, last: The metric in the best and in the last evaluation.
+        changes: Differences from the shipped recipe of that name, as `key: shipped -> run`; None without such a recipe.
+        problem: The reason why a run is damaged or unknown.
     """
 
     path: Path
@@ -45,51 +45,53 @@ class Overview:
 
 
 def overview(path: Path | str) -> Overview:
-    """Reads one run folder. Whatever is wrong with it is told by the result."""
+    """Reads one run folder. Problems are reported in the result, not raised."""
     run = RunFolder(Path(path))
     try:
-        return _of(run)
+        return _read_run(run)
     except UserError as refusal:
-        missing = [name for name in environment.plugins(run.environment) if name not in registry.plugged()]
+        missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
         if missing:
             needs = " ".join(f"--plugin {name}" for name in missing)
-            return Overview(run.path, UNKNOWN, problem=f"was made with modules of one's own; add {needs}")
+            return Overview(run.path, UNKNOWN, problem=f"needs {needs} to be read")
         return Overview(run.path, DAMAGED, problem=str(refusal))
 
 
-def run_folders(places: Iterable[Path | str]) -> list[Path]:
-    """Lists the run folders among some folders, right below them and in sweeps there, each once, by name.
+def run_folders(paths: Iterable[Path | str]) -> list[Path]:
+    """Lists run folders: the given folders, their subfolders, and those of sweeps there. Each once, sorted by name.
 
     Raises:
-        InputError: One of them is no folder.
+        InputError: A path is not a folder.
     """
-    found: list[Path] = []
-    for place in map(Path, places):
-        if not place.is_dir():
-            raise InputError(f"{place}: is no folder; name run folders, or a folder of runs such as runs")
-        found += [place] if is_run(place) else _below(place)
-    return list(dict.fromkeys(found))
+    runs: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise InputError(f"{path}: is not a folder; name run folders, or a folder of runs such as runs")
+        runs += [path] if is_run(path) else _find_below(path)
+    return list(dict.fromkeys(runs))
 
 
-def _below(place):
-    """The run folders right below a folder, and those of sweeps there."""
-    inside = [place / name for name in sorted(os.listdir(place))]
+def _find_below(folder):
+    """The run folders in a folder, and those of sweeps in it."""
+    inside = [folder / name for name in sorted(os.listdir(folder))]
     return [
-        run for path in inside for run in ([path] if is_run(path) else _below(path) if (path / SWEEP).is_file() else [])
+        run
+        for child in inside
+        for run in ([child] if is_run(child) else _find_below(child) if (child / SWEEP).is_file() else [])
     ]
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder holds a run, or what is left of one."""
+    """Returns True if a folder holds a run or the remains of one."""
     return (path / RECIPE).is_file() or (path / "checkpoints").is_dir()
 
 
-def _of(run):
-    found = checkpoints.newest_without_arrays(run.checkpoints)
-    about = {} if found is None else facts.of(found, run.checkpoints)
-    text = about["recipe"] if about else run.read_recipe()
+def _read_run(run):
+    checkpoint = checkpoints.newest_without_arrays(run.checkpoints)
+    info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
+    text = info["recipe"] if info else run.read_recipe()
     resolved = recipe.loads(text, str(run.recipe))
-    done, last, best = about.get("round", 0), about.get("last") or {}, about.get("best") or {}
+    done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
     metric = resolved.evaluate.best or _default_metric(last)
     if run.holder is not None:
         state = RUNNING
@@ -109,7 +111,7 @@ def _of(run):
 
 
 def _rounds(run, resolved):
-    """The rounds that the run was last told to train: the copy of the recipe says so before a round is sealed."""
+    """The number of rounds last requested: `recipe.yaml` has it before the next checkpoint does."""
     try:
         return recipe.loads(run.read_recipe(), str(run.recipe)).rounds
     except InputError:
@@ -117,15 +119,15 @@ def _rounds(run, resolved):
 
 
 def _default_metric(row):
-    """The metric that chose the best round of a recipe that names none."""
+    """The selection metric of a recipe without `evaluate.best`."""
     if not row:
         return ""
     kind = "text" if "global_perplexity" in row else "images"
-    return metrics.default_metric(kind, any(name.startswith("validation_") for name in row))
+    return metrics.default_selection_metric(kind, any(name.startswith("validation_") for name in row))
 
 
 def _changes(resolved):
-    """What differs from the shipped recipe of the same name; None where there is none."""
+    """Differences from the shipped recipe of the same name; None without such a recipe."""
     named = [key for key in shipped() if resolved.name in (key.replace("/", "_"), key.rpartition("/")[2])]
     for key in named:
         original = recipe.load(key)
@@ -135,7 +137,7 @@ def _changes(resolved):
 
 
 def _changed(original, resolved):
-    """The keys that differ, with the mix of levels as a person writes it."""
+    """The keys that differ, with the mix of levels in its short form."""
     lines = recipe.changed_keys(original.source, resolved.source)
     others = [line for line in lines if not line.startswith("levels.mix.")]
     if len(others) < len(lines):

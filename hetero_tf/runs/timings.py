@@ -1,30 +1,31 @@
-"""How long local training took, beside its FLOPs: `timings.jsonl`, which nothing seals, compares or reads again.
+"""Durations of local training: `timings.jsonl`.
 
-Times differ from run to run, so they stand apart from `metrics.jsonl`, which must be equal bit for bit after a resume.
+Times differ from run to run, so they are separate from `metrics.jsonl`, which must be bit-equal after a resume. The
+file is not part of checkpoints.
 """
 
 from collections.abc import Mapping, Sequence
 
-# Planning runs beside the call before. Merging is what lies between the last client's last step and the end of the
-# call, so of several rounds in one call it is that of the last one; where XLA compiles a round, nobody sees it.
+# Planning runs concurrently with the previous call. Merging is the time between the last local step and the end of the
+# call, so it is that of the last round of a call; it is unknown if XLA compiles the round.
 PARTS = ("planning", "training", "merging", "measuring", "sealing")
 
 
-def of_call(last: int, planned: Sequence, examples: int, seconds: float, parts: Mapping[str, float | None]) -> dict:
-    """One row, ready for JSON: the rounds of one call of the compiled round, without their evaluation.
+def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts: Mapping[str, float | None]) -> dict:
+    """Returns the timings of one call of the compiled round, ready for JSON, without evaluation.
 
     Args:
-        last: Number of its last round, counted from 1.
-        planned: Its rounds.
-        examples: Images, or tokens of text, that were trained on.
+        last: Number of the last round of the call, counted from 1.
+        planned: Plans of the rounds of the call.
+        examples: Number of images, or tokens of text, that were trained on.
         seconds: Wall time of the call.
-        parts: Seconds of each part of the work, of `PARTS`; None where one was not measured.
+        parts: Seconds of each of `PARTS`; None if not measured.
 
     Returns:
         {"round": last, "rounds", "seconds", "clients" (those with a step, over all rounds; each network of an
         ensemble is one), "steps" (of all of them), "examples", "round_seconds", "client_seconds", "step_seconds",
-        "examples_per_second", and "PART_seconds" for each of `PARTS`}. Clients are computed several at once, so the
-        seconds of one are its part of the wall time; None where nobody took a step.
+        "examples_per_second", and "PART_seconds" for each of `PARTS`}. Several clients train
+        together, so the seconds of one client are its share of the wall time; None if no client took a step.
     """
     clients = sum(int((plan.steps > 0).sum()) for plan in planned)
     steps = sum(int(plan.steps.sum()) for plan in planned)
@@ -44,10 +45,10 @@ def of_call(last: int, planned: Sequence, examples: int, seconds: float, parts: 
 
 
 def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
-    """Says which share of the time each part took, the largest first: "training 82 %, measuring 17 %, sealing 1 %".
+    """Formats the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %".
 
     Args:
-        calls: The seconds of the parts of each call, as `of_call` takes them; planning, which runs beside, is left out.
+        calls: Seconds of the parts of each call, as in `call_row`. Planning runs concurrently and is omitted.
     """
     spent = {name: sum(parts[name] or 0.0 for parts in calls) for name in PARTS[1:]}
     ordered, total = sorted(spent.items(), key=lambda item: -item[1]), sum(spent.values())
@@ -57,14 +58,14 @@ def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
 def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rounds: int) -> float:
     """Estimate the seconds to the last round from the calls of this start.
 
-    The first call also optimises graphs, and the evaluation after it traces its own. So it counts only while no other
-    call has ended, and then by the pace of its local steps.
+    The first call also optimises graphs, and its evaluation traces a graph. So it counts only until another call has
+    ended, and then by the rate of its local steps.
 
     Args:
-        calls: Rounds of each call, and its seconds with evaluation and checkpoint.
-        training: Seconds of all local steps of the first call at the pace after its first ones, as
-            `Live.seconds_of_steps` gives them; None where that is unknown.
-        rounds: Rounds to go.
+        calls: Number of rounds of each call, and its seconds with evaluation and checkpoint.
+        training: Seconds of all local steps of the first call at the rate after its first steps, as
+            `Live.seconds_of_steps` returns them; None if unknown.
+        rounds: Number of remaining rounds.
     """
     if len(calls) == 1:
         (first, seconds), *_ = calls

@@ -1,4 +1,4 @@
-"""Records what the bits of a run depend on: versions, processor, threads; but no host, user or path."""
+"""The environment that bit-equal results depend on: versions, processor, threads; no host, user or path."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import UserError, short
+from hetero_tf.base.errors import UserError, shorten_repr
 from hetero_tf.store import plain_json
 
 PACKAGES = {
@@ -19,21 +19,21 @@ PACKAGES = {
     "tensorflow_datasets": "tensorflow-datasets",
     "hetero_tf": "hetero_tf",
 }
-# Other flags come and go with kernels and microcode and change no number.
+# Other flags depend on kernel and microcode and do not affect results.
 VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
-# Versions that can change a number; the others are only recorded.
+# Packages whose versions can change results; the others are only recorded.
 ARITHMETIC = ("tensorflow", "keras", "numpy")
 MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
 SECTIONS = ("versions", "cpu", "threads", "settings")
 
 
 def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:
-    """Returns the facts that are written to `environment.json`. Imports none of the packages it names.
+    """Returns the content of `environment.json`, without importing the packages that it names.
 
     Args:
-        threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0 where TensorFlow decides.
-        plugins: Names of a person's own modules.
-        extra: Further settings that bits depend on, e.g. `{"determinism": True, "device": "cpu"}`; plain JSON.
+        threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0: chosen by TensorFlow.
+        plugins: Names of plug-in modules.
+        extra: Further settings that results depend on, such as `{"determinism": True, "device": "cpu"}`; plain JSON.
     """
     model, flags = processor(Path("/proc/cpuinfo"))
     return {
@@ -49,7 +49,7 @@ def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = (
 
 
 def version(package: str) -> str | None:
-    """Returns the installed version, or None."""
+    """Returns the installed version of a package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -57,9 +57,9 @@ def version(package: str) -> str | None:
 
 
 def processor(cpuinfo: Path) -> tuple[str, str | None]:
-    """Returns model name and hash of the vector instruction flags, read from a file like /proc/cpuinfo.
+    """Returns the model name and a hash of the vector instruction flags from a file like /proc/cpuinfo.
 
-    Where there is no such file the hash is None.
+    The hash is None if the file is missing.
     """
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
@@ -75,27 +75,27 @@ def processor(cpuinfo: Path) -> tuple[str, str | None]:
 
 
 def save(path: Path, facts: dict) -> None:
-    """Writes `environment.json` in one step."""
+    """Writes `environment.json` atomically."""
     files.write_atomic(path, plain_json.dump(facts, "the environment"))
 
 
 def plugins(path: Path) -> tuple[str, ...]:
-    """Returns the modules of a person's own that an `environment.json` names; none where it cannot be read.
+    """Returns the plug-in modules that an `environment.json` names; empty if it cannot be read.
 
-    They are only names to show: what a file of a run folder says is never imported.
+    The names are only displayed: a module named by a run folder is never imported.
     """
     try:
         facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
     except UserError:
         return ()
-    named = facts.get("plugins") if isinstance(facts, dict) else None
-    return tuple(name for name in named or () if isinstance(name, str) and MODULE.fullmatch(name))
+    names = facts.get("plugins") if isinstance(facts, dict) else None
+    return tuple(name for name in names or () if isinstance(name, str) and MODULE.fullmatch(name))
 
 
 def decisive(facts: dict) -> dict:
-    """Returns the part of an environment that bits depend on, flat: `{"threads.intra_op": 1, ...}`."""
+    """Returns the entries of an environment that affect results, flat: `{"threads.intra_op": 1, ...}`."""
     flat = {name: facts["versions"].get(name) for name in ARITHMETIC}
-    # The model counts beside the flags: Eigen chooses its block sizes, so its sums, by cache sizes.
+    # The CPU model matters too: Eigen chooses block sizes, and so the order of sums, by cache sizes.
     for section in ("cpu", "threads", "settings"):
         flat |= {f"{section}.{name}": value for name, value in facts[section].items()}
     if 0 in facts["threads"].values():
@@ -104,16 +104,16 @@ def decisive(facts: dict) -> dict:
 
 
 def fingerprint(facts: dict) -> str:
-    """Returns a hex digest that is equal where a run can be continued bit for bit."""
+    """Returns a hex digest; a run continues bit for bit in environments of equal digests."""
     return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
 
 
 def differences(old: dict, new: dict) -> list[str]:
-    """Lists the differences of two environments that change bits: "numpy was '2.3.0', is '2.4.1'"."""
+    """Lists the differences of two environments that affect results: "numpy was '2.3.0', is '2.4.1'"."""
     before, now = decisive(old), decisive(new)
     names = sorted(before.keys() | now.keys())
     return [
-        f"{name} was {short(before.get(name))}, is {short(now.get(name))}"
+        f"{name} was {shorten_repr(before.get(name))}, is {shorten_repr(now.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     ]

@@ -1,4 +1,4 @@
-"""The manifest of a sealed folder: size and sha256 of each file, name, shape and dtype of each array."""
+"""The manifest of a checkpoint: size and sha256 of each file; name, shape and dtype of each array."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ LONGEST_AXIS = 2**40
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sealed folder holds: `files` is `{name: (bytes, sha256)}`, `seal` the digest of all of it."""
+    """The contents of a checkpoint: `files` is `{name: (bytes, sha256)}`, `digest` the sha256 of the manifest."""
 
     round: int
     files: dict
     arrays: tuple[Spec, ...]
-    seal: str
+    digest: str
 
 
 def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequence[Spec]) -> bytes:
@@ -43,34 +43,34 @@ def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequ
         },
         "arrays": [{"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype} for spec in specs],
     }
-    # The manifest vouches for itself too: a flipped bit in an array's name would otherwise go unnoticed.
+    # The manifest has its own checksum: it detects a flipped bit in an array's name.
     return plain_json.dump({"contents": body, "sha256": _digest(body)}, "the manifest")
 
 
 def parse(data: bytes, path: Path) -> Manifest:
-    """Returns the checked `Manifest` of untrusted bytes.
+    """Returns the `Manifest` of untrusted bytes after all checks.
 
     Raises:
-        Damaged: Its checksum or any value in it is wrong; no memory was taken for what it claims.
+        Damaged: Its checksum or a value is wrong. No memory is allocated for sizes that it claims.
     """
     document = plain_json.parse(data, path)
     body = _field(document, "contents", dict, path)
-    seal = _field(document, "sha256", str, path)
-    if seal != _digest(body):
+    digest = _field(document, "sha256", str, path)
+    if digest != _digest(body):
         raise Damaged(f"{path}: its checksum does not match its contents")
     if body.get("format") != FORMAT:
         raise Damaged(f"{path}: unknown format {str(body.get('format'))[:50]!r}, expected {FORMAT!r}")
-    manifest = Manifest(_natural(body, "round", path), _files(body, path), _arrays(body, path), seal)
+    manifest = Manifest(_natural(body, "round", path), _files(body, path), _arrays(body, path), digest)
     _compare_sizes(manifest, path)
     return manifest
 
 
 def verify(data: bytes, name: str, manifest: Manifest, path: Path) -> None:
     """Compares the bytes of one file with the manifest; raises Damaged."""
-    size, digest = manifest.files[name]
+    size, sha256 = manifest.files[name]
     if len(data) != size:
         raise Damaged(f"{path}: has {len(data)} bytes, the manifest says {size}")
-    if hashlib.sha256(data).hexdigest() != digest:
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise Damaged(f"{path}: its sha256 differs from the manifest's")
 
 
@@ -94,7 +94,7 @@ def _natural(mapping, name, path):
 
 def _files(body, path):
     files = _field(body, "files", dict, path)
-    # A closed list: a name in a manifest can never lead out of its folder.
+    # Exactly these names, so a manifest cannot refer to files outside its folder.
     if set(files) != {ARRAYS, INFO}:
         raise Damaged(f"{path}: lists files {str(sorted(files))[:100]}, expected {[ARRAYS, INFO]}")
     return {name: (_natural(about, "bytes", path), _field(about, "sha256", str, path)) for name, about in files.items()}

@@ -1,4 +1,4 @@
-"""The metrics of a run: one strict JSON object per line, each with its "round"."""
+"""The metrics file of a run: one strict JSON object per line, each with its "round"."""
 
 import os
 from pathlib import Path
@@ -12,22 +12,22 @@ LIMIT = 2**30
 
 
 def append(path: Path, row: dict) -> bytes:
-    """Adds one row, waits until it is on the disk, and returns its line.
+    """Appends one row, syncs it to disk, and returns its line.
 
     Args:
-        path: The file, made if missing.
-        row: Dict with an integer "round"; NumPy numbers are fine, NaN and infinity are written as null.
+        path: The file; it is created if missing.
+        row: Dict with an integer "round". NumPy numbers are allowed; NaN and infinity are written as null.
 
     Raises:
-        InputError: No "round", or a value that JSON cannot hold, or something else than a file has that name.
-        DiskProblem: The system refused; the file is as it was.
+        InputError: "round" is missing, a value is not valid JSON, or the path is not a regular file.
+        DiskProblem: The write failed; the file is unchanged.
     """
     if not _has_round(row):
         raise InputError(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
     line = plain_json.dump(plain_json.finite(row), "a row of metrics") + b"\n"
     path = Path(path)
-    descriptor = files.open_in_place(path, os.O_WRONLY | os.O_APPEND, "append to")
-    with files.disk(path, "append to"):
+    descriptor = files.open_for_update(path, os.O_WRONLY | os.O_APPEND, "append to")
+    with files.disk_errors(path, "append to"):
         try:
             size = os.fstat(descriptor).st_size
             _append_whole(descriptor, line, size)
@@ -39,10 +39,10 @@ def append(path: Path, row: dict) -> bytes:
 
 
 def rows(path: Path) -> list[dict]:
-    """Returns all rows in the order of the file; an unfinished last line is left out, a missing file has no rows.
+    """Returns all rows in file order, without an incomplete last line; a missing file has no rows.
 
     Raises:
-        Damaged: A line is not a row; the sentence names file and line.
+        Damaged: A line is not a row; the message names file and line.
     """
     lines = _content(path).split(b"\n")[:-1]
     parsed = []
@@ -50,7 +50,7 @@ def rows(path: Path) -> list[dict]:
         try:
             parsed.append(_row(line, f"{path}:{number}"))
         except Damaged as damage:
-            # An unreadable last line is taken for torn.
+            # An unreadable last line counts as an interrupted write.
             if number < len(lines):
                 raise Damaged(f"{damage}; remove or repair that line") from damage
     return parsed
@@ -59,20 +59,20 @@ def rows(path: Path) -> list[dict]:
 def _append_whole(descriptor, line, size):
     try:
         rest = memoryview(line)
-        # One call to the system may write only a part, for example when the disk is nearly full.
+        # os.write may write only a part, for example when the disk is nearly full.
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     except OSError:
-        # Half a row would swallow the next one.
+        # A partial row would merge with the next one.
         os.ftruncate(descriptor, size)
         raise
 
 
-def _row(line, where):
-    row = plain_json.parse(line, where)
+def _row(line, source):
+    row = plain_json.parse(line, source)
     if not _has_round(row):
-        raise Damaged(f"{where}: has no integer 'round'")
+        raise Damaged(f"{source}: has no integer 'round'")
     return row
 
 

@@ -1,4 +1,4 @@
-"""Turns named arrays into the bytes of one npz file and back, without pickle and without trusting a header."""
+"""Encodes named arrays as the bytes of one npz file and decodes them, without pickle and without trusting a header."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
-# Most bytes that the zip and npy headers of one array take.
+# Upper bound in bytes of the zip and npy headers of one array.
 OVERHEAD = 1024
 
 
@@ -27,7 +27,7 @@ class Spec:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes, as an exact Python integer."""
+        """Size in bytes, an exact Python integer."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def __str__(self):
@@ -35,16 +35,16 @@ class Spec:
 
 
 def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]:
-    """Packs arrays by position; their names go into the manifest, so no name is ever a path.
+    """Encodes arrays by position. Their names are stored in the manifest, so no name is ever used as a path.
 
     Args:
-        arrays: `{name: array}`, numbers or bools.
+        arrays: `{name: array}` of numbers or bools.
 
     Returns:
         (bytes-like npz, tuple of `Spec` in the order of the file).
 
     Raises:
-        InputError: A name is not text, or a dtype is not stored (objects, strings, records, big-endian).
+        InputError: A name is not text, or a dtype cannot be stored (objects, strings, records, big-endian).
     """
     values = [np.asarray(value, order="C") for value in arrays.values()]
     specs = tuple(Spec(name, value.shape, value.dtype.str) for name, value in zip(arrays, values))
@@ -59,25 +59,25 @@ def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]
 
 
 def decode(data: bytes, specs: Sequence[Spec], path: Path) -> dict[str, np.ndarray]:
-    """Returns the read-only arrays of npz bytes; each is compared with its spec before memory is taken for it.
+    """Returns the read-only arrays of npz bytes. Each header is compared with its spec before memory is allocated.
 
     Args:
         data: Bytes of the npz file.
-        specs: What the manifest says is in it, in order.
-        path: The file, for the sentence.
+        specs: Expected arrays in the order of the file, from the manifest.
+        path: The file, for error messages.
 
     Raises:
-        Damaged: Anything differs.
+        Damaged: The file differs from the specs.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
             if [member.filename for member in members] != [f"arr_{i}.npy" for i in range(len(specs))]:
-                raise ValueError(f"holds other members than the {len(specs)} arrays of the manifest")
+                raise ValueError(f"its members are not the {len(specs)} arrays of the manifest")
             return {spec.name: _array(archive, member, spec) for member, spec in zip(members, specs)}
     except MemoryError:
         raise
-    # Zip and npy readers fail on crafted bytes in a dozen ways (struct.error, SyntaxError, NotImplementedError...).
+    # Zip and npy readers raise many types for crafted bytes (struct.error, SyntaxError, NotImplementedError...).
     except Exception as error:
         raise Damaged(f"{path}: {error}") from error
 
@@ -89,7 +89,7 @@ def _array(archive, member, spec):
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"array {spec.name!r} has an unknown npy version")
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        # Compared as strings: a dtype with objects or fields never equals one of ours.
+        # Compare strings: a dtype with objects or fields never equals one of `DTYPES`.
         if (shape, dtype.str, fortran and len(shape) > 1) != (spec.shape, spec.dtype, False):
             raise ValueError(f"array {spec.name!r} is {dtype.str}{list(shape)}, the manifest says {spec}")
         content = file.read()
@@ -98,35 +98,37 @@ def _array(archive, member, spec):
     return np.ndarray(spec.shape, spec.dtype, buffer=content)
 
 
-def no_other(name: str) -> None:
-    """Expects no other arrays, see `mismatch`."""
+def no_optional_arrays(name: str) -> None:
+    """The default of `optional` in `mismatch`: no further arrays are allowed."""
 
 
-def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable = no_other) -> str | None:
-    """Returns the first difference between stored and expected arrays as a sentence, or None.
+def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable = no_optional_arrays) -> str | None:
+    """Describes the first difference between stored and expected arrays; None if there is none.
 
     Args:
         specs: `Spec`s of the stored arrays.
-        expect: `{name: (shape, dtype)}` of the expected ones.
-        optional: `name -> (shape, dtype)` of an array that may be stored too, or None where a name is unknown.
+        expect: `{name: (shape, dtype)}` of the required arrays.
+        optional: `name -> (shape, dtype)` of an array that may also be stored; None for an unknown name.
     """
     stored = {spec.name: spec for spec in specs}
     for name, expected in (expect | {name: optional(name) for name in stored if name not in expect}).items():
         if expected is None:
             return f"array {name!r} is not expected"
         shape, dtype = expected
-        wanted = Spec(name, tuple(shape), np.dtype(dtype).str)
+        expected_spec = Spec(name, tuple(shape), np.dtype(dtype).str)
         if name not in stored:
-            return f"array {name!r} is missing, expected {wanted}"
-        if stored[name] != wanted:
-            return f"array {name!r} is {stored[name]}, expected {wanted}"
+            return f"array {name!r} is missing, expected {expected_spec}"
+        if stored[name] != expected_spec:
+            return f"array {name!r} is {stored[name]}, expected {expected_spec}"
     return None
 
 
-def require(specs: Sequence[Spec], expect: dict[str, tuple], where: Path, optional: Callable = no_other) -> None:
-    """Raises InputError with the first `mismatch`; `where` is the folder the arrays come from."""
+def require(
+    specs: Sequence[Spec], expect: dict[str, tuple], folder: Path, optional: Callable = no_optional_arrays
+) -> None:
+    """Raises InputError with the first `mismatch`; `folder` is the source of the arrays."""
     difference = mismatch(specs, expect, optional)
     if difference:
         raise InputError(
-            f"{where}: {difference}; it was saved by another recipe: continue with that one, or choose a new run folder"
+            f"{folder}: {difference}; another recipe saved it: continue with that recipe, or choose a new run folder"
         )

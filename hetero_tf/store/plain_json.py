@@ -1,4 +1,4 @@
-"""JSON in its strict form: no NaN, no infinity, no duplicate key, bounded size and depth."""
+"""Strict JSON: no NaN, no infinity, no duplicate keys, bounded size and depth."""
 
 import json
 import math
@@ -10,54 +10,54 @@ from hetero_tf.base.files import Damaged
 
 LIMIT = 4 * 2**20
 DEPTH = 32
-# Never backtracks, an unterminated string included, so hostile text costs one pass and no memory.
+# Never backtracks, even in an unterminated string, so crafted text costs one pass and no memory.
 _TOKENS = re.compile(r'"[^"]*(?:"|\Z)|[][{}]')
 
 
-def dump(value: object, what: str) -> bytes:
-    """Returns canonical JSON: sorted keys, no spaces, UTF-8. What `parse` would refuse is not written.
+def dump(value: object, subject: str) -> bytes:
+    """Returns canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
 
     Raises:
-        InputError: A value is not plain JSON, too large or not finite; `what` names it in the sentence.
+        InputError: A value is not plain JSON, too large or not finite; `subject` names it in the message.
     """
     try:
         _text_keys(value)
         data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
-        parse(data, what)
+        parse(data, subject)
     except (TypeError, ValueError, RecursionError, Damaged) as error:
         raise InputError(
-            f"{what} must hold finite numbers, strings, lists and dicts only. Received: {error}"
+            f"{subject} must hold finite numbers, strings, lists and dicts only. Received: {error}"
         ) from error
     return data
 
 
-def parse(data: bytes, where: object, limit: int = LIMIT) -> object:
+def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
     """Returns the value of JSON bytes from an untrusted file.
 
     Args:
         data: Bytes.
-        where: File, or file:line, for the sentence.
-        limit: Bytes that are allowed.
+        source: File, or file:line, for error messages.
+        limit: Maximum size in bytes.
 
     Raises:
-        Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or one key twice.
+        Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or a duplicate key.
     """
     if len(data) > limit:
-        raise Damaged(f"{where}: has {len(data)} bytes, at most {limit} are allowed")
+        raise Damaged(f"{source}: has {len(data)} bytes, at most {limit} are allowed")
     try:
         text = data.decode()
-        # The parser recurses, so depth is measured on the text before it runs.
+        # The parser recurses, so check the depth of the text first.
         if depth(text) > DEPTH:
             raise ValueError(f"nested deeper than {DEPTH}")
         value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
-        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates parse, but can be neither printed nor written
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates can be parsed, but neither printed nor written
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{where}: is not plain JSON: {error}") from error
+        raise Damaged(f"{source}: is not plain JSON: {error}") from error
     return value
 
 
 def depth(text: str) -> int:
-    """Returns the deepest nesting of brackets outside strings."""
+    """Returns the maximum nesting depth of brackets outside strings."""
     level = deepest = 0
     for match in _TOKENS.finditer(text.replace("\\\\", "").replace('\\"', "")):
         token = match.group()
@@ -81,7 +81,7 @@ def finite(value: Any) -> Any:
 
 
 def _text_keys(value):
-    """Refuses keys that are not text: JSON would silently turn them into text, so another key would come back."""
+    """Refuses keys that are not text: JSON would silently convert them, so the keys would change."""
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
         _text_keys(item)
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):

@@ -1,7 +1,7 @@
-"""The folder of one run: where each thing lies, who may write, and when it counts as started.
+"""The folder of one run: its layout, its lock, and its start.
 
-A folder counts as started once it holds `recipe.yaml`, which is written last of the first files and in one step.
-A folder without it, left by a kill during the first second, is simply started again.
+A run counts as started once its folder holds `recipe.yaml`, which is written last and atomically. A folder without
+it, left by a kill during the first second, is started again.
 """
 
 import contextlib
@@ -15,53 +15,55 @@ from pathlib import Path
 
 from hetero_tf.base import files, folders
 from hetero_tf.base.errors import InputError, Locked
-from hetero_tf.store import checkpoints as sealed
+from hetero_tf.store import checkpoints
 
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"
-# The definition of a sweep, in the folder of its runs.
+# The definition of a sweep, stored in the folder of its runs.
 SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
-# What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
+# Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
     r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|data\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
 
-def _inside(name, doc):
+def _path_property(name, doc):
     return property(lambda folder: folder.path / name, doc=doc)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run. Making one neither reads nor writes the disk."""
+    """The paths of a run. The constructor neither reads nor writes the disk."""
 
     path: Path
 
-    recipe = _inside(RECIPE, "The resolved recipe (YAML).")
-    checkpoints = _inside("checkpoints", "Sealed folders of the latest rounds.")
-    best = _inside("best", "Sealed folder of the best round so far.")
-    metrics = _inside("metrics.jsonl", "One row a line.")
-    timings = _inside("timings.jsonl", "How long training took, one call of the compiled round a line.")
-    environment = _inside("environment.json", "What bit-equality depends on.")
-    costs = _inside("costs.json", "What a client of each level costs.")
-    partition = _inside("partition.npz", "The split of the data over clients.")
-    data = _inside("data.json", "Shape, classes, words and columns of the data, without examples.")
-    log = _inside("log.txt", "What the terminal said.")
-    readme = _inside("README.txt", "What lies in the folder, for a person.")
-    export = _inside("export", "SavedModels for serving, LEVEL/VERSION.")
+    recipe = _path_property(RECIPE, "The resolved recipe (YAML).")
+    checkpoints = _path_property("checkpoints", "Checkpoints of the latest rounds.")
+    best = _path_property("best", "Checkpoint of the best round so far.")
+    metrics = _path_property("metrics.jsonl", "One row per line.")
+    timings = _path_property("timings.jsonl", "Durations, one line per call of the compiled round.")
+    environment = _path_property(
+        "environment.json", "Versions, processor and settings that bit-equal results depend on."
+    )
+    costs = _path_property("costs.json", "Costs of a client of each level.")
+    partition = _path_property("partition.npz", "The split of the data over clients.")
+    data = _path_property("data.json", "Shape, classes, words and columns of the data, without examples.")
+    log = _path_property("log.txt", "The terminal output.")
+    readme = _path_property("README.txt", "A description of the files, for readers.")
+    export = _path_property("export", "SavedModels for serving, LEVEL/VERSION.")
 
     def __post_init__(self):
         object.__setattr__(self, "path", Path(self.path))
 
     @property
     def started(self) -> bool:
-        """Whether `recipe.yaml` is there, so that a run is resumed instead of begun."""
+        """True if `recipe.yaml` exists: the run is resumed instead of started."""
         return os.path.isfile(self.recipe)
 
     def read_recipe(self) -> str:
-        """Returns the recipe's text; the run may be finished or running.
+        """Returns the text of the recipe; the run may be finished or running.
 
         Raises:
             InputError: The folder holds no run, or the file is damaged.
@@ -72,15 +74,15 @@ class RunFolder:
     def check_started(self) -> None:
         """Raises `InputError` if the folder holds no run."""
         if not self.started:
-            raise InputError(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
+            raise InputError(f"{self.path}: is not a run folder: it has no {RECIPE}; name a folder that `train` wrote")
 
-    def check_places(self) -> None:
-        """Refuses links, pipes, devices and the like where the run writes its files and folders.
+    def check_path_types(self) -> None:
+        """Refuses links, pipes and devices at the paths that the run writes.
 
-        The run folder itself may be a link: a person made it, and all that is written lies in the folder behind it.
+        The run folder itself may be a link to a folder.
 
         Raises:
-            InputError: The sentence names the first one.
+            InputError: A path has another type; the message names the first one.
         """
         written = (
             self.recipe,
@@ -93,17 +95,20 @@ class RunFolder:
             self.log,
         )
         for path in (self.path / LOCK, self.readme, *written):
-            files.check_place(path)
+            files.check_write_target(path)
         for path in (self.checkpoints, self.best):
-            files.check_place(path, folder=True)
+            files.check_write_target(path, folder=True)
 
     @property
     def holder(self) -> int | None:
-        """Id of the process that works on the folder, None where nobody does; nothing is written."""
-        with contextlib.suppress(OSError), open(os.open(self.path / LOCK, os.O_RDONLY | files.GUARDED), "rb") as file:
+        """Id of the process that holds the lock, or None. Nothing is written."""
+        with (
+            contextlib.suppress(OSError),
+            open(os.open(self.path / LOCK, os.O_RDONLY | files.SAFE_OPEN_FLAGS), "rb") as file,
+        ):
             text = file.read(20).strip()
-            # A lock is only tried where somebody may hold it: trying it might turn away a program that just starts.
-            if text.isdigit() and folders.alive(int(text)):
+            # Test the lock only if a live process may hold it: the test could make a starting process fail.
+            if text.isdigit() and folders.is_process_alive(int(text)):
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -112,34 +117,34 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator["RunFolder"]:
-        """Makes the folder if needed and locks it for this process; the system frees it however the process ends.
+        """Creates the folder if needed and locks it for this process. The lock ends with the process.
 
         Raises:
             InputError: The path is a file or a folder with other contents, or a file of the run has another type.
                 Nothing was written.
-            DiskProblem: The folder cannot be made or written. Nothing was written.
-            Locked: Another process holds it; the sentence names its process id.
+            DiskProblem: The folder cannot be created or written. Nothing was written.
+            Locked: Another process holds the lock; the message names its process id.
         """
         self._refuse_foreign()
-        self.check_places()
-        with files.disk(self.path, "create"):
+        self.check_path_types()
+        with files.disk_errors(self.path, "create"):
             self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = self._take()
+        descriptor = self._acquire_lock()
         try:
-            folders.sweep(self.path, _LEFT)
+            folders.remove_leftovers(self.path, _LEFT)
             for folder in (self.checkpoints, self.best):
-                sealed.sweep(folder)
+                checkpoints.sweep(folder)
             yield self
         finally:
             os.close(descriptor)
 
     def _refuse_foreign(self):
-        with files.disk(self.path, "look at"):
-            # In this order, since another run may make the folder in between.
+        with files.disk_errors(self.path, "look at"):
+            # In this order: another run may create the folder in between.
             there, folder = os.path.lexists(self.path), self.path.is_dir()
             names = os.listdir(self.path) if folder else []
             if there and not folder:
-                what = "a file" if self.path.exists() else "a link that leads nowhere"
+                what = "a file" if self.path.exists() else "a broken link"
                 raise InputError(f"{self.path}: is {what}, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
             raise InputError(
@@ -147,10 +152,10 @@ class RunFolder:
                 "choose an empty or new run folder"
             )
 
-    def _take(self):
+    def _acquire_lock(self):
         path = self.path / LOCK
-        descriptor = files.open_in_place(path, os.O_RDWR, "lock")
-        with files.disk(path, "lock"):
+        descriptor = files.open_for_update(path, os.O_RDWR, "lock")
+        with files.disk_errors(path, "lock"):
             try:
                 files.lock(descriptor, path, wait=False)
                 os.ftruncate(descriptor, 0)
@@ -169,13 +174,14 @@ class RunFolder:
 
 
 def _holder(descriptor):
-    """Process id in the lock file. The holder writes it just after it got the lock, so a dead one is read again.
+    """Process id in the lock file.
 
-    On a busy machine seconds may lie between the two.
+    The holder writes it after it acquires the lock, so the id of a dead process is read again. On a busy machine this
+    can take seconds.
     """
     for _ in range(1000):
         text = os.pread(descriptor, 20, 0).strip()
-        if text.isdigit() and folders.alive(int(text)):
+        if text.isdigit() and folders.is_process_alive(int(text)):
             return int(text)
         time.sleep(0.01)
     return text.decode(errors="replace") or "unknown"

@@ -1,7 +1,7 @@
-"""Where exports lie: FOLDER/<level>/<version>/, as model servers want it.
+"""Version folders of exports: FOLDER/<level>/<version>/, the layout that model servers read.
 
-A version is written beside its place and takes its name in one step; from then on nothing touches it. So a server that
-watches the folder never sees half a model, nor a gap between two.
+A version is written to a temporary folder and renamed once. It never changes afterwards. So a server that watches the
+folder never sees a partial model, or a gap between two versions.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ _VERSION = re.compile("[1-9][0-9]*")
 _DRAFT = re.compile(r"\.tmp-version\.(?P<process>[0-9]+)")
 
 
-def check_place(folder: Path, version: int | None) -> None:
-    """Refuses a folder in which a version cannot be written, before anything is computed.
+def check_version_folder(folder: Path, version: int | None) -> None:
+    """Checks that a version can be written, before anything is computed.
 
     Args:
-        folder: That of a level.
-        version: Its number; None: the next one.
+        folder: Folder of a level.
+        version: Version number; None for the next one.
 
     Raises:
         InputError: The path is too long, a parent is not a folder, or the version exists.
-        DiskProblem: The system refused to look.
+        DiskProblem: The folder cannot be read.
     """
-    folders.check_name(folder)
+    folders.check_path_length(folder)
     if os.path.lexists(folder.parent / EXPORTED):
         raise InputError(
             f"{folder.parent}: holds an export of hetero_tf 0.1, which has one level and no versions; move it away, or "
@@ -40,55 +40,57 @@ def check_place(folder: Path, version: int | None) -> None:
         )
     for path in (folder.parent, folder):
         if os.path.lexists(path) and not path.is_dir():
-            raise InputError(f"{path}: stands in the way and is not a folder; choose another folder")
+            raise InputError(f"{path}: exists and is not a folder; choose another folder")
     if version is not None and os.path.lexists(folder / str(version)):
-        raise _taken(folder / str(version))
+        raise _exists_error(folder / str(version))
 
 
-def _taken(path):
+def _exists_error(path):
     return InputError(
-        f"{path}: is there already, and versions never change; "
+        f"{path}: already exists, and versions never change; "
         "choose another --export_version, or leave it out for the next one"
     )
 
 
 def numbers(folder: Path) -> tuple[int, ...]:
-    """Returns the numbers of the versions in the folder of a level, none where it is missing."""
-    with files.disk(folder, "list"):
+    """Returns the version numbers in the folder of a level; empty if it is missing."""
+    with files.disk_errors(folder, "list"):
         names = os.listdir(folder) if folder.is_dir() else []
     return tuple(int(name) for name in names if _VERSION.fullmatch(name))
 
 
 def next_version(folder: Path) -> int:
-    """Returns the number behind the largest one in the folder of a level, 1 where there is none."""
+    """Returns the largest version number in the folder of a level plus 1."""
     return max(numbers(folder), default=0) + 1
 
 
 @contextlib.contextmanager
-def drafted(folder: Path) -> Iterator[Path]:
-    """Makes the folder in which a version is written; it goes if its writer raises. What killed exports left goes too.
+def create_draft(folder: Path) -> Iterator[Path]:
+    """Creates a temporary folder for a version and removes it if the block raises.
+
+    Also removes drafts of killed exports.
 
     Args:
-        folder: That of a level; it and its parents are made.
+        folder: Folder of a level; it and its parents are created.
 
     Raises:
-        DiskProblem: The system refused.
+        DiskProblem: A folder cannot be created.
     """
-    with files.disk(folder, "make the folder"):
+    with files.disk_errors(folder, "make the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    folders.sweep(folder, _DRAFT)
-    draft = files.draft_of(folder / "version")
+    folders.remove_leftovers(folder, _DRAFT)
+    draft = files.draft_path(folder / "version")
 
     def discard():
         files.discard(draft)
         with contextlib.suppress(OSError):
-            # Only where this export made it, since one with anything in it stays.
+            # rmdir keeps folders that are not empty.
             folder.rmdir()
             folder.parent.rmdir()
 
     with exits.before_exit(discard):
         try:
-            with files.disk(draft, "make the folder"):
+            with files.disk_errors(draft, "make the folder"):
                 draft.mkdir()
             yield draft
         except BaseException:
@@ -97,22 +99,22 @@ def drafted(folder: Path) -> Iterator[Path]:
 
 
 def publish(draft: Path, version: int | None) -> Path:
-    """Gives a finished draft its name, and waits until the disk has it.
+    """Renames a finished draft to its version and syncs the folder.
 
     Args:
-        draft: What `drafted` made, with its contents on the disk.
-        version: Its number; None: the next one, also where another program has just taken that.
+        draft: Folder from `create_draft`, with its contents on disk.
+        version: Version number; None for the next free one, even if another process has just taken one.
 
     Returns:
         Path of the version.
 
     Raises:
-        InputError: The version is there by now.
-        DiskProblem: The system refused.
+        InputError: The version exists by now.
+        DiskProblem: The rename failed.
     """
     while True:
         target = draft.with_name(str(version or next_version(draft.parent)))
-        with files.disk(target, "name"):
+        with files.disk_errors(target, "name"):
             try:
                 os.rename(draft, target)
                 break
@@ -120,6 +122,6 @@ def publish(draft: Path, version: int | None) -> Path:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
                 if version is not None:
-                    raise _taken(target) from error
+                    raise _exists_error(target) from error
     files.sync_folder(target.parent)
     return target

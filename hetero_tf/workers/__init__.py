@@ -1,1 +1,1 @@
-"""Several processes or devices that share the rounds of one run, by TensorFlow's own distribution."""
+"""Several processes or devices that share the rounds of one run, by tf.distribute."""

@@ -1,4 +1,4 @@
-"""Which processes share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives."""
+"""The processes that share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives."""
 
 import contextlib
 import faulthandler
@@ -9,24 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import InputError, WorkerLost, short
+from hetero_tf.base.errors import InputError, WorkerLost, shorten_repr
 
-# Names of containers have underscores.
+# Container names may have underscores.
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|\w([\w.-]*\w)?):(\d{1,5})", re.ASCII)
-MOST = 1024
+MAX_WORKERS = 1024
 # The jobs of TF_CONFIG, in the order of the workers.
 JOBS = ("chief", "worker")
-# Seconds in which all workers must have come.
+# Seconds until all workers must be connected.
 PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes of a run, of which the first one leads: it plans, measures, seals and talks to people.
+    """The processes of a run. The first one leads: it plans, evaluates, saves checkpoints and prints.
 
     Attributes:
-        addresses: `host:port` of each, the same list in the same order everywhere.
-        index: Which of them this process is.
+        addresses: `host:port` of each process, the same list in the same order everywhere.
+        index: Index of this process.
     """
 
     addresses: tuple[str, ...]
@@ -34,32 +34,32 @@ class Cluster:
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads."""
+        """True if this process leads."""
         return self.index == 0
 
 
 def read_cluster(workers: Sequence[str], worker: int | None, environment: Mapping[str, str]) -> Cluster | None:
-    """Reads who takes part; None where a process works alone.
+    """Reads the cluster from flags or TF_CONFIG; None for a single process.
 
     Args:
-        workers: `host:port` of each, as --workers gives them; empty: TF_CONFIG decides.
-        worker: Which of them this process is, as --worker gives it.
-        environment: The variables of the process.
+        workers: Values of --workers, `host:port` of each process; empty: use TF_CONFIG.
+        worker: Value of --worker, the index of this process.
+        environment: The environment variables of the process.
 
     Raises:
-        InputError: An address is none, or this process is not among them.
+        InputError: An address is invalid, or the index is out of range.
     """
     if workers:
         if worker is None:
-            raise InputError(f"--workers needs --worker, which of them this process is: 0 to {len(workers) - 1}")
-        return _checked("--workers", tuple(workers), worker)
+            raise InputError(f"--workers needs --worker, the index of this process: 0 to {len(workers) - 1}")
+        return _check_cluster("--workers", tuple(workers), worker)
     if worker is not None:
-        raise InputError("--worker needs --workers, the host:port of each, separated by commas")
+        raise InputError("--worker needs --workers, the host:port of each process, separated by commas")
     text = environment.get("TF_CONFIG")
-    return None if not text else _of_config(text)
+    return None if not text else _read_config(text)
 
 
-def _of_config(text):
+def _read_config(text):
     """The cluster of TF_CONFIG, whose task may be a chief or a worker."""
     try:
         config = json.loads(text)
@@ -72,7 +72,7 @@ def _of_config(text):
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
-            f'"index": 0}}}}. Received: {short(text)}'
+            f'"index": 0}}}}. Received: {shorten_repr(text)}'
         ) from error
     addresses = {name: tuple(of_job) for name, of_job in jobs.items() if of_job}
     if others := addresses.keys() - set(JOBS):
@@ -81,7 +81,7 @@ def _of_config(text):
         allowed = [name for name in JOBS if name in addresses or not addresses]
         raise InputError(
             f"TF_CONFIG: the task type must be {' or '.join(allowed)}, a job of the cluster. "
-            f"Received: type={short(job)}"
+            f"Received: type={shorten_repr(job)}"
         )
     if len(addresses.get("chief", ())) > 1:
         raise InputError(f"TF_CONFIG: a cluster has one chief at most. Received: {len(addresses['chief'])} addresses")
@@ -90,38 +90,40 @@ def _of_config(text):
     if not 0 <= index < len(addresses[job]):
         raise InputError(f"TF_CONFIG: {job} must be 0 to {len(addresses[job]) - 1}. Received: index={index}")
     chiefs, workers = (addresses.get(name, ()) for name in JOBS)
-    return _checked("TF_CONFIG", (*chiefs, *workers), index + (len(chiefs) if job == "worker" else 0))
+    return _check_cluster("TF_CONFIG", (*chiefs, *workers), index + (len(chiefs) if job == "worker" else 0))
 
 
-def _checked(source, addresses, index):
-    # Host names are equal in either case.
-    known = {(host.lower(), port) for host, port in (address_of(source, address) for address in addresses)}
-    if len(known) != len(addresses) or len(addresses) > MOST:
-        raise InputError(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
+def _check_cluster(source, addresses, index):
+    # Host names are case-insensitive.
+    known = {(host.lower(), port) for host, port in (parse_address(source, address) for address in addresses)}
+    if len(known) != len(addresses) or len(addresses) > MAX_WORKERS:
+        raise InputError(
+            f"{source}: there may be {MAX_WORKERS} different addresses. Received: {len(addresses)}, or one twice"
+        )
     if not 0 <= index < len(addresses):
         raise InputError(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
     return Cluster(addresses, index) if len(addresses) > 1 else None
 
 
-def address_of(source: str, address: str) -> tuple[str, int]:
+def parse_address(source: str, address: str) -> tuple[str, int]:
     """Returns the host and the port of `host:port`.
 
     Args:
-        source: Where it was given, for the sentence.
-        address: What was given.
+        source: The flag or variable, for error messages.
+        address: The address.
 
     Raises:
-        InputError: It is no address.
+        InputError: The address is invalid.
     """
     match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or not 0 < int(match[3]) < 2**16:
-        raise InputError(f"{source}: an address must be host:port. Received: {short(address)}")
+        raise InputError(f"{source}: an address must be host:port. Received: {shorten_repr(address)}")
     return address.rpartition(":")[0].strip("[]"), int(match[3])
 
 
 def open_port_warning(cluster: Cluster) -> str:
     """Describes the risk of the port that TensorFlow opens for this process; no option binds it to one address."""
-    _, port = address_of("--workers", cluster.addresses[cluster.index])
+    _, port = parse_address("--workers", cluster.addresses[cluster.index])
     return (
         f"TensorFlow listens on port {port} of all network interfaces, without encryption or authentication; a program "
         "that can connect can run operations that read and write files as this user. Use a private network"
@@ -129,21 +131,21 @@ def open_port_warning(cluster: Cluster) -> str:
 
 
 def connect(cluster: Cluster, patience: float = PATIENCE):
-    """Waits until all processes of a cluster are there; returns the `tf.distribute` strategy of all of them.
+    """Waits until all processes of a cluster are connected and returns their `tf.distribute` strategy.
 
     Args:
         cluster: The processes.
-        patience: Seconds to wait; the first worker, which TensorFlow lets wait for an hour, ends with code 1 then.
+        patience: Seconds to wait. The first worker then ends with code 1, since TensorFlow would wait for an hour.
 
     Raises:
-        InputError: The port is taken.
-        WorkerLost: Not all of them came in time.
+        InputError: The port is in use.
+        WorkerLost: Some workers did not connect in time.
     """
     import tensorflow as tf
 
     experimental = tf.distribute.experimental
-    ways = experimental.CommunicationImplementation
-    way = ways.AUTO if hardware.devices() == "gpu" else ways.RING
+    implementations = experimental.CommunicationImplementation
+    implementation = implementations.AUTO if hardware.device_type() == "gpu" else implementations.RING
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -151,30 +153,30 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
         rpc_layer="grpc",
     )
     _wait_at_most(patience, len(cluster.addresses))
-    with open(os.devnull, "w") as nowhere:
-        # No Python runs while TensorFlow waits, so neither a signal nor another thread could end it.
-        faulthandler.dump_traceback_later(patience + 10, exit=True, file=nowhere)
+    with open(os.devnull, "w") as null:
+        # No Python code runs while TensorFlow waits, so neither a signal nor another thread could end it.
+        faulthandler.dump_traceback_later(patience + 10, exit=True, file=null)
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(
-                resolver, communication_options=experimental.CommunicationOptions(implementation=way)
+                resolver, communication_options=experimental.CommunicationOptions(implementation=implementation)
             )
         except tf.errors.UnknownError as error:
             raise InputError(
-                f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port taken? "
-                f"({short(error)})"
+                f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port in use? "
+                f"({shorten_repr(error)})"
             ) from error
         except tf.errors.OpError as error:
             raise WorkerLost(
-                f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command "
-                "on all"
+                f"not all of the {len(cluster.addresses)} workers connected within {patience:g} s; start the same "
+                "command on all"
             ) from error
         finally:
             faulthandler.cancel_dump_traceback_later()
 
 
 def _wait_at_most(seconds, processes):
-    """Sets how long TensorFlow waits for the other processes, which would be an hour."""
-    # No public function does; without this one the wait is only longer.
+    """Sets TensorFlow's timeout for the other processes, by default one hour."""
+    # There is no public function; without this private one the wait is only longer.
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         from tensorflow.python.eager import context
 
@@ -188,14 +190,14 @@ def _wait_at_most(seconds, processes):
 
 
 def mirrored(devices: int):
-    """Returns the strategy of several devices of this process: GPUs where there are any, else parts of the processor.
+    """Returns the strategy of several devices of this process: GPUs if there are any, else logical CPU devices.
 
     Raises:
-        InputError: There are fewer GPUs.
+        InputError: The machine has fewer GPUs.
     """
     import tensorflow as tf
 
-    gpus = tf.config.list_logical_devices("GPU") if hardware.devices() == "gpu" else []
+    gpus = tf.config.list_logical_devices("GPU") if hardware.device_type() == "gpu" else []
     if gpus and len(gpus) < devices:
         raise InputError(
             f"at most {len(gpus)} devices can share a round, since this machine has {len(gpus)} GPUs; "

@@ -1,4 +1,4 @@
-"""Processes that share a run: one leads it like any run, the others do what it does, call by call."""
+"""Processes that share a run: one leads it like any run, the others repeat its calls."""
 
 import contextlib
 import hashlib
@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
 from hetero_tf.evaluation.fairness import ClientResults
-from hetero_tf.models.state import State, from_named, named
+from hetero_tf.models.state import State, flatten_state, unflatten_state
 from hetero_tf.planning.plan import ARRAYS, Plan
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.workers.channel import Channel, Message
+from hetero_tf.workers.channel import Channel, RemoteCall
 from hetero_tf.workers.cluster import Cluster
 
-# Errors by which a collective says that somebody is gone; what a model does wrong has other ones.
-GONE = (
+# Errors of a collective if another process stopped; errors of a model have other types.
+LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -30,37 +30,37 @@ GONE = (
 
 
 @contextlib.contextmanager
-def noticing() -> Iterator[None]:
-    """Says it in one sentence where another process is gone.
+def detecting_lost_workers() -> Iterator[None]:
+    """Turns collective errors into WorkerLost.
 
     Raises:
-        WorkerLost: It is.
+        WorkerLost: Another process stopped or cannot be reached.
     """
     try:
         yield
-    except GONE as error:
+    except LOST_WORKER_ERRORS as error:
         if (refusal := error_from_graph(error)) is not None:
             raise refusal from error
         raise WorkerLost(
             "another worker of this run stopped, hangs or cannot be reached; start the same command again on all "
-            "workers: finished rounds are kept, and it goes on from there"
+            "workers: it resumes after the last finished round"
         ) from error
 
 
 @dataclass(frozen=True)
 class LeadProcess(LearningProcess):
-    """A learning process whose calls all processes of a cluster make together; it is used like any other.
+    """A learning process whose calls are executed by all processes of a cluster.
 
     Attributes:
-        channel: To the other processes.
-        held: The state that they have too, in a list.
+        channel: Channel to the other processes.
+        synced_state: The state that the other processes have too, as a list of at most one.
     """
 
     channel: Channel
-    held: list[State]
+    synced_state: list[State]
 
     def compile(self) -> None:
-        with self._together("compile"):
+        with self._broadcast_call("compile"):
             super().compile()
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
@@ -68,96 +68,96 @@ class LeadProcess(LearningProcess):
             return super().run(state, planned)
         (plan,) = planned
         arrays = dict(zip(ARRAYS, plan.arrays()))
-        with self._together("run", state, arrays):
+        with self._broadcast_call("run", state, arrays):
             after, rows = super().run(state, planned)
-        self.held[:] = [after]
+        self.synced_state[:] = [after]
         return after, rows
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        with self._together("evaluate", state, levels=levels):
+        with self._broadcast_call("evaluate", state, levels=levels):
             return super().evaluate(state, levels)
 
     def statistics(self, state: State, level: str | None = None) -> dict:
-        with self._together("statistics", state, level=level):
+        with self._broadcast_call("statistics", state, level=level):
             return super().statistics(state, level)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        with self._together("network", state, statistics or {}, level=level):
+        with self._broadcast_call("network", state, statistics or {}, level=level):
             return super().network(state, level, statistics)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
-        with self._together("client_results", state, level=level):
+        with self._broadcast_call("client_results", state, level=level):
             return super().client_results(state, level)
 
     def end(self, problem: UserError | None = None) -> None:
-        """Lets the other processes end, with the same sentence and exit code where there is a problem."""
+        """Ends the other processes, with the same message and exit code if there is a problem."""
         if not isinstance(problem, WorkerLost):
             words = {"call": "end", "problem": problem and str(problem), "code": problem.code if problem else 0}
-            with contextlib.suppress(WorkerLost), noticing():
+            with contextlib.suppress(WorkerLost), detecting_lost_workers():
                 self.channel.send(words, {})
 
     @contextlib.contextmanager
-    def _together(self, call, state=None, arrays=None, **words):
-        """Tells the other processes to make a call too, with the state where they have another one."""
+    def _broadcast_call(self, call, state=None, arrays=None, **words):
+        """Broadcasts a call to the other processes, with the state if theirs differs."""
         sent = dict(arrays or {})
-        if state is not None and not (self.held and self.held[0] is state):
-            sent |= {f"state/{name}": value for name, value in named(state).items()}
-            self.held[:] = [state]
-        with noticing():
+        if state is not None and not (self.synced_state and self.synced_state[0] is state):
+            sent |= {f"state/{name}": value for name, value in flatten_state(state).items()}
+            self.synced_state[:] = [state]
+        with detecting_lost_workers():
             self.channel.send({"call": call, "round": state and state.round, **words}, sent)
             yield
 
 
 def lead(process: LearningProcess, cluster: Cluster) -> LeadProcess:
-    """Returns the same process, which the others of the cluster follow from now on.
+    """Returns the process as leader of a cluster, whose other processes repeat its calls.
 
     Raises:
-        InputError: One of them was given something else.
-        WorkerLost: One of them is gone.
+        InputError: A worker has another recipe, data set, version or number of threads.
+        WorkerLost: A worker stopped.
     """
     fields = {name: getattr(process, name) for name in process.__dataclass_fields__}
-    return LeadProcess(**fields, channel=_agreed(process, cluster), held=[])
+    return LeadProcess(**fields, channel=_open_channel(process, cluster), synced_state=[])
 
 
 def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Does what the leading process does, until that ends.
+    """Repeats the calls of the leading process until it ends.
 
     Raises:
-        InputError: The leading process was given something else.
-        UserError: It ended with a problem.
-        WorkerLost: It is gone, or another worker.
+        InputError: The leading process has another recipe, data set, version or number of threads.
+        UserError: The leading process failed.
+        WorkerLost: The leading process or another worker stopped.
     """
-    channel, state = _agreed(process, cluster), process.blank()
+    channel, state = _open_channel(process, cluster), process.blank()
     say(f"worker {cluster.index} of {len(cluster.addresses)} follows worker 0 at {cluster.addresses[0]}")
     while True:
-        with noticing():
+        with detecting_lost_workers():
             message = channel.receive()
             if message.words["call"] == "end":
                 break
-            state = _do(process, message, _state_of(message, state))
+            state = _make_call(process, message, _read_state(message, state))
     if message.words["problem"]:
         raise UserError(f"worker 0 ended: {message.words['problem']}", message.words["code"])
 
 
-def _state_of(message, held):
+def _read_state(message, current):
     sent = {name.removeprefix("state/"): value for name, value in message.arrays.items() if name.startswith("state/")}
-    return from_named(message.words["round"], sent, held) if sent else held
+    return unflatten_state(message.words["round"], sent, current) if sent else current
 
 
-def _do(process: LearningProcess, message: Message, state: State) -> State:
-    """Makes one call, and returns the state after it."""
+def _make_call(process: LearningProcess, message: RemoteCall, state: State) -> State:
+    """Executes one call and returns the state after it."""
     words, arrays = message.words, message.arrays
-    # What is refused is refused everywhere, and the leading process says so.
+    # A refused call is refused on all processes, and the leading one reports it.
     with contextlib.suppress(UserError):
         if words["call"] == "compile":
             process.compile()
         elif words["call"] == "run":
-            return process.run(state, [_plan_of(arrays)])[0]
+            return process.run(state, [_read_plan(arrays)])[0]
         elif words["call"] == "evaluate":
             process.evaluate(state, words["levels"])
         elif words["call"] == "network":
-            given = {name: value for name, value in arrays.items() if not name.startswith("state/")}
-            process.network(state, words["level"], given or None)
+            statistics = {name: value for name, value in arrays.items() if not name.startswith("state/")}
+            process.network(state, words["level"], statistics or None)
         else:
             {"statistics": process.statistics, "client_results": process.client_results}[words["call"]](
                 state, words["level"]
@@ -165,15 +165,15 @@ def _do(process: LearningProcess, message: Message, state: State) -> State:
     return state
 
 
-def _plan_of(arrays):
+def _read_plan(arrays):
     return Plan(**{name: arrays[name] for name in ARRAYS})
 
 
-def _agreed(process, cluster):
-    """The channel of a cluster whose processes all have the same recipe, data, versions and threads."""
-    facts, count = _facts(process), len(cluster.addresses)
-    channel = Channel(process.parts.engine.replicas, count)
-    with noticing():
+def _open_channel(process, cluster):
+    """The channel of a cluster, after a check that all processes have the same recipe, data, versions and threads."""
+    facts, count = _shared_facts(process), len(cluster.addresses)
+    channel = Channel(process.setup.engine.replicas, count)
+    with detecting_lost_workers():
         rows = channel.gather(np.concatenate(list(map(_digest, facts.values()))), cluster.index, count)
     # [workers, facts, words of a digest]
     digests = rows.reshape(count, len(facts), -1)
@@ -181,15 +181,15 @@ def _agreed(process, cluster):
         if differs.any():
             other = [name for name, differ in zip(facts, differs) if differ]
             raise InputError(
-                f"all workers must be given the same; worker {worker} has another {' and another '.join(other)} than "
-                "worker 0"
+                f"all workers must have the same settings; worker {worker} has another "
+                f"{' and another '.join(other)} than worker 0"
             )
     return channel
 
 
-def _facts(process):
-    """What must be equal on all workers, as text by name."""
-    engine = process.parts.engine
+def _shared_facts(process):
+    """Properties that must be equal on all workers, as text by name."""
+    engine = process.setup.engine
     return {
         "recipe": process.recipe.source,
         "data set": process.dataset.sha256,

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hetero_tf.base.console import Console, Live
+from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import UserError
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.learning_process import LearningProcess, learning_process
@@ -18,9 +18,9 @@ def on_devices(count: int) -> Runner:
     """Returns a runner that shares each round among `count` devices of this process."""
 
     @contextlib.contextmanager
-    def runner(build: Build, console: Console, live: Live) -> Iterator[LearningProcess]:
+    def runner(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
         strategy = mirrored(count)
-        live.begin("building the models")
+        display.begin("building the models")
         yield build(strategy, count)
 
     return runner
@@ -30,9 +30,9 @@ def on_workers(cluster: Cluster) -> Runner:
     """Returns a runner that shares each round among the processes of a cluster, which this one leads."""
 
     @contextlib.contextmanager
-    def runner(build: Build, console: Console, live: Live) -> Iterator[LearningProcess]:
+    def runner(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
         strategy = _connect(cluster, console)
-        live.begin("building the models")
+        display.begin("building the models")
         process = lead.lead(build(strategy, 1), cluster)
         try:
             yield process
@@ -52,14 +52,14 @@ def follow(recipe: Recipe, cluster: Cluster, data_dir: Path | None, threads: int
         UserError: The leading process ended with a problem.
         WorkerLost: The leading process or another worker is gone.
     """
-    with Live(console) as live:
-        live.begin("reading the data")
+    with ProgressDisplay(console) as display:
+        display.begin("reading the data")
         dataset = load_data(recipe, data_dir)
         partition = split(recipe, dataset)
         strategy = _connect(cluster, console)
-        live.begin("building the models")
+        display.begin("building the models")
         process = learning_process(recipe, dataset, partition, parallel=threads, strategy=strategy)
-        live.begin("doing what worker 0 does")
+        display.begin("doing what worker 0 does")
         lead.follow(process, cluster, console.say)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees: lines when piped, one live line on a terminal, a log, and no crash without a listener."""
+"""Console output: lines when piped, one progress line on a terminal, a log, and no crash without a reader."""
 
 import io
 import os
@@ -33,7 +33,7 @@ def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
 
 
 def logged(folder):
-    """The lines of a log behind its mark, without their times."""
+    """The lines of a log after its header, without their times."""
     return [line[9:] for line in (folder / "log.txt").read_text("utf-8").split("\n")[1:-1]]
 
 
@@ -65,7 +65,7 @@ def terminal(monkeypatch, kind="xterm", columns=40, quiet=False):
     return Console(stream, quiet=quiet), read
 
 
-def test_a_terminal_has_one_live_line_that_fits(monkeypatch):
+def test_terminal_shows_one_progress_line_that_fits(monkeypatch):
     console, read = terminal(monkeypatch)
     console.progress("round 1" + "." * 100, keep=False)
     assert read() == "\r\x1b[2K\x1b[2m...\x1b[22m"
@@ -83,7 +83,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left on device"), ValueError("closed")])
-def test_nobody_listens(tmp_path, error):
+def test_closed_output_is_ignored(tmp_path, error):
     class Gone(io.StringIO):
         def write(self, text):
             raise error
@@ -103,7 +103,7 @@ def test_nobody_listens(tmp_path, error):
         ("\u202etxt.exe\u2028\udcff\ufeff", r"\u202etxt.exe\u2028\udcff\ufeff"),
     ],
 )
-def test_what_is_not_printed_is_escaped_on_the_stream_and_in_the_log(tmp_path, text, shown):
+def test_control_characters_are_escaped_in_output_and_log(tmp_path, text, shown):
     out = io.StringIO()
     console = Console(out)
     console.open_log(tmp_path / "log.txt", "mark")
@@ -113,7 +113,7 @@ def test_what_is_not_printed_is_escaped_on_the_stream_and_in_the_log(tmp_path, t
     assert "\n".join(logged(tmp_path)) == f"{shown}\n{shown}"
 
 
-def test_streams_are_opened_where_they_are_closed_and_write_what_their_encoding_lacks(monkeypatch):
+def test_closed_streams_are_replaced_and_missing_characters_escaped(monkeypatch):
     written = io.BytesIO()
     for name, stream in (("stdin", None), ("stdout", io.TextIOWrapper(written, "ascii")), ("stderr", None)):
         monkeypatch.setattr(sys, name, stream)
@@ -153,7 +153,7 @@ def test_figures():
     )
 
 
-def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
+def test_phases_sum_to_the_age_of_the_process(monkeypatch):
     times = iter([100.0, 102.5, 103.0, 110.0])
     monkeypatch.setattr(module, "process_age", lambda: 4.0)
     console = Console(io.StringIO(), clock=lambda: next(times))
@@ -162,16 +162,16 @@ def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
     assert console.phase_seconds == {"start": 6.5, "data": 0.5, "build": 7.0}
 
 
-def test_the_age_counts_from_the_start_of_the_process_not_of_python():
+def test_age_starts_with_the_process():
     """A shell that waits and then becomes Python, as bin/hetero_tf does."""
-    script = "import time; from hetero_tf.base.console import age; print(age())"
+    script = "import time; from hetero_tf.base.console import process_age; print(process_age())"
     command = ["sh", "-c", 'sleep 0.3; exec "$0" -c "$1"', sys.executable, script]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
-    assert 0.3 <= float(found.stdout) < 60, found.stderr
+    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
+    assert 0.3 <= float(result.stdout) < 60, result.stderr
 
 
 @pytest.mark.parametrize("stat", [None, "", "1 (a) b) S 1 2"])
-def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
+def test_without_proc_age_starts_with_the_import(monkeypatch, stat):
     def read(path):
         if stat is None:
             raise FileNotFoundError(path)
@@ -221,9 +221,9 @@ REPORT = {
         ),
     ],
 )
-def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
+def test_engine_is_one_line_with_a_line_for_each_reason(change, text):
     assert format_engine({**REPORT, **change}) == text
 
 
-def test_tables_have_the_first_column_to_the_left_and_the_others_to_the_right():
+def test_tables_align_the_first_column_left_and_others_right():
     assert module.format_table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"

@@ -32,23 +32,23 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_is_no_file_is_never_written_to(tmp_path, writer):
+def test_only_regular_files_are_written(tmp_path, writer):
     """Neither a link out of the folder, nor a pipe on which the program would wait for ever, nor a device."""
-    outside, places = tmp_path / "outside", {name: tmp_path / name for name in ("link", "nowhere", "pipe", "folder")}
+    outside, paths = tmp_path / "outside", {name: tmp_path / name for name in ("link", "nowhere", "pipe", "folder")}
     outside.write_text("mine")
-    places["link"].symlink_to(outside)
-    places["nowhere"].symlink_to(tmp_path / "not there")
-    os.mkfifo(places["pipe"])
-    places["folder"].mkdir()
+    paths["link"].symlink_to(outside)
+    paths["nowhere"].symlink_to(tmp_path / "not there")
+    os.mkfifo(paths["pipe"])
+    paths["folder"].mkdir()
     before = sorted(os.listdir(tmp_path))
     kinds = ("a symbolic link", "a symbolic link", "a pipe, device or socket", "a folder")
-    for path, kind in zip(places.values(), kinds, strict=True):
+    for path, kind in zip(paths.values(), kinds, strict=True):
         expected = f"{path}: expected a file or nothing. Received: {kind}; move it away"
         assert refusal(WRITERS[writer], path) == expected
     assert outside.read_text() == "mine" and sorted(os.listdir(tmp_path)) == before
 
 
-def test_what_comes_between_the_look_and_the_opening_is_not_written_to(tmp_path, monkeypatch):
+def test_target_replaced_before_open_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "check_write_target", lambda path: None)
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -60,7 +60,7 @@ def test_what_comes_between_the_look_and_the_opening_is_not_written_to(tmp_path,
     assert not (tmp_path / "target").exists()
 
 
-def test_a_file_with_a_second_name_is_not_changed_in_place(tmp_path):
+def test_file_with_a_hard_link_is_not_updated(tmp_path):
     (tmp_path / "mine").write_text("mine")
     os.link(tmp_path / "mine", tmp_path / "log.txt")
     assert refusal(files.open_for_update, tmp_path / "log.txt", os.O_WRONLY, "append to") == (
@@ -68,7 +68,7 @@ def test_a_file_with_a_second_name_is_not_changed_in_place(tmp_path):
     )
 
 
-def test_write_atomic_over_a_leftover_and_into_nowhere(tmp_path):
+def test_write_atomic_replaces_leftovers_and_needs_a_folder(tmp_path):
     (tmp_path / f".tmp-a.{os.getpid()}").mkdir()
     files.write_atomic(tmp_path / "a", b"x")
     assert os.listdir(tmp_path) == ["a"]
@@ -105,7 +105,7 @@ def test_read_refuses_too_much(tmp_path):
         (13, DiskProblem, "could not read: Permission denied"),
     ],
 )
-def test_only_errors_of_the_file_itself_count_as_damage(tmp_path, monkeypatch, number, kind, text):
+def test_only_errors_of_the_file_are_damage(tmp_path, monkeypatch, number, kind, text):
     def refuse(*args, **options):
         raise OSError(number, os.strerror(number))
 
@@ -118,21 +118,21 @@ READERS = {"arrays": lambda path: read_arrays(path, ["x"]), "words": read_words,
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_is_no_file_is_refused_by_every_reader(tmp_path, name):
+def test_readers_refuse_everything_but_regular_files(tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     other = "a pipe, device or socket"
     for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", other), ("/dev/zero", other)):
         assert refusal(READERS[name], path) == f"{path}: expected a file. Received: {what}"
 
 
-def test_what_a_kernel_shows_as_a_file_counts_as_empty():
+def test_kernel_files_are_read_as_empty():
     """It has no size, and /proc/kmsg never ends."""
     assert files.read_bytes("/proc/self/comm", 5) == b""
     with files.open_file("/proc/self/comm") as file:
         assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
 
 
-def test_unknown_errors_still_give_a_sentence():
+def test_unknown_errors_have_a_message():
     assert (
         files.describe_os_error("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
     )
@@ -163,7 +163,7 @@ def test_json_round_trip_and_depth():
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         (b"[1e999]", "1e999 is too large for a number"),
         (b"[-Infinity]", "-Infinity is not a number"),
@@ -176,8 +176,8 @@ def test_json_round_trip_and_depth():
         (b"]" * 50 + b"[" * 82, "Expecting value"),
     ],
 )
-def test_json_refusals(text, said):
-    with pytest.raises(files.Damaged, match=f"^x.json: is not plain JSON: .*{said}"):
+def test_json_refusals(text, message):
+    with pytest.raises(files.Damaged, match=f"^x.json: is not plain JSON: .*{message}"):
         plain_json.parse(text, "x.json")
 
 
@@ -192,7 +192,7 @@ def test_json_depth_limit_is_exact():
 @pytest.mark.parametrize(
     "value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}], {"a": nested(40)}]
 )
-def test_json_that_could_not_be_read_back_is_not_written(value):
+def test_unreadable_json_is_not_written(value):
     with pytest.raises(InputError, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
         plain_json.dump(value, "`v`")
 
@@ -207,8 +207,8 @@ def test_finite_turns_numpy_into_numbers_and_nan_into_none():
     assert plain_json.finite(row) == {"a": None, "b": [3, None], "c": [1.5, None], "d": [True, False]}
 
 
-def test_a_wait_for_a_lock_is_said_and_ends_with_the_process_that_has_it(tmp_path):
-    path, said = tmp_path / "a.part", []
+def test_waiting_for_a_lock_is_reported(tmp_path):
+    path, messages = tmp_path / "a.part", []
     code = (
         f"import fcntl, time; file = open({str(path)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(1, flush=True)"
     )
@@ -217,16 +217,16 @@ def test_a_wait_for_a_lock_is_said_and_ends_with_the_process_that_has_it(tmp_pat
         holder.stdout.readline()
 
         def say(sentence):
-            said.append(sentence)
+            messages.append(sentence)
             holder.kill()
 
         files.wait_for_lock(file.fileno(), path, say)
         files.wait_for_lock(file.fileno(), path, say)
-    assert said == [f"{path}: another process is writing this file; waiting for it"]
+    assert messages == [f"{path}: another process is writing this file; waiting for it"]
 
 
 @pytest.mark.parametrize("umask", [0, 0o77, 0o277])
-def test_private_files_are_new_and_for_their_owner_alone(tmp_path, umask):
+def test_private_files_are_new_and_readable_by_the_owner_only(tmp_path, umask):
     before = os.umask(umask)
     try:
         files.write_private(tmp_path / "a.key", b"x")

@@ -15,25 +15,25 @@ def draw(key, shape=(4000,)):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_numbers_are_uniform_in_0_1(key):
-    found = draw(key)
-    assert found.dtype == np.float32
-    assert found.min() >= 0
-    assert found.max() < 1
+def test_numbers_are_uniform(key):
+    numbers = draw(key)
+    assert numbers.dtype == np.float32
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
     # Five standard errors of 4000 uniform draws.
-    assert abs(found.mean() - 1 / 2) < 5 * (1 / 12 / 4000) ** 0.5
-    assert abs(found.var() - 1 / 12) < 5 * (1 / 180 / 4000) ** 0.5
-    counts = np.histogram(found, 20, (0, 1))[0]
+    assert abs(numbers.mean() - 1 / 2) < 5 * (1 / 12 / 4000) ** 0.5
+    assert abs(numbers.var() - 1 / 12) < 5 * (1 / 180 / 4000) ** 0.5
+    counts = np.histogram(numbers, 20, (0, 1))[0]
     assert ((counts - 200) ** 2 / 200).sum() < 50  # chi square with 19 degrees of freedom, 1 in 10,000
-    assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.08
+    assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.08
 
 
-def test_another_key_gives_unrelated_numbers():
-    found = np.stack([draw(key) for key in KEYS])
-    assert np.abs(np.corrcoef(found) - np.eye(len(KEYS))).max() < 0.08
+def test_different_keys_give_uncorrelated_numbers():
+    numbers = np.stack([draw(key) for key in KEYS])
+    assert np.abs(np.corrcoef(numbers) - np.eye(len(KEYS))).max() < 0.08
 
 
-def test_neighbouring_keys_are_as_random_as_one_stream():
+def test_consecutive_keys_are_as_random_as_one_stream():
     first = np.asarray([draw((0, step), (1,))[0] for step in range(400)])
     assert abs(first.mean() - 1 / 2) < 5 * (1 / 12 / 400) ** 0.5
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.25
@@ -48,28 +48,28 @@ def test_numbers_are_a_pure_function_of_the_key_and_equal_numpy():
         assert draw(key, (10,))[:4].tolist() == draw(key, (4,)).tolist()
 
 
-def test_each_row_of_a_stacked_key_gives_what_it_gives_alone():
+def test_batched_keys_equal_single_keys():
     keys = np.random.default_rng(0).integers(-(2**31), 2**31, (2, 3, 4)).astype(np.int32)
-    found = draw(keys, (5, 7))
-    assert found.shape == (2, 3, 5, 7)
-    for place in np.ndindex(2, 3):
-        assert found[place].tobytes() == draw(keys[place], (5, 7)).tobytes()
+    numbers = draw(keys, (5, 7))
+    assert numbers.shape == (2, 3, 5, 7)
+    for index in np.ndindex(2, 3):
+        assert numbers[index].tobytes() == draw(keys[index], (5, 7)).tobytes()
     bits = bits16(tf.constant(keys[..., :2]), 5, 7).numpy()
     assert bits.shape == (2, 3, 5, 7)
-    for place in np.ndindex(2, 3):
-        assert bits[place].tobytes() == bits16(tf.constant(keys[place][:2]), 5, 7).numpy().tobytes()
+    for index in np.ndindex(2, 3):
+        assert bits[index].tobytes() == bits16(tf.constant(keys[index][:2]), 5, 7).numpy().tobytes()
 
 
-def test_bits_are_splitmix64_started_at_the_key():
+def test_bits_are_splitmix64_seeded_with_the_key():
     """The first two numbers of the generator started at 0: its step is the start of our counter."""
     golden = np.frombuffer(np.uint64(0x9E3779B97F4A7C15).tobytes(), np.int32)
-    found = bits16(tf.constant(golden), 2, 4).numpy().view(np.uint64)
+    words = bits16(tf.constant(golden), 2, 4).numpy().view(np.uint64)
     # Published with Vigna's splitmix64.c and used by its ports as test vectors.
-    assert [int(word) for word in found.ravel()] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+    assert [int(word) for word in words.ravel()] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
 
 @pytest.mark.parametrize("columns", [8, 7])
-def test_bits_of_consecutive_keys_rows_and_columns_are_unrelated(columns):
+def test_bits_of_consecutive_keys_rows_and_columns_are_uncorrelated(columns):
     keys = tf.constant([(start, word) for start in (0, 5, 2**30) for word in range(40)], tf.int32)
     bits = bits16(keys, 50, columns).numpy().astype(np.float64) / 2**16
     few = 5 * bits.size**-0.5
@@ -79,11 +79,11 @@ def test_bits_of_consecutive_keys_rows_and_columns_are_unrelated(columns):
     for key, row, column in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 4), (1, 1, 1)):
         ahead, behind = centred[key:, row:, column:], centred[: 120 - key, : 50 - row, : columns - column]
         assert abs((ahead * behind).mean()) < few * 1.5
-    kept = bits < 0.2
-    assert abs(kept.mean() - 0.2) < few * 0.4
-    assert abs((kept[1:] & kept[:-1]).mean() - 0.04) < few * 0.3
+    below = bits < 0.2
+    assert abs(below.mean() - 0.2) < few * 0.4
+    assert abs((below[1:] & below[:-1]).mean() - 0.04) < few * 0.3
     # The number of dropped values of a mask is as spread as that of independent draws.
-    assert 0.7 < kept.reshape(120, -1).sum(1).var() / (50 * columns * 0.16) < 1.4
+    assert 0.7 < below.reshape(120, -1).sum(1).var() / (50 * columns * 0.16) < 1.4
 
 
 @pytest.mark.parametrize("compiled", [False, True])

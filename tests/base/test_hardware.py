@@ -37,36 +37,36 @@ def run(tmp_path):
     return start
 
 
-def test_the_import_is_quiet_and_standard_error_works_again(run):
+def test_import_is_quiet_and_restores_standard_error(run):
     assert run("hardware.import_quietly()", "os.write(2, b'mine')") == ([], "mine")
 
 
-def test_nothing_is_collected_during_the_import_and_what_it_made_is_left_alone(run):
-    found, _ = run(
+def test_import_disables_the_collector_and_freezes_objects(run):
+    printed, _ = run(
         "hardware.import_quietly()",
         "import tensorflow",
         "first = gc.get_freeze_count()",
         "hardware.import_quietly()",
         "print(tensorflow.collected, gc.isenabled(), first > 0, gc.get_freeze_count() == first)",
     )
-    assert found == ["False", "True", "True", "True"]
+    assert printed == ["False", "True", "True", "True"]
 
 
-def test_a_collector_that_was_off_stays_off(run):
-    found, _ = run("gc.disable()", "hardware.import_quietly()", "print(gc.isenabled(), gc.get_freeze_count())")
-    assert found == ["False", "0"]
+def test_disabled_collector_stays_disabled(run):
+    printed, _ = run("gc.disable()", "hardware.import_quietly()", "print(gc.isenabled(), gc.get_freeze_count())")
+    assert printed == ["False", "0"]
 
 
-def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
+def test_failed_import_restores_the_state(run, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('no such processor')")
-    found, err = run(
+    printed, err = run(
         "try:",
         "    hardware.import_quietly()",
         "except ImportError as error:",
         "    print(str(error).replace(' ', '_'), gc.isenabled(), gc.get_freeze_count())",
         "os.write(2, b'mine')",
     )
-    assert found == ["no_such_processor", "True", "0"] and err == "mine"
+    assert printed == ["no_such_processor", "True", "0"] and err == "mine"
 
 
 CGROUPS = {
@@ -86,7 +86,7 @@ CGROUPS = {
 
 
 @pytest.mark.parametrize("files, limit", CGROUPS.values(), ids=CGROUPS)
-def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, limit):
+def test_memory_limit_includes_control_groups(tmp_path, files, limit):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -94,7 +94,7 @@ def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, li
     assert hardware.memory_limit(tmp_path) == (machine if limit is None else limit)
 
 
-def test_the_report_is_plain_and_names_every_level():
+def test_engine_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1, stages=()), SimpleNamespace(clients=5, stages=()))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     assert report(Engine(stacks, False, ("level a: why",), Replicas(3)), recipe, (0, 1, 1)) == {
@@ -112,7 +112,7 @@ def test_the_report_is_plain_and_names_every_level():
 
 
 @pytest.mark.parametrize(
-    ("flags", "precision", "device", "said"),
+    ("flags", "precision", "device", "has_hint"),
     [
         ("avx512_bf16 amx_bf16 amx_tile", "float32", "cpu", True),
         ("avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16", "cpu", False),
@@ -121,9 +121,9 @@ def test_the_report_is_plain_and_names_every_level():
         ("avx512_bf16 avx2", "float32", "cpu", False),
     ],
 )
-def test_a_processor_with_units_for_bfloat16_is_hinted_at(tmp_path, monkeypatch, flags, precision, device, said):
+def test_hint_names_bfloat16_units(tmp_path, monkeypatch, flags, precision, device, has_hint):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     assert hardware.precision_hint(precision, device) is None
     hardware.CPUINFO.write_text(f"processor : 0\nflags : fpu {flags}\n")
     hint = hardware.precision_hint(precision, device)
-    assert (hint is not None) == said and (not said or "--set precision=mixed_bfloat16" in hint)
+    assert (hint is not None) == has_hint and (not has_hint or "--set precision=mixed_bfloat16" in hint)

@@ -1,4 +1,4 @@
-"""What a person sees while a round runs: how far it is, how fast, and how long it will take."""
+"""The progress line of a round: progress, pace and expected time."""
 
 import io
 
@@ -22,7 +22,7 @@ def clock():
     return Clock()
 
 
-def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
+def test_line_shows_progress_and_expected_time(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     assert live.line() == ""
     live.begin("round 3/10", steps=2000, clients=10)
@@ -43,7 +43,7 @@ def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
     assert live.line() == "tracing the round  0 of about 12 s"
 
 
-def test_what_goes_on_can_be_told_without_beginning_anew(clock):
+def test_update_keeps_the_start_time(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("0/4 runs done")
     clock.now += 5
@@ -54,7 +54,7 @@ def test_what_goes_on_can_be_told_without_beginning_anew(clock):
     assert live.line() == "round 1/2  0 s"
 
 
-def test_a_line_fits_80_columns(clock):
+def test_line_fits_80_columns(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 100/800", steps=32_700, clients=10)
     clock.now += 110
@@ -62,7 +62,7 @@ def test_a_line_fits_80_columns(clock):
     assert len(live.line()) < 80
 
 
-def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
+def test_time_since_last_step_needs_all_clients(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=4, clients=2)
     live.add_progress(2, 1)
@@ -75,7 +75,7 @@ def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
     assert live.since_last_step is None
 
 
-def test_the_pace_of_steps_leaves_out_what_comes_before_the_first_one(clock):
+def test_step_pace_excludes_time_before_the_first_step(clock):
     live = ProgressDisplay(Console(io.StringIO(), clock))
     live.begin("round 1/1", steps=10, clients=2)
     clock.now += 60
@@ -91,7 +91,7 @@ def test_the_pace_of_steps_leaves_out_what_comes_before_the_first_one(clock):
     assert live.seconds_of_steps is None
 
 
-def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, tmp_path, monkeypatch):
+def test_piped_output_has_a_line_per_minute(clock, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.001)
     out = io.StringIO()
     console = Console(out, clock)
@@ -107,7 +107,7 @@ def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, 
     assert (tmp_path / "log.txt").read_text().count("round 1/2") == 3
 
 
-def test_a_thread_that_shows_ends_with_its_block(clock):
+def test_display_thread_ends_with_its_block(clock):
     with pytest.raises(ZeroDivisionError), ProgressDisplay(Console(io.StringIO(), clock)) as live:
         raise ZeroDivisionError
     assert not live._thread.is_alive()

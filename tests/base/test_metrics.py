@@ -10,7 +10,7 @@ from hetero_tf.base import metrics
 AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_per_step: {a: 0.1, b: 0.1}}"
 
 
-def test_the_table_is_what_runs_write(train, tmp_path):
+def test_metrics_table_matches_written_rows(train, tmp_path):
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
     tuned = "evaluate.fine_tune={epochs: 1, units: [all]}"
     train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE, tuned)
@@ -27,19 +27,19 @@ def test_the_table_is_what_runs_write(train, tmp_path):
         assert set(metrics.selection_metrics(kind)) <= set(row)
 
 
-def test_every_level_has_an_entry_and_a_misspelt_name_has_none():
+def test_level_metrics_are_known_and_misspelt_names_are_not():
     assert metrics.find_metric("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
     assert metrics.find_metric("local_accuracy") is metrics.METRICS["local_accuracy"]
     assert metrics.find_metric("global_acuracy") is None
 
 
-def test_a_metric_that_selects_has_a_direction():
+def test_selection_metrics_have_a_direction():
     assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selection_metrics())
     names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
     assert metrics.selection_metrics("masked_text") == names
 
 
-def test_rows_of_earlier_versions_have_the_present_names():
+def test_rows_of_earlier_versions_are_migrated():
     before = {"round": 1, "flops": 2, "lost": 0, "local_accuracy": 3.0, "local_accuracy_b": 4.0, "bytes_up": 5}
     assert metrics.migrate_names(before) == {
         "round": 1,
@@ -51,7 +51,7 @@ def test_rows_of_earlier_versions_have_the_present_names():
     }
 
 
-def test_held_out_examples_choose_the_best_round_where_there_are_any():
+def test_validation_metric_is_the_default_selection_metric():
     assert metrics.default_selection_metric("images", True) == "validation_accuracy"
     assert metrics.default_selection_metric("text", False) == "global_perplexity"
     assert all(
@@ -75,14 +75,14 @@ def test_held_out_examples_choose_the_best_round_where_there_are_any():
         ("global_accuracy", 0.0, None, True),
     ],
 )
-def test_better_knows_the_direction_of_each_metric(name, value, best, better):
+def test_is_better_follows_the_direction_of_the_metric(name, value, best, better):
     assert metrics.is_better(name, value, best) == better
 
 
-def test_a_line_shows_what_a_person_compares():
+def test_progress_lines_show_selected_metrics():
     shown = metrics.displayed_metrics(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
-    own = [name for name in shown if name.startswith("local")]
-    assert own == ["local_loss", "local_accuracy", "local_worst_decile"]
+    local_names = [name for name in shown if name.startswith("local")]
+    assert local_names == ["local_loss", "local_accuracy", "local_worst_decile"]
     others = [name for name in shown if not name.startswith(("local", "global"))]
     validation = ["validation_loss", "validation_accuracy", "validation_perplexity"]
     of_levels = ["level_accuracy_LEVEL", "level_perplexity_LEVEL"]
@@ -111,5 +111,5 @@ def test_a_line_shows_what_a_person_compares():
         ("local_loss", {"local_loss": None}, {}, False),
     ],
 )  # fmt: skip
-def test_of_two_equally_good_rounds_the_one_with_the_lower_loss_is_the_best(name, row, best, better):
+def test_lower_loss_breaks_ties_between_rounds(name, row, best, better):
     assert metrics.is_improvement(name, row, best) == better

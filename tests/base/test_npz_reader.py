@@ -1,4 +1,4 @@
-"""Reading .npz files of strangers: every damage is one sentence, and no header takes memory before it is checked."""
+"""Untrusted .npz files: each damage is reported, and no memory is allocated before headers are checked."""
 
 import io
 import zipfile
@@ -13,7 +13,7 @@ from hetero_tf.base.npz_reader import array_names, read_arrays
 
 
 def header(shape, descr="|u1"):
-    """An .npy header that claims a shape, with no data behind it."""
+    """An .npy header with a shape, but without data."""
     packed = io.BytesIO()
     np.lib.format.write_array_header_1_0(packed, {"descr": descr, "fortran_order": False, "shape": shape})
     return packed.getvalue()
@@ -25,14 +25,14 @@ def zipped(path, content):
     return path
 
 
-def test_reads_what_numpy_wrote(tmp_path):
+def test_reads_arrays_saved_by_numpy(tmp_path):
     arrays = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.asfortranarray(np.eye(3)), "z": np.zeros((0, 4))}
     np.savez_compressed(tmp_path / "a.npz", other=np.ones(1), **arrays)
-    found = read_arrays(tmp_path / "a.npz", ("x", "y", "z"))
-    assert set(found) == {"x", "y", "z"}
+    arrays_read = read_arrays(tmp_path / "a.npz", ("x", "y", "z"))
+    assert set(arrays_read) == {"x", "y", "z"}
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays_read[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays_read[name], array)
 
 
 def test_names_are_listed_without_reading_the_arrays(tmp_path):
@@ -62,13 +62,13 @@ def test_objects_are_refused(tmp_path):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
-def test_what_does_not_fit_into_memory_is_refused(tmp_path):
+def test_arrays_larger_than_memory_are_refused(tmp_path):
     with pytest.raises(MemoryProblem, match=r"a.npz: needs 1048576.0 GiB, but half .* memory is [\d.]+ GiB"):
         check_memory("a.npz", 2**50)
     check_memory("a.npz", 2**20)
 
 
-def test_a_missing_array_is_named_with_those_there(tmp_path):
+def test_missing_array_is_reported_with_existing_names(tmp_path):
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
     with pytest.raises(InputError, match=r"a.npz: expected an array 'x'. Received: a, b$"):
         read_arrays(tmp_path / "a.npz", ["x"])
@@ -92,16 +92,16 @@ def test_damaged_members_are_refused(tmp_path, content):
         read_arrays(zipped(tmp_path / "a.npz", content), ["x"])
 
 
-def test_no_flip_or_cut_is_silent(tmp_path):
+def test_every_bit_flip_or_truncation_is_detected(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (40, 5), np.uint8)
     np.savez(tmp_path / "a.npz", x=x)
     for broken in folders.damaged((tmp_path / "a.npz").read_bytes(), 150, seed=1, cuts=3):
         (tmp_path / "b.npz").write_bytes(broken)
         try:
-            found = read_arrays(tmp_path / "b.npz", ["x"])["x"]
+            array = read_arrays(tmp_path / "b.npz", ["x"])["x"]
         except InputError as error:
             assert "b.npz: " in str(error)
             assert "\n" not in str(error)
         else:
             # Bits that no reader looks at, such as time stamps, may flip; then the array is whole.
-            np.testing.assert_array_equal(found, x)
+            np.testing.assert_array_equal(array, x)

@@ -17,7 +17,7 @@ def test_levels_cover_what_their_submodels_keep():
     assert random.sum() == prefix.sum() and random.min() == 2
 
 
-def test_the_picture_is_written(tmp_path):
+def test_picture_file_is_written(tmp_path):
     pytest.importorskip("matplotlib")
     pictures.main(["--out", str(tmp_path / "levels.png")])
     assert (tmp_path / "levels.png").read_bytes().startswith(b"\x89PNG")

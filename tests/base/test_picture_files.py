@@ -54,7 +54,7 @@ def decode():
     return lambda data: 255 * traced(tf.constant(data)).numpy()
 
 
-def test_every_format_has_the_pixels_that_pillow_finds(decode):
+def test_every_format_matches_pillow(decode):
     rows, table = four_bits()
     rgb, small = (np.asarray(image.convert("RGB")) for image in (TABLE, SMALL_TABLE))
     lossy = encoded(COLOR, "WEBP")
@@ -77,7 +77,7 @@ def test_every_format_has_the_pixels_that_pillow_finds(decode):
         assert describe_file_fault(data) is None, name
 
 
-def test_a_picture_that_cannot_be_used_has_its_reason(decode):
+def test_unusable_pictures_report_their_fault(decode):
     png, jpeg, webp, gif = (
         encoded(image, kind) for image, kind in zip((COLOR, COLOR, GLASS, TABLE), ["PNG", "JPEG", "WEBP", "GIF"])
     )
@@ -114,7 +114,7 @@ def test_a_picture_that_cannot_be_used_has_its_reason(decode):
         (encoded(COLOR, "WEBP", **FRAMES), "is an animated WebP picture; save one of its frames"),
     ):
         fault = describe_file_fault(data)
-        # A file whose fault is known beforehand is not decoded: libjpeg prints warnings of its own about some of them.
+        # A file with a known fault is not decoded, because libjpeg prints warnings for some of them.
         with_pixels = fault is None and not _is_damaged(decode, data)
         assert not with_pixels, (reason, fault)
         assert picture_decoding.describe_fault(data).startswith(reason), picture_decoding.describe_fault(data)
@@ -127,7 +127,7 @@ def _is_damaged(decode, data):
         return True
 
 
-def test_of_a_gif_the_other_frames_are_not_decoded(decode):
+def test_gif_decoding_reads_only_the_first_frame(decode):
     """A frame that claims 65,535 x 65,535 pixels would take 4 GiB."""
     gif = encoded(TABLE, "GIF")
     large = b"\x2c" + bytes(4) + b"\xff\xff\xff\xff" + gif[gif.index(b"\x2c") + 9 : -1]
@@ -135,7 +135,7 @@ def test_of_a_gif_the_other_frames_are_not_decoded(decode):
     np.testing.assert_allclose(decode(bomb), np.asarray(TABLE.convert("RGB")), atol=0.01)
 
 
-def test_what_is_rejected_unseen_is_answered_by_nan(decode):
+def test_rejected_pictures_give_nan(decode):
     """Exports get files that were not looked at: TensorFlow's reader of animated WebP writes beyond its memory."""
     for data in (
         encoded(COLOR, "WEBP", **FRAMES),

@@ -1,4 +1,4 @@
-"""The closed table of plug-ins, options read from source, and modules of a person's own."""
+"""The closed registry of plug-ins, options read from source, and user modules."""
 
 import sys
 from dataclasses import replace
@@ -15,7 +15,7 @@ from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 
 PLUGIN = '''
-"""A module of a person's own."""
+"""A user module."""
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def helper(x):
 def plugged(tmp_path, monkeypatch):
     """Writes modules to a folder on the path; the registry is as before afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
 
     def write(name, text):
         (tmp_path / f"{name}.py").write_text(text)
@@ -56,7 +56,7 @@ def plugged(tmp_path, monkeypatch):
     return write
 
 
-def test_names_are_modules_that_define_the_function_of_their_kind():
+def test_plugins_are_modules_with_the_function_of_their_kind():
     assert registry.names("submodels") == ("prefix", "random", "rolling")
     assert "dataset" not in registry.names("data") and "digits" in registry.names("data")
     assert {"Scaler", "PaddedConv2D", "TransformerBlock"} <= set(registry.names("layers"))
@@ -70,22 +70,22 @@ def test_find_imports_the_module():
         registry.find("submodels", "os.path")
 
 
-def test_options_come_from_source():
+def test_options_are_read_from_source():
     at, factor = registry.options("schedules", "steps").values()
     assert (at.name, at.constraint.type, at.required) == ("at", "tuple", True)
     assert at.constraint.item == Constraint("int", low=1, high=10_000_000)
     assert (factor.constraint, factor.required, factor.default) == (Constraint("float", above=0.0), False, 0.1)
-    assert factor.doc == "multiplies the learning rate at each of them."
+    assert factor.doc == "factor of the learning rate at each of them."
 
 
-def test_arguments_of_layers_leave_out_what_the_level_supplies():
+def test_layer_options_exclude_level_parameters():
     assert list(registry.options("layers", "Scaler")) == ["enabled"]
     assert registry.level_arguments("Scaler") == {"scale"}
     assert registry.level_arguments("Dense") == set()
     assert list(registry.options("layers", "ClassTokenReadout")) == []
 
 
-def test_layer_gives_classes_of_keras_and_refuses_others():
+def test_layers_are_keras_classes():
     keras = pytest.importorskip("keras")
     assert layer_class("Dense") is keras.layers.Dense
     assert layer_class("Scaler").__module__ == "hetero_tf.layers.scaler"
@@ -94,7 +94,7 @@ def test_layer_gives_classes_of_keras_and_refuses_others():
             layer_class(name)
 
 
-def test_plugin_adds_by_the_function_it_defines(plugged):
+def test_plugin_is_registered_by_its_function(plugged):
     name = plugged("own_split", PLUGIN)
     assert registry.register_plugin(name) == [("partitions", "own_split")]
     assert registry.register_plugin(name) == [("partitions", "own_split")], "a second time is no clash"
@@ -106,7 +106,7 @@ def test_plugin_adds_by_the_function_it_defines(plugged):
     assert options["names"].doc == options["share"].doc == "used together"
 
 
-def test_plugin_adds_layers_defined_in_it_only(plugged):
+def test_plugin_registers_only_layers_it_defines(plugged):
     pytest.importorskip("keras")
     name = plugged(
         "own_layers",
@@ -170,12 +170,12 @@ def test_parameters_without_annotation_are_named(plugged):
     registry.register_plugin(plugged("sublayers", SUBLAYERS))
     for line, sentence in (
         ("Bare: {units: 3}", "the parameter units in __init__ of Bare has no annotation, so a recipe cannot set it"),
-        ("Inheriting: {units: 3}", "Inheriting takes no arguments, because its class defines no __init__ with annotat"),
+        ("Inheriting: {units: 3}", "Inheriting has no arguments, because its class defines no __init__ with annotat"),
     ):
-        said = refusal(recipe.loads, tiny.DENSE.replace("Dense: {units: !w 8}", line))
-        assert sentence in said and said.count("BUILD.md, Add a part") == 1
-    said = refusal(recipe.loads, tiny.DENSE, "r", ["client.update={name: sublayers, strength: 2}"])
-    assert "the parameter strength in update of sublayers has no annotation" in said
+        message = refusal(recipe.loads, tiny.DENSE.replace("Dense: {units: !w 8}", line))
+        assert sentence in message and message.count("BUILD.md, Add a part") == 1
+    message = refusal(recipe.loads, tiny.DENSE, "r", ["client.update={name: sublayers, strength: 2}"])
+    assert "the parameter strength in update of sublayers has no annotation" in message
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_parameters_without_annotation_are_named(plugged):
         ),
     ],
 )
-def test_a_module_that_defines_nothing_is_refused(plugged, name, text, message):
+def test_module_without_plugins_is_refused(plugged, name, text, message):
     assert refusal(registry.register_plugin, plugged(name, text)).startswith(message)
-    assert not any(registry._plugged.values())
+    assert not any(registry._registered.values())
 
 
 FORMS = """
@@ -218,7 +218,7 @@ def multiplier(
 """
 
 
-def test_a_module_of_ones_own_uses_the_same_forms(plugged):
+def test_user_modules_use_the_same_annotations(plugged):
     registry.register_plugin(plugged("forms", FORMS))
     assert {name: option.constraint for name, option in registry.options("schedules", "forms").items()} == {
         "plain": Constraint("int", low=1),
@@ -234,7 +234,7 @@ def test_a_module_of_ones_own_uses_the_same_forms(plugged):
 
 
 @pytest.mark.parametrize(
-    ("annotation", "told"),
+    ("annotation", "message"),
     [
         ("dict", "typed.py: 'dict' is not a type of an option; it must be int, float, str"),
         ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
@@ -245,10 +245,10 @@ def test_a_module_of_ones_own_uses_the_same_forms(plugged):
         ("int = len('abc')", "option 'rate' of a plug-in has a default that is not a plain value"),
     ],
 )
-def test_a_type_or_default_that_cannot_be_read_is_a_sentence(plugged, annotation, told):
+def test_unreadable_types_and_defaults_are_reported(plugged, annotation, message):
     imports = "from __future__ import annotations\n"
     registry.register_plugin(
         plugged("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
     )
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         registry.options("schedules", "typed")

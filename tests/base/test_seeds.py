@@ -9,16 +9,16 @@ MANY = 200_000
 MASK = 2**64 - 1
 
 
-def test_a_generator_is_told_apart_by_every_word():
+def test_every_word_changes_the_generator():
     uses = [(0, "cohort"), (1, "cohort"), (0, "levels"), (0, "cohort", 1), (0, "cohort", 0, 1), (0, "cohort", 1, 1)]
     assert len({seeds.rng(*use).integers(2**62) for use in uses}) == len(uses)
     assert seeds.rng(0, "cohort", 5).integers(2**62) == seeds.rng(0, "cohort", np.int32(5)).integers(2**62)
 
 
 def test_seeds_fit_a_graph():
-    found = [seeds.seed32(0, "round", number) for number in range(200)]
-    assert len(set(found)) == 200
-    assert 0 <= min(found) < 2**29 < max(found) < 2**31
+    values = [seeds.seed32(0, "round", number) for number in range(200)]
+    assert len(set(values)) == 200
+    assert 0 <= min(values) < 2**29 < max(values) < 2**31
 
 
 def splitmix64(state):
@@ -28,7 +28,7 @@ def splitmix64(state):
     return word ^ word >> 31
 
 
-def test_splitmix64_itself_has_the_known_first_outputs():
+def test_splitmix64_matches_reference_outputs():
     # Seed 1234567: the values that the Rosetta Code page on SplitMix64 lists.
     states = [(1234567 + step * 0x9E3779B97F4A7C15) & MASK for step in (1, 2, 3)]
     assert [splitmix64(state) for state in states] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
@@ -42,12 +42,12 @@ def test_uniform_is_splitmix64_at_a_position():
         word = client
         for key in (first, second):
             word = splitmix64((word * 0x9E3779B97F4A7C15 + key) & MASK)
-        found = seeds.uniform(3, "levels", 8, ids=[client])
-        assert found.dtype == np.float64
-        assert found.tolist() == [(word >> 11) / 2**53]
+        numbers = seeds.uniform(3, "levels", 8, ids=[client])
+        assert numbers.dtype == np.float64
+        assert numbers.tolist() == [(word >> 11) / 2**53]
 
 
-def test_each_id_has_its_own_number_whatever_else_is_asked_for():
+def test_numbers_do_not_depend_on_other_ids():
     everyone = seeds.uniform(0, "levels", 3, ids=np.arange(1000))
     assert len(set(everyone.tolist())) == 1000
     some = np.array([999, 5, 5, 0], np.int32)
@@ -56,23 +56,23 @@ def test_each_id_has_its_own_number_whatever_else_is_asked_for():
 
 
 @pytest.mark.parametrize("use", [(0, "levels", 0), (0, "levels", 1), (7, "levels", 0), (0, "other", 0)])
-def test_uniform_numbers_are_even_and_neighbours_know_nothing_of_each_other(use):
-    found = seeds.uniform(*use, ids=np.arange(MANY))
-    assert 0 <= found.min() < 1e-4 and 1 - 1e-4 < found.max() < 1
-    cells = np.bincount((found * 100).astype(int), minlength=100)
+def test_uniform_numbers_are_uncorrelated(use):
+    numbers = seeds.uniform(*use, ids=np.arange(MANY))
+    assert 0 <= numbers.min() < 1e-4 and 1 - 1e-4 < numbers.max() < 1
+    cells = np.bincount((numbers * 100).astype(int), minlength=100)
     # Chi-squared of 99 degrees of freedom: 45 and 180 are far in the tails.
     assert 45 < ((cells - MANY / 100) ** 2 / (MANY / 100)).sum() < 180
     for step in (1, 2, 1000):
-        pairs = np.bincount((found[step:] * 10).astype(int) * 10 + (found[:-step] * 10).astype(int), minlength=100)
+        pairs = np.bincount((numbers[step:] * 10).astype(int) * 10 + (numbers[:-step] * 10).astype(int), minlength=100)
         expected = (MANY - step) / 100
         assert 45 < ((pairs - expected) ** 2 / expected).sum() < 180
     # The lowest of the 53 bits counts as much as the highest.
-    bits = (found * 2**53).astype(np.uint64)
-    shares = [((bits >> np.uint64(place)) & np.uint64(1)).mean() for place in range(53)]
+    bits = (numbers * 2**53).astype(np.uint64)
+    shares = [((bits >> np.uint64(bit)) & np.uint64(1)).mean() for bit in range(53)]
     np.testing.assert_allclose(shares, 0.5, atol=0.006)
 
 
-def test_uses_that_differ_in_one_word_are_unrelated():
+def test_purposes_that_differ_in_one_word_are_uncorrelated():
     base = seeds.uniform(0, "levels", 0, ids=np.arange(MANY))
     for use in ((0, "levels", 1), (1, "levels", 0), (0, "level", 0), (0, "levels", 0, 1)):
         other = seeds.uniform(*use, ids=np.arange(MANY))

@@ -29,7 +29,7 @@ def slope(function, x):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_traced_graph_goes_with_its_last_reference(name):
+def test_traced_graph_is_freed_with_its_last_reference(name):
     registered = set(ops.gradient_registry.list())
     compiled = tf.function(lambda x: slope(FUNCTIONS[name], x), autograph=False)
     np.testing.assert_allclose(compiled(X), slope(FUNCTIONS[name], X), rtol=1e-12, atol=1e-14)

@@ -18,7 +18,7 @@ from hetero_tf.data import folder as image_folder
 
 def write_prepared(folder):
     """Write a small data set of TensorFlow Datasets."""
-    with tfds._quiet():
+    with tfds._suppress_output():
         folders.write_tfds(folder / "tfds", "tiny")
 
 

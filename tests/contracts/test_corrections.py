@@ -1,4 +1,4 @@
-"""What every correction of local steps keeps, found by listing the package, and their formulas by differences."""
+"""Contract of every correction in the package, and formulas checked by finite differences."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ def name(request):
 
 
 def draw(name, dtype="float64", seed=0):
-    """Weights, start, memory (None where nothing is remembered) and the slots that are read."""
+    """Weights, start, memory (None if the correction has none) and the slots that it reads."""
     module, rng = registry.find("corrections", name), np.random.default_rng(seed)
     weights, start, memory, *slots = tf.constant(rng.normal(size=(3 + len(module.READS), *SHAPE)), dtype)
     return weights, start, memory if module.REMEMBERS else None, tuple(slots)
 
 
 def terms_of(name, weights, start, memory, slots, steps=STEPS):
-    """What the correction adds, and what it remembers where it does."""
+    """The term of a correction and, if it has one, its new memory."""
     module, options = registry.find("corrections", name), OPTIONS.get(name, {})
     terms = [module.correct(weights, start, memory, slots, **options)]
     if module.REMEMBERS:
@@ -45,15 +45,15 @@ def test_terms_of_batched_clients_equal_terms_of_single_clients(name, dtype):
     batched = terms_of(name, *values)
     for client in range(len(STEPS)):
         row = slice(client, client + 1)
-        alone = terms_of(
+        single = terms_of(
             name, *tf.nest.map_structure(lambda value: None if value is None else value[row], values), STEPS[row]
         )
-        for whole, one in zip(batched, alone, strict=True):
+        for whole, one in zip(batched, single, strict=True):
             assert whole.shape == SHAPE and whole.dtype == dtype
             np.testing.assert_array_equal(whole[row], one)
 
 
-def test_nothing_pulls_at_the_start_before_anything_is_remembered(name):
+def test_terms_are_zero_at_the_start_with_empty_memory(name):
     _, start, *others = draw(name)
     zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
     for value in terms_of(name, start, start, *zeros):
@@ -70,7 +70,7 @@ def test_a_graph_has_no_stateful_operation(name):
 
 
 def terms(name, weights, start, memory):
-    """The terms that the correction is the gradient of."""
+    """The penalty whose gradient is the correction."""
     spring = tf.reduce_sum((weights - start) ** 2) / 2
     return 0.3 * spring if name == "proximal" else 0.2 * spring - tf.reduce_sum(memory * weights)
 
@@ -85,7 +85,7 @@ def test_a_correction_is_the_gradient_of_its_terms(name, options):
     np.testing.assert_allclose(actual, tape.gradient(value, weights), rtol=1e-12, atol=1e-14)
 
 
-def test_dynamic_remembers_the_slope_of_the_loss_where_the_terms_balance_it():
+def test_dynamic_stores_the_gradient_of_the_loss_at_the_local_minimum():
     # Clients with the losses |w - c|^2 / 2: FedDyn's local minimum is (c + memory + alpha start) / (1 + alpha).
     module = registry.find("corrections", "dynamic")
     centre, start, memory, _ = draw("dynamic")
@@ -97,7 +97,7 @@ def test_dynamic_remembers_the_slope_of_the_loss_where_the_terms_balance_it():
     )
 
 
-def test_dynamic_on_both_sides_finds_the_common_minimum_where_plain_averages_do_not():
+def test_dynamic_reaches_the_common_minimum_and_plain_averaging_does_not():
     # Losses curvature * (w - c)^2 / 2, each minimised exactly; the minimum of their sum is 34 / 13 for three clients.
     curvature, centre = tf.constant([[1.0], [2.0], [10.0]], tf.float64), tf.constant([[4.0], [5.0], [2.0]], tf.float64)
     client, server = registry.find("corrections", "dynamic"), registry.find("servers", "dynamic")
@@ -124,7 +124,7 @@ def test_scaffold_remembers_the_mean_gradient_of_its_steps():
     np.testing.assert_allclose(control_update, gradients.mean(0), rtol=1e-12)
 
 
-def test_scaffold_finds_the_common_minimum_where_plain_averages_drift():
+def test_scaffold_reaches_the_common_minimum_and_plain_averaging_does_not():
     # Losses curvature * (w - c)^2 / 2, each followed for ten steps; the minimum of their sum is 34 / 13.
     curvature, centre = tf.constant([[1.0], [2.0], [10.0]], tf.float64), tf.constant([[4.0], [5.0], [2.0]], tf.float64)
     client, server = registry.find("corrections", "scaffold"), registry.find("servers", "scaffold")

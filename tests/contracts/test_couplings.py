@@ -1,4 +1,4 @@
-"""What every coupling keeps, found by listing the package; each against a loop over single examples."""
+"""Contract of every coupling in the package; each is compared with a loop over single examples."""
 
 import math
 
@@ -10,7 +10,7 @@ from hetero_tf.base import registry
 from hetero_tf.methods.losses import cross_entropy
 
 OPTIONS = {}  # {coupling: options without a default}
-# Options that switch everything on.
+# Options that enable all terms.
 WHOLE = {"weighted": {"gamma": 0.5, "from_round": 2}, "mutual": {"floor": 1e-3}}
 CLASSES = 5
 
@@ -69,18 +69,18 @@ def test_the_loss_of_a_single_output_is_cross_entropy_in_every_round(name):
         assert loss.numpy().tobytes() == cross_entropy.loss(logits[0], targets, None, 0).numpy().tobytes()
 
 
-def test_a_stack_of_clients_gets_what_each_gets_alone(name):
+def test_batched_clients_get_the_losses_of_single_clients(name):
     logits, targets = draw(3)
     whole = couple(name, logits, targets, **WHOLE.get(name, {}))
     for client in range(2):
-        alone = couple(
+        single_loss = couple(
             name, [one[client : client + 1] for one in logits], targets[client : client + 1], **WHOLE.get(name, {})
         )
-        np.testing.assert_allclose(whole[client], alone[0], rtol=1e-14)
+        np.testing.assert_allclose(whole[client], single_loss[0], rtol=1e-14)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_client_whose_outputs_are_not_numbers_is_recognised_and_others_are_not_touched(name, value):
+def test_non_finite_outputs_give_nan_for_their_example_only(name, value):
     logits, targets = draw(2)
     expected = couple(name, logits, targets, **WHOLE.get(name, {}))
     bad = [logits[0], logits[1].numpy()]
@@ -91,7 +91,7 @@ def test_a_client_whose_outputs_are_not_numbers_is_recognised_and_others_are_not
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_a_graph_with_unknown_batches_has_no_stateful_operation_and_gives_the_same(name, jit):
+def test_graph_with_unknown_batch_sizes_is_stateless_and_equals_eager(name, jit):
     logits, targets = draw(3)
     outputs = [tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3
     signature = [outputs, tf.TensorSpec([2, None], tf.int32), tf.TensorSpec([], tf.int32)]
@@ -176,7 +176,7 @@ def test_the_weight_of_mutual_distillation_starts_at_e_to_the_minus_5_and_ends_a
         np.testing.assert_allclose(couple("mutual", logits, targets, round) - labels, share * whole, rtol=1e-11)
 
 
-def test_equal_outputs_have_nothing_to_learn_from_each_other():
+def test_divergences_of_equal_outputs_have_no_gradient():
     (one,), targets = draw(1)
     for name in ("mutual", "weighted"):
         options = {"gamma": 1.0} if name == "weighted" else {"ramp": None}
@@ -208,7 +208,7 @@ def test_exits_learn_from_the_last_exit_only_after_from_round():
     ("name", "options"),
     [("mutual", {"ramp": None}), ("mutual", {"ramp": None, "floor": 0.01}), ("weighted", {"gamma": 1.0})],
 )
-def test_nothing_flows_back_into_what_is_learned_from(name, options):
+def test_teachers_get_no_gradient(name, options):
     logits, targets = draw(2)
     first, main = (np.apply_along_axis(softmax, -1, one.numpy()) for one in logits)
     expected = main - np.eye(CLASSES)[targets.numpy()]
@@ -220,7 +220,7 @@ def test_nothing_flows_back_into_what_is_learned_from(name, options):
     np.testing.assert_allclose(slopes(name, logits, targets, **options)[1], expected, atol=1e-14)
 
 
-def test_the_last_exit_follows_the_others_where_it_is_not_detached():
+def test_the_last_exit_gets_a_gradient_unless_detached():
     logits, targets = draw(2)
     still, moving = (slopes("weighted", logits, targets, gamma=1.0, detached=value) for value in (True, False))
     np.testing.assert_array_equal(still[0], moving[0])
@@ -232,7 +232,7 @@ def test_the_last_exit_follows_the_others_where_it_is_not_detached():
     )
 
 
-def test_self_distillation_moves_the_main_output_by_its_labels_and_the_others_towards_it():
+def test_self_distillation_gradients_are_those_of_labels_and_of_the_main_output():
     logits, targets = draw(3)
     full = np.apply_along_axis(softmax, -1, logits[-1].numpy())
     expected = [

@@ -1,4 +1,4 @@
-"""What every loader keeps, found by listing the package: a new module is tested before it has tests."""
+"""Contract of every loader in the package; a new module is tested automatically."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ OPTIONS = {
     "femnist": {"path": "own_femnist"},
     "tiny_imagenet": {"path": "own_imagenet", "size": 8},
 }
-# Loaders whose data cannot be made here in moments: these go through their stand-in.
+# Loaders whose data cannot be generated quickly: they are tested with their fallback.
 STANDS_IN = {"tfds": "digits"}
 
 
@@ -52,7 +52,7 @@ def name(request):
     return request.param
 
 
-def test_loads_a_checked_dataset_twice_the_same(name, folder):
+def test_loading_twice_gives_equal_datasets(name, folder):
     plugin, fallback = Plugin(name, OPTIONS.get(name, {})), STANDS_IN.get(name)
     dataset = data.load(plugin, fallback, folder)
     assert isinstance(dataset, Dataset)
@@ -60,11 +60,11 @@ def test_loads_a_checked_dataset_twice_the_same(name, folder):
     assert dataset.source
     assert (dataset.stand_in_for is not None) == (fallback is not None)
     assert data.load(plugin, fallback, folder).sha256 == dataset.sha256
-    # Data that are all alike teach nothing.
+    # Constant data could not be learned.
     assert len(np.unique(dataset.train.x[:])) > 3
 
 
-def test_a_missing_folder_is_a_sentence_or_not_needed(name):
+def test_a_missing_folder_is_reported_unless_unused(name):
     plugin = Plugin(name, OPTIONS.get(name, {}))
     try:
         dataset = data.load(plugin, None, Path("/nowhere/at/all"))

@@ -1,4 +1,4 @@
-"""Every format of an export: written beside the SavedModel, and answering as it does."""
+"""Every export format: files are written with the SavedModel and give the same logits."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ LONG = {"text": pytest.mark.long}
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=LONG.get(name, ())) for name in RECIPES])
 def exported(request, tmp_path_factory):
-    """`(process, folder, what export.json says)` of a narrow level with every format."""
+    """`(process, folder, contents of export.json)` of a narrow level with every format."""
     name, overrides = RECIPES[request.param]
     process = tables.process() if request.param == "table" else hetero_tf.learning_process(load(name, overrides))
     state, _ = process.next(process.initialize())
@@ -38,19 +38,19 @@ def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     # Rows of a table are refused in eight bits.
     others = [name for name in formats.names() if (request.param, name) != ("table", "litert_int8")]
-    where, about = export.export(process, state, statistics, folder, {}, level="b", others=others)
-    return process, where, about
+    version_folder, about = export.export(process, state, statistics, folder, {}, level="b", others=others)
+    return process, version_folder, about
 
 
 def of(exported, name):
-    """What `export.json` says of a format; skips where there is none."""
+    """The entry of a format in `export.json`; skips the test if there is none."""
     if name not in exported[2]["formats"]:
         pytest.skip("rows of a table are refused in eight bits")
     return exported[2]["formats"][name]
 
 
 def requests(process):
-    """Requests of other sizes than the converter has seen."""
+    """Requests of other sizes than those of the conversion."""
     if process.dataset.kind == "images":
         pixels = images.pixels(process.dataset.test.x)
         return [{"image": pixels[:count]} for count in (1, 3, 7)]
@@ -82,7 +82,7 @@ def test_a_format_predicts_what_the_saved_model_predicts(exported, name):
 
 @pytest.mark.parametrize("name", ["savedmodel", *(name for name in formats.names() if name != "keras")])
 def test_an_empty_batch_gives_empty_logits(exported, name):
-    """Kernels give wrong shapes for an empty batch; Keras itself, which knows a model only, leaves that to its user."""
+    """Kernels give wrong shapes for an empty batch. A Keras file contains only the model and does not handle it."""
     process, folder, about = exported
     if name == "savedmodel":
         predict = saved_model.load_runtime(folder)
@@ -104,7 +104,7 @@ def test_an_onnx_file_names_its_axes_and_origin(exported):
     assert about["formats"]["onnx"]["compared_test_examples"] == about["compared_test_examples"]
 
 
-def test_a_large_or_less_exact_file_is_warned_of():
+def test_large_and_inexact_files_give_a_warning():
     entry = {"file": "m", "bytes": 9, "float_bytes": 10, "largest_difference_of_logits": 0.05}
     assert measured.warning_of({**entry, "measured": {"accuracy": 80.0}}, {"accuracy": 80.5}) is None
     worse = {**entry, "bytes": 11, "measured": {"accuracy": 70.0}, "largest_difference_of_logits": 0.2}
@@ -146,7 +146,7 @@ print(json.dumps(digests))
 
 @pytest.mark.long
 def test_files_of_two_processes_are_equal_byte_for_byte(tmp_path):
-    """Python orders sets of strings by another seed in each process; an LSTM is a loop of a graph."""
+    """Python orders sets of strings by a different seed in each process; an LSTM is a loop of a graph."""
     files = json.dumps([("tiny/mnist", "b", ["onnx", "litert"]), ("tiny/wikitext2_lstm", "a", ["onnx"])])
     digests = []
     for seed in "12":
@@ -199,8 +199,8 @@ def test_a_failed_conversion_is_reported_and_leaves_no_files(exported, tmp_path,
         ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'"),
     ],
 )
-def test_a_file_that_ends_its_interpreter_is_refused(tmp_path, monkeypatch, ended, expected):
-    """The process that exports goes on, as only the one that tries the file ends."""
+def test_a_file_that_crashes_its_interpreter_is_refused(tmp_path, monkeypatch, ended, expected):
+    """The exporting process continues, because a separate process runs the file."""
     litert = formats.find("litert")
     code, stderr = ended
     monkeypatch.setattr(
@@ -211,7 +211,7 @@ def test_a_file_that_ends_its_interpreter_is_refused(tmp_path, monkeypatch, ende
     assert message.startswith("model.tflite: LiteRT cannot run the converted model: ") and expected in message
 
 
-def test_export_json_is_plain(exported):
+def test_export_json_is_plain_json(exported):
     _, folder, about = exported
     assert json.loads((folder / "export.json").read_text())["formats"] == about["formats"]
 
@@ -253,5 +253,5 @@ np.save(sys.argv[3], model(given))
 """
     paths = [folder / "model.keras", tmp_path / "request.npz", tmp_path / "found.npy"]
     subprocess.run([sys.executable, "-c", code, *map(str, paths)], check=True, cwd=ROOT)
-    wanted = saved_model.load_runtime(folder)(**request)["logits"]
-    np.testing.assert_allclose(np.load(paths[-1]), wanted, atol=1e-4)
+    expected = saved_model.load_runtime(folder)(**request)["logits"]
+    np.testing.assert_allclose(np.load(paths[-1]), expected, atol=1e-4)

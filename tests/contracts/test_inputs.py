@@ -1,4 +1,4 @@
-"""What every input keeps, found by listing the package; crops and hidden words against plain loops."""
+"""Contract of every input in the package; crops and masked words are compared with plain loops."""
 
 import numpy as np
 import oracle
@@ -69,10 +69,10 @@ def test_a_batch_of_several_clients_equals_the_batches_of_each_client(case):
     for options in ({}, {"augment": "crop_flip"}) if stored is IMAGES else ({},):
         source = build("float32", **options)
         for training in (False, True):
-            stack = batch(source, stored, all_labels(classes), rows, keys, training)
+            batched = batch(source, stored, all_labels(classes), rows, keys, training)
             for client in range(2):
-                alone = batch(source, stored, all_labels(classes), rows[client], keys[client], training)
-                for one, other in zip(stack, alone, strict=True):
+                single = batch(source, stored, all_labels(classes), rows[client], keys[client], training)
+                for one, other in zip(batched, single, strict=True):
                     assert one[client].numpy().tobytes() == other.numpy().tobytes()
 
 
@@ -85,7 +85,7 @@ def test_targets_index_the_labels_of_the_client(case):
     np.testing.assert_array_equal(mine, tf.gather(table, plain))
 
 
-def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
+def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged():
     build = registry.find("inputs", "images").build
     mean, std = np.asarray([0.4, 0.5]), np.asarray([0.3, 0.2])
     source = build("float64", mean=(0.4, 0.5), std=(0.3, 0.2))
@@ -99,7 +99,7 @@ def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
 @pytest.mark.parametrize(
     "mean, std, expected", [((0.5, 0.1, 0.9), (0.25,), (2, 3.6, 0.4)), ((0.5,), (0.5, 0.25, 0.1), (1, 2, 5))]
 )
-def test_one_number_of_the_normalisation_stands_for_all_channels(mean, std, expected):
+def test_a_single_mean_or_std_applies_to_all_channels(mean, std, expected):
     white = np.full((1, 2, 2, 3), 255, np.uint8)
     source = registry.find("inputs", "images").build("float64", mean=mean, std=std)
     inputs, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
@@ -109,7 +109,7 @@ def test_one_number_of_the_normalisation_stands_for_all_channels(mean, std, expe
 def test_other_lengths_of_mean_and_std_are_refused():
     build = registry.find("inputs", "images").build
     assert refusal(build, "float32", mean=(0.1, 0.2), std=(0.1, 0.2, 0.3)).startswith(
-        "`mean` and `std` must be equally long, or one of them one number. Received: mean=(0.1, 0.2)"
+        "`mean` and `std` must have the same length, or one of them a single number. Received: mean=(0.1, 0.2)"
     )
 
 
@@ -135,7 +135,7 @@ def test_every_augmented_image_is_a_crop_or_its_mirror_and_all_offsets_occur():
         assert abs(np.bincount(offset, minlength=9) - 1500 / 9).max() < 5 * (1500 / 9) ** 0.5
 
 
-def test_augmentation_depends_on_the_key_and_only_while_training():
+def test_augmentation_depends_on_the_key_and_is_only_used_in_training():
     source = registry.find("inputs", "images").build("float32", augment="crop_flip")
     rows = list(range(6))
 
@@ -147,7 +147,7 @@ def test_augmentation_depends_on_the_key_and_only_while_training():
     np.testing.assert_allclose(draw((1, 2, 3, 4), training=False), IMAGES[0] / 255, atol=1e-7)
 
 
-def test_hidden_words_are_the_mask_token_and_targets_are_all_words():
+def test_masked_words_are_the_mask_token_and_targets_are_all_words():
     source = registry.find("inputs", "masked_text").build("float32", segment=4, mask_share=0.3)
     assert source.starts(TEXT[0]) == (0, 4, 8)
     for start in source.starts(TEXT[0]):
@@ -162,7 +162,7 @@ def test_hidden_words_are_the_mask_token_and_targets_are_all_words():
             assert inputs.numpy().tolist() == np.where(hidden, 9, expected).tolist()
 
 
-def test_the_share_of_hidden_words():
+def test_the_share_of_masked_words():
     long = np.zeros((20, 500), np.int32)
     for share in (0.0, 0.15, 1.0):
         source = registry.find("inputs", "masked_text").build("float32", segment=500, mask_share=share)

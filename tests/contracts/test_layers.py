@@ -1,4 +1,4 @@
-"""What every layer of the package keeps, found by listing them: a new layer is tested before it has tests."""
+"""Contract of every layer in the package; a new layer is tested automatically."""
 
 import inspect
 from typing import get_args
@@ -19,7 +19,7 @@ from hetero_tf.models.build_model import layer_class
 
 RNG = np.random.default_rng(0)
 PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
-# Arguments without a default, and inputs that differ from images; a new layer with such needs a line here.
+# Arguments without a default, and inputs other than images; a new layer with such needs an entry.
 ARGUMENTS = {
     "Dropout": ({"rate": 0.3}, VECTORS),
     "Embedding": ({"words": 9, "width": 8, "padding": 0}, WORDS),
@@ -78,7 +78,7 @@ def test_the_config_records_every_argument_that_is_passed(made):
     assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
 
 
-def test_a_layer_made_from_its_config_gives_the_same_outputs(made):
+def test_a_layer_from_its_config_gives_equal_outputs(made):
     make, inputs = made
     layer = make(name="one")
     outputs = called(layer, inputs)
@@ -107,7 +107,7 @@ def test_symbolic_and_eager_shapes_agree(made):
     assert tuple(symbol.shape) == tuple(layer.compute_output_shape(inputs.shape)) == called(layer, inputs).shape
 
 
-def test_float64_is_float64_all_through(made):
+def test_float64_layers_compute_in_float64(made):
     make, inputs = made
     layer = make(dtype="float64")
     for training in (False, True):
@@ -116,7 +116,7 @@ def test_float64_is_float64_all_through(made):
     rough = make(dtype="float32")
     rough(inputs)
     layer.set_weights(rough.get_weights())
-    # A part in float32 would show as a gap of the same size on both sides.
+    # A part in float32 would cause a large difference.
     assert np.abs(called(layer, inputs) - called(rough, inputs)).max() < 1e-4
 
 
@@ -156,7 +156,7 @@ def test_the_written_out_gradient_equals_automatic_differentiation(rank):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
 
 
-def test_static_batch_normalisation_leaves_the_unbiased_moments_of_its_batch():
+def test_static_batch_normalisation_stores_the_unbiased_moments_of_its_batch():
     layer = StaticBatchNormalization(dtype="float64")
     layer(PIXELS)
     outputs = layer(PIXELS, training=True).numpy()
@@ -170,7 +170,7 @@ def test_static_batch_normalisation_leaves_the_unbiased_moments_of_its_batch():
     np.testing.assert_allclose(layer(PIXELS).numpy().reshape(-1, 8), still, atol=1e-12)
 
 
-def test_groups_are_normalised_apart():
+def test_groups_are_normalised_separately():
     whole, grouped = StaticBatchNormalization(dtype="float64"), StaticBatchNormalization(dtype="float64")
     whole(PIXELS)
     grouped(PIXELS)
@@ -185,7 +185,7 @@ def test_groups_are_normalised_apart():
     np.testing.assert_allclose(grouped.variance, np.mean([part[2] for part in parts], 0), atol=1e-14)
 
 
-def test_the_scaler_divides_while_training_and_is_off_otherwise():
+def test_the_scaler_divides_in_training_only():
     layer = Scaler(0.25)
     assert layer(PIXELS, training=True).numpy().tolist() == (PIXELS.astype(np.float32) * 4).tolist()
     assert layer(PIXELS, training=False).numpy().tolist() == PIXELS.astype(np.float32).tolist()

@@ -1,4 +1,4 @@
-"""What every loss keeps, found by listing the package."""
+"""Contract of every loss in the package."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(module, sh
     assert np.isfinite(module.loss(tf.cast(logits * 1e4, dtype), targets, PRESENT, 0)).all()
 
 
-def test_gradients_point_up_the_loss(module):
+def test_gradients_point_to_larger_losses(module):
     logits, targets = draw((4,))
     upstream = tf.constant([1.0, -2.0, 0.0, 3.0], tf.float64)
 

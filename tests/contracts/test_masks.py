@@ -1,4 +1,4 @@
-"""What every mask of single entries keeps, found by listing the package; FIARSE's numbers by hand."""
+"""Contract of every mask in the package; numbers of FIARSE computed by hand."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def drawn(dtype="float64", seed=0):
 
 
 def masked(name, start, share, weights=None, clients=slice(None), **options):
-    """The mask of some weights after it was prepared at the start, and its state."""
+    """The mask of weights after `prepare` with the start, and its state."""
     module, number = registry.find("masks", name), int(share * MASKABLE.sum())
     state = tf.stop_gradient(module.prepare(start, KEYS[clients], tf.constant(MASKABLE), number, **options))
     return module.mask(start if weights is None else weights, state, **options), state
@@ -47,7 +47,7 @@ def test_batched_clients_get_the_masks_of_single_clients(name, dtype):
         np.testing.assert_array_equal(whole[row], masked(name, start[row], 0.25, weights[row], row)[0])
 
 
-def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_not_finite(name):
+def test_masked_entries_get_no_gradient_and_others_a_finite_one(name):
     # Zeros among the weights: a threshold of 0 must divide nothing by 0.
     weights = drawn() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
     for share in (1.0, 0.25):
@@ -60,7 +60,7 @@ def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_
         assert ((gradient != 0) == (mask.numpy() != 0)).all()
 
 
-def test_fiarse_has_one_threshold_for_the_round_and_follows_the_weights():
+def test_fiarse_keeps_its_threshold_in_a_round_and_masks_the_current_weights():
     start = tf.constant([[0.0, 4.0, -3.0, 2.0, -1.0]], tf.float64)
     module = registry.find("masks", "fiarse")
     state = module.prepare(start, KEYS[:1], tf.constant([False, True, True, True, True]), 2)

@@ -1,4 +1,4 @@
-"""What every optimizer of the local steps keeps, found by listing the package, and its formula by NumPy."""
+"""Contract of every optimizer of local steps in the package, and its formula in NumPy."""
 
 import numpy as np
 import oracle_steps
@@ -9,7 +9,7 @@ from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Plugin
 
 SHAPE, RATE = (3, 7), 0.1
-# More than one form of each: options beside the defaults.
+# Several forms of each optimizer: options other than the defaults.
 FORMS = [
     ("sgd", {}),
     ("sgd", {"nesterov": True, "momentum": 0.5, "weight_decay": 0.1}),
@@ -26,10 +26,10 @@ def name(request):
 
 
 def start(name, dtype="float64", seed=0):
-    """Weights and slots of a client that has done some steps: squares are not negative."""
-    rng, many = np.random.default_rng(seed), len(registry.find("optimizers", name).SLOTS)
+    """Weights and slots of a client after some steps: squares are not negative."""
+    rng, num_slots = np.random.default_rng(seed), len(registry.find("optimizers", name).SLOTS)
     weights = tf.constant(rng.normal(size=SHAPE), dtype)
-    return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in range(many))
+    return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in range(num_slots))
 
 
 def stepped(name, gradients, weights, slots, first=(0, 0, 0), **options):
@@ -47,7 +47,7 @@ def drawn(count, dtype="float64"):
     return tf.constant(np.random.default_rng(1).normal(size=(count, *SHAPE)), dtype)
 
 
-def test_every_option_has_a_default_and_every_optimizer_a_form(name):
+def test_every_option_has_a_default_and_every_optimizer_is_tested(name):
     assert not any(option.required for option in registry.options("optimizers", name).values())
     assert name in dict(FORMS)
 
@@ -65,7 +65,7 @@ def test_batched_clients_move_like_single_clients(name, dtype):
             np.testing.assert_array_equal(one, other[row])
 
 
-def test_the_first_step_goes_against_the_gradient(name):
+def test_the_first_step_follows_the_negative_gradient(name):
     zeros = tf.zeros(SHAPE, tf.float64)
     (moved,), _ = stepped(name, drawn(1), zeros, (zeros,) * len(start(name)[1]))
     assert (moved * drawn(1)[0].numpy() < 0).all()
@@ -85,7 +85,7 @@ def test_several_steps_equal_numpy(name, options):
         np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)
 
 
-def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
+def test_graph_is_stateless_and_equals_eager(name):
     module, (weights, slots) = registry.find("optimizers", name), start(name)
     count, (gradients,) = tf.constant([1, 2, 3]), drawn(1)
     graph = tf.function(lambda *values: module.step(*values, slots, RATE, count))
@@ -95,10 +95,12 @@ def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
     assert not any(operation.op_def.is_stateful for operation in operations)
 
 
-def test_adam_is_blind_to_the_scale_of_gradients_and_sgd_is_not():
+def test_adam_is_invariant_to_the_scale_of_gradients_and_sgd_is_not():
     zeros, options = tf.zeros(SHAPE, tf.float64), {"weight_decay": 0.0}
-    for name, many in (("adam", 2), ("adamw", 2), ("sgd", 1)):
-        small, large = (stepped(name, drawn(3) * scale, zeros, (zeros,) * many, **options)[0][-1] for scale in (1, 100))
+    for name, num_slots in (("adam", 2), ("adamw", 2), ("sgd", 1)):
+        small, large = (
+            stepped(name, drawn(3) * scale, zeros, (zeros,) * num_slots, **options)[0][-1] for scale in (1, 100)
+        )
         assert np.allclose(small, large, rtol=1e-5) == (name != "sgd")
 
 
@@ -108,7 +110,7 @@ def test_decay_of_adamw_is_not_scaled_by_the_squares():
     np.testing.assert_allclose(plain - decayed, RATE * 0.2, rtol=1e-9)
 
 
-def test_nesterov_looks_ahead():
+def test_nesterov_adds_the_next_momentum_step():
     zeros = tf.zeros(SHAPE, tf.float64)
     plain, ahead = (
         stepped("sgd", drawn(1), zeros, (zeros,), momentum=0.5, weight_decay=0.0, nesterov=nesterov)[0][0]

@@ -1,4 +1,4 @@
-"""What every way of splitting keeps, found by listing the package: a new module is tested before it has tests."""
+"""Contract of every partition in the package; a new module is tested automatically."""
 
 import inspect
 
@@ -19,7 +19,7 @@ OWNERS = (np.arange(1000, dtype=np.int32) * 7) % (CLIENTS + 2)
 
 @pytest.fixture(params=registry.names("partitions"))
 def way(request, tmp_path):
-    """`rng -> Partition` of one module; options without a default are given here."""
+    """`rng -> Partition` of one module, with values for options without a default."""
     options_by_name = {
         "file": {"path": str(tmp_path / "saved.npz")},
         "dirichlet": {"alpha": 0.5},
@@ -65,11 +65,11 @@ def test_every_client_gets_examples_of_its_labels(way):
     for client, client_ids in enumerate(partition.train):
         assert client_ids.size > 0
         assert partition.label_mask[client, TRAIN[client_ids]].all()
-    # More than a token share of the data is handed out.
+    # Clients get at least half of the data.
     assert partition.summary()["train_used"] >= len(TRAIN) // 2
 
 
-def test_equal_generators_give_equal_splits_and_inputs_stay(way):
+def test_equal_generators_give_equal_splits_and_inputs_are_unchanged(way):
     before = TRAIN.copy(), TEST.copy()
     assert way(np.random.default_rng(3)).sha256 == way(np.random.default_rng(3)).sha256
     assert (before[0] == TRAIN).all()
@@ -86,7 +86,7 @@ def test_a_saved_split_is_the_same_split(way, tmp_path):
     assert again.summary(TRAIN) == partition.summary(TRAIN)
 
 
-def test_every_value_of_a_choice_gives_another_split(way):
+def test_every_value_of_an_option_gives_another_split(way):
     for name, option in registry.options("partitions", way.name).items():
         choices = option.constraint.choices or ()
         splits = [way(np.random.default_rng(0), **{name: choice}) for choice in choices]
@@ -103,13 +103,13 @@ def test_validation_examples_belong_to_no_client(way):
     assert partition.train.sizes.tolist() == [size - int(0.3 * size) for size in whole.train.sizes]
     for trained, validation, client_ids in zip(partition.train, partition.held_out, whole.train):
         assert sorted([*trained, *validation]) == sorted(client_ids)
-    # Nothing is held out unless it is asked for, and then no other example changes hands.
+    # Nothing is held out by default, and holding out examples does not change the test split.
     assert whole.sha256 == way(np.random.default_rng(1)).sha256 and not whole.held_out.ids.size
     if partition.train.ids.size and way.name in ("iid", "labels", "quantity"):
         assert partition.test.ids.tolist() == whole.test.ids.tolist()
 
 
-def test_every_way_that_draws_can_hold_examples_out(way):
+def test_every_random_partition_supports_validation_examples(way):
     assert way.name == "file" or "held_out" in registry.options("partitions", way.name)
 
 
@@ -118,7 +118,7 @@ def test_more_clients_than_examples_are_refused(way):
         way(np.random.default_rng(0), clients=1001)
 
 
-def test_text_is_split_or_refused_in_a_sentence(way):
+def test_text_is_split_or_refused_with_a_message(way):
     rows = np.random.default_rng(4).integers(0, CLASSES, (60, 7)).astype(np.int32)
     try:
         partition = way(np.random.default_rng(5), train=rows, tests=rows)

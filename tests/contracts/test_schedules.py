@@ -1,4 +1,4 @@
-"""What every schedule keeps, found by listing the package."""
+"""Contract of every schedule in the package."""
 
 import math
 
@@ -27,7 +27,7 @@ def test_multipliers_are_plain_floats_between_0_and_1_for_any_round(multiplier):
         assert multiplier(round) == value
 
 
-def test_the_first_round_has_the_full_rate_and_later_ones_never_more(multiplier):
+def test_multipliers_start_at_1_and_never_increase(multiplier):
     multipliers = [multiplier(round) for round in range(30)]
     assert multipliers[0] == 1
     assert multipliers == sorted(multipliers, reverse=True)

@@ -1,4 +1,4 @@
-"""What every server step keeps, found by listing the package; each against a plain loop over several rounds."""
+"""Contract of every server in the package; each is compared with a plain loop over several rounds."""
 
 import inspect
 
@@ -26,7 +26,7 @@ def server(name, **options):
 
 
 def injected(module, mean):
-    """The keywords that are no options: those that every server gets, and those that it asks for."""
+    """The keywords that are not options: those of every server, and those in this server's signature."""
     arguments = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
     parameters = inspect.signature(module.apply).parameters
     return {name: value for name, value in arguments.items() if name in parameters}
@@ -38,7 +38,7 @@ def name(request):
 
 
 def rounds(count, dtype="float64", seed=0, shape=SHAPE):
-    """Per round: how many clients cover each entry, and the change of their mean."""
+    """Per round: the number of clients that cover each entry, and the change of their mean."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         yield rng.integers(0, 4, shape).astype(dtype), rng.normal(size=shape).astype(dtype)
@@ -93,7 +93,7 @@ def test_coverage_may_broadcast(name):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
+def test_graph_is_stateless_and_equals_eager(name):
     module = registry.find("servers", name)
     apply, num_slots = server(name)
     rng = np.random.default_rng(2)
@@ -177,7 +177,7 @@ def test_the_first_round_of_yogi_is_that_of_adam_and_later_ones_differ():
     assert np.abs(yogi[2][0] - adam[2][0]).max() > 1e-5
 
 
-def test_sgd_goes_a_share_of_the_way():
+def test_sgd_moves_by_a_share_of_the_change():
     apply, _ = server("sgd", learning_rate=0.25)
     old, mean, coverage = np.ones(3), np.asarray([3.0, 5.0, 1.0]), np.asarray([2.0, 1.0, 0.0])
     assert apply(old, mean, coverage, ())[0].tolist() == [1.5, 2.0, 1.0]
@@ -189,11 +189,11 @@ def test_replace_returns_the_mean_itself():
     assert registry.find("servers", "replace").apply(tf.zeros(2), mean, tf.ones(2), (), registered=3) == (mean, ())
 
 
-def test_dynamic_keeps_a_fixed_point_and_goes_further_the_more_clients_agree():
+def test_dynamic_has_a_fixed_point_and_moves_further_with_more_clients():
     apply, _ = server("dynamic")
     still = apply(np.ones(3), np.ones(3), np.asarray([1.0, 2.0, 3.0]), (np.zeros(3),))
     assert still[0].tolist() == [1, 1, 1] and still[1][0].tolist() == [0, 0, 0]
-    # All of the clients cover the entry: from 1 to the mean at 2, and the same way again.
+    # All clients cover the entry: from 1 to the mean at 2, and the same distance again.
     new, (drift,) = apply(np.ones(2), np.full(2, 2.0), np.asarray([20.0, 5.0]), (np.zeros(2),))
     np.testing.assert_allclose(new, [3.0, 2.25])
     np.testing.assert_allclose(drift, [-0.1, -0.025])
@@ -209,5 +209,5 @@ def test_dynamic_keeps_a_fixed_point_and_goes_further_the_more_clients_agree():
         ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
     ],
 )
-def test_options_that_would_divide_by_zero_or_never_forget_are_refused(option, allowed):
+def test_options_outside_their_ranges_are_refused(option, allowed):
     assert refusal(recipe.load, "tiny/mnist", [f"round.server={{name: {option}}}"]).endswith(f": {allowed}")

@@ -1,4 +1,4 @@
-"""Every plug-in has the functions of its kind, with what they are passed, and says what its options are."""
+"""Every plug-in has the functions of its kind with the right parameters, and documents its options."""
 
 import inspect
 
@@ -6,7 +6,7 @@ import pytest
 
 from hetero_tf.base import registry
 
-# {kind: {function: what it is always passed}}
+# {kind: {function: parameters that are always passed}}
 FUNCTIONS = {
     "data": {"load": "data_dir"},
     "partitions": {"split": "train_labels test_labels classes rng"},
@@ -22,20 +22,20 @@ FUNCTIONS = {
     "servers": {"apply": "old mean coverage slots registered"},
     "schedules": {"multiplier": "round"},
 }
-# What only a function gets that asks for it, by a keyword without a type.
+# Keywords without annotation that are passed only to functions with such a parameter.
 OPTIONAL = {
     "inputs": ("uniform", "statistics"),
     "partitions": ("train_owners", "test_owners"),
     "servers": ("memory_change",),
 }
-# Words that stand beside the options in a recipe.
+# Keys that a recipe contains next to the options.
 WORDS = {"data": {"fallback", "name"}, "optimizers": {"learning_rate", "clip_norm", "name"}}
 FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
 PLUGINS = [(kind, name) for kind in registry.EXPORTS for name in registry.names(kind)]
 
 
 def functions(kind, name):
-    """`{function: parameters}` of a plug-in; a correction that remembers nothing need not say how."""
+    """`{function: parameters}` of a plug-in; a correction without memory needs no `remember`."""
     module = registry.find(kind, name)
     required = [one for one in FUNCTIONS[kind] if one != "remember" or module.REMEMBERS]
     return {one: inspect.signature(getattr(module, one)).parameters for one in required}

@@ -1,18 +1,18 @@
-"""What every way through a sub-model keeps, found by listing the package."""
+"""Contract of every division into stages in the package."""
 
 import pytest
 
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Level, ModelOutline, whole
 
-# The options that are tried besides the defaults; a new module is tried with those.
+# Options that are tested in addition to the defaults; a new module is tested with its defaults.
 OPTIONS = {
     "blockwise": ({"exit": "branch"}, {"peers": True}, {"buffered": True}, {"stem": "every"}),
     "joint": ({"exits": "last"},),
     "nested": ({"distill": True},),
 }
 TRUNK = ("0", "1", "3", "5", "7")
-# An exit behind every unit of the body.
+# An exit after every unit of the body.
 EXITS = {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}
 COSTS = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
 BUDGETS = (None, 0.3, 0.45, 0.7, 1, 2)
@@ -33,7 +33,7 @@ def level(width, depth, budget=None):
 
 
 def levels(exits=EXITS):
-    """Levels of every width, depth and budget; a budget divides only what is whole."""
+    """Levels of every width, depth and budget; budgets only occur at full width and depth."""
     deepest = len(exits) + 1
     for width in (1.0, 0.5, 0.25):
         yield from (level(width, depth) for depth in range(1, deepest + 1))
@@ -41,7 +41,7 @@ def levels(exits=EXITS):
 
 
 def divided(case):
-    """Every level with its stages, where the division knows what to do."""
+    """Every level with its stages, if the division supports the level."""
     name, options = case
     module = registry.find("stages", name)
     for one in levels():
@@ -83,7 +83,7 @@ def test_routes_go_from_the_stem_in_order_to_an_exit_of_the_level(case):
             ends = TRUNK[EXITS[last][0] - 1] if last in EXITS else TRUNK[-1]
             assert route.units[-1] == ends
             assert 0 <= route.frozen < len(route.units) and route.network >= 0
-            # Only what the head would not fit otherwise is linked.
+            # Links exist only if the head would not fit otherwise.
             skipped = [unit for unit in TRUNK[1:] if unit not in route.units and unit > route.units[-2]]
             assert route.linked == (bool(skipped) and ends == TRUNK[-1])
 
@@ -95,7 +95,7 @@ def test_widths_are_at_most_that_of_the_level_and_of_the_mix(case):
             assert stage.routes[-1].width == max(route.width for route in stage.routes)
 
 
-def test_what_is_trained_lies_on_the_routes_and_is_not_frozen(case):
+def test_trained_units_are_on_the_routes_and_not_frozen(case):
     for _, stages in divided(case):
         for stage in stages:
             run = set().union(*(units_of(route) for route in stage.routes))
@@ -104,7 +104,7 @@ def test_what_is_trained_lies_on_the_routes_and_is_not_frozen(case):
                 assert not stage.trained & set(route.units[: route.frozen])
 
 
-def test_steps_run_all_units_of_a_route_or_all_behind_a_buffer(case):
+def test_steps_run_all_units_of_a_route_or_all_after_the_buffer(case):
     for _, stages in divided(case):
         for route in (route for stage in stages for route in stage.routes):
             assert route.buffered == (case[1].get("buffered", False) and route.frozen > 0)
@@ -123,7 +123,7 @@ def test_peers_have_the_route_of_the_returned_network(case):
             )
 
 
-def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
+def test_a_level_without_exits_or_budget_has_a_stage_with_all_units(case):
     module = registry.find("stages", case[0])
     for width in (1.0, 0.25):
         stages = module.divide(outline({}), level(width, 1), shares=COSTS, **case[1])
@@ -131,8 +131,8 @@ def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
         assert stages[-1].routes[-1].units == TRUNK and stages[-1].routes[-1].width == width
 
 
-def test_no_division_needs_shares_for_a_level_without_a_budget(case):
-    """They are counted only where some level has one."""
+def test_a_level_without_a_budget_needs_no_shares(case):
+    """Shares are computed only if a level has a budget."""
     one = level(1.0, 4)
     divide = registry.find("stages", case[0]).divide
     assert divide(outline(), one, shares={}, **case[1]) == divide(outline(), one, shares=COSTS, **case[1])
@@ -184,7 +184,7 @@ def test_stem_every_trains_the_stem_in_all_stages_and_freezes_no_unit():
         assert [stage.routes[0].units for stage in every] == [stage.routes[0].units for stage in first]
 
 
-def test_peers_are_as_many_as_whole_models_fit_the_budget_and_one_in_stages():
+def test_number_of_peers_follows_the_budget():
     divide = registry.find("stages", "blockwise").divide
     for budget, networks, expected in ((None, 1, 1), (1, 1, 1), (1.3, 1, 1), (1.4, 2, 3), (2, 2, 1), (3, 3, 1)):
         stages = divide(outline(), level(1.0, 4, budget), shares=COSTS, peers=True)

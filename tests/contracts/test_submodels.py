@@ -1,4 +1,4 @@
-"""What every choice of coordinates keeps, found by listing the package."""
+"""Contract of every sub-model in the package."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every update keeps that changes a client's values before the merge, found by listing the package."""
+"""Contract of every update in the package."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_batched_clients_get_the_updates_of_single_clients(name, dtype):
         np.testing.assert_array_equal(batched[row], updated(name, *draw(dtype), row))
 
 
-def test_the_same_key_gives_the_same_also_in_a_graph_without_stateful_operations(name):
+def test_equal_keys_give_equal_updates_in_a_stateless_graph(name):
     weights, start = draw()
     module, options = registry.find("updates", name), OPTIONS.get(name, {})
     graph = tf.function(lambda *values: module.update(*values, tf.constant(STEPS), tf.constant(KEYS), **options))
@@ -57,7 +57,7 @@ def test_clip_limits_each_clients_distance_and_keeps_its_direction():
     np.testing.assert_allclose(moved[1:], change[1:] / lengths[1:, None], rtol=1e-12)
 
 
-def test_clip_leaves_a_client_that_did_not_move_and_hides_no_broken_one():
+def test_clip_leaves_unchanged_clients_and_keeps_nan_visible():
     start = tf.zeros(SHAPE, tf.float64)
     assert not updated("clip", start, start).any()
     broken = tf.tensor_scatter_nd_update(start, [[1, 2]], tf.constant([np.nan], tf.float64))

@@ -1,4 +1,4 @@
-"""What models cost, against the tables of the HeteroFL paper and against counts by hand."""
+"""Costs of models, against the tables of the HeteroFL paper and manual counts."""
 
 import dataclasses
 import json
@@ -80,13 +80,13 @@ def described():
 
 
 @pytest.mark.parametrize("key", CELLS, ids=lambda key: f"{key[0]}{key[1]}")
-def test_parameters_and_flops_are_those_of_the_paper(described, key):
+def test_parameters_and_flops_match_the_paper(described, key):
     levels = described[key].levels
     assert list(levels) == list("abcde")
     assert tuple((cost.parameters, cost.paper_flops) for cost in levels.values()) == CELLS[key]
 
 
-def test_mix_is_the_mean_by_share(described):
+def test_mix_is_the_weighted_mean(described):
     # Source: HeteroFL, Table 7, row a-e: 781.7 K parameters, ratio 0.50.
     mix = to_json(described[next(iter(CELLS))])["mix"]
     assert mix["parameters"] == (1_556_874 + 6_594) / 2
@@ -98,23 +98,23 @@ def test_mix_is_the_mean_by_share(described):
     assert uneven["mix"]["shares"] == {"a": 0.25, "b": 0.75}
 
 
-def test_megabytes_are_those_of_the_paper(described):
+def test_megabytes_match_the_paper(described):
     # Source: HeteroFL, Table 9: 73.49 MB at level a; Table 7: 5.94 MB.
-    found = [description.levels["a"].megabytes for description in described.values()]
-    assert (round(found[0], 2), round(found[3], 2)) == (5.94, 73.49)
+    megabytes = [description.levels["a"].megabytes for description in described.values()]
+    assert (round(megabytes[0], 2), round(megabytes[3], 2)) == (5.94, 73.49)
 
 
 def test_multiply_adds_count_attention_and_no_bias(described):
     text = list(described.values())[3].levels["e"]
-    places, width, hidden, words = 64, 16, 32, 33_279
-    block = 4 * width * width + 2 * places * width + 2 * width * hidden
-    assert text.multiply_adds == places * (4 * block + width * width + width * words)
+    positions, width, hidden, words = 64, 16, 32, 33_279
+    block = 4 * width * width + 2 * positions * width + 2 * width * hidden
+    assert text.multiply_adds == positions * (4 * block + width * width + width * words)
     images = list(described.values())[0].levels["e"]
     convolutions = [(28, 1, 4), (14, 4, 8), (7, 8, 16), (3, 16, 32)]
     assert images.multiply_adds == sum(9 * side**2 * before * after for side, before, after in convolutions) + 32 * 10
 
 
-def test_every_layer_of_the_table_can_be_counted():
+def test_every_layer_can_be_counted():
     values = {"pool_size": 2, "filters": 3, "kernel_size": 3, "units": 5, "groups": 1, "rate": 0.5}
     values["activation"] = "relu"
     for name, wants in layer_table.KERAS_LAYERS.items():
@@ -122,14 +122,14 @@ def test_every_layer_of_the_table_can_be_counted():
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
         inputs = keras.Input((6, 6, 2))
         model = keras.Model(inputs, layer(inputs))
-        found = counting.forward(model, (6, 6, 2))
-        assert (found.paper_flops > 0) == bool(model.trainable_variables), name
-        wanted = {"Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2, "Dense": 36 * 2 * 5}
-        assert found.multiply_adds == wanted.get(name, 0), name
+        cost = counting.forward(model, (6, 6, 2))
+        assert (cost.paper_flops > 0) == bool(model.trainable_variables), name
+        expected = {"Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2, "Dense": 36 * 2 * 5}
+        assert cost.multiply_adds == expected.get(name, 0), name
 
 
 def products(function, *shapes):
-    """What the operations of a function of tensors with these shapes are counted to cost."""
+    """Counted costs of a function of tensors with these shapes."""
     graph = tf.function(function).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     return sum(counting.multiply_adds(operation) for operation in graph.get_operations())
 
@@ -148,23 +148,23 @@ def test_an_einsum_costs_the_product_of_its_indices(equation, first, second, exp
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_turned_products_cost_the_same(turned):
+def test_transposed_products_cost_the_same(turned):
     first = (7, 4, 3) if turned else (7, 3, 4)
     assert products(lambda a, b: tf.matmul(a, b, transpose_a=turned), first, (7, 4, 5)) == 7 * 3 * 4 * 5
 
 
-def test_traffic_counts_the_rows_of_labels_that_clients_have():
+def test_traffic_counts_rows_of_client_labels():
     # Level b: convolution 9*2 + 2, norm 2 + 2, dense 2 * labels + labels.
-    found = describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
-    assert found.levels["b"].bytes_down == found.levels["b"].bytes_up == 4 * (24 + 3 * 3)
-    assert found.levels["b"].parameters == 24 + 3 * 10
+    description = describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
+    assert description.levels["b"].bytes_down == description.levels["b"].bytes_up == 4 * (24 + 3 * 3)
+    assert description.levels["b"].parameters == 24 + 3 * 10
     all_labels = describe_recipe(small(), (4, 4, 1), 10)
     assert all_labels.levels["b"].bytes_down == 4 * all_labels.levels["b"].parameters
 
 
-def test_the_row_of_the_mask_token_goes_down_only():
-    found = describe_recipe(load("tiny/wikitext2"), (16,), 50, labels=[20, 40])
-    for cost in found.levels.values():
+def test_mask_token_row_is_only_sent_down():
+    description = describe_recipe(load("tiny/wikitext2"), (16,), 50, labels=[20, 40])
+    for cost in description.levels.values():
         width = cost.shapes["0_0_masked_token_embedding/tokens"][1]
         assert cost.bytes_down - cost.bytes_up == 4 * width
         # Rows of the embedding, columns and biases of the output layer.
@@ -185,85 +185,89 @@ def test_training_memory_grows_with_the_batch_that_clients_can_fill():
 
 
 @pytest.mark.parametrize("optimizer, slots", [("sgd", 1), ("adam", 2)])
-def test_training_memory_by_kind_is_what_was_counted_by_hand(optimizer, slots):
-    given = loads(
+def test_training_memory_matches_a_manual_count(optimizer, slots):
+    recipe = loads(
         DENSE.format(partition="iid", labels="", mix="a1-b3", precision="float32"),
         "small",
         [f"optimizer={{name: {optimizer}, learning_rate: 0.1}}"],
     )
-    found = describe_recipe(given, (4, 4, 1), 10)
+    description = describe_recipe(recipe, (4, 4, 1), 10)
     # Level b: 54 values; in a batch of 5 maps of 4 x 4 x 2 by convolution, Scaler and norm, their means, 10 logits.
-    memory = found.levels["b"].memory
+    memory = description.levels["b"].memory
     assert (memory.weights, memory.gradients, memory.optimizer) == (4 * 54, 4 * 54, slots * 4 * 54)
     assert memory.activations == 4 * 5 * (3 * 32 + 2 + 10)
-    plain = to_json(found)["levels"]["b"]
+    plain = to_json(description)["levels"]["b"]
     assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
-    table = next(block for block in to_text(found).split("\n\n") if "activations MB" in block)
+    table = next(block for block in to_text(description).split("\n\n") if "activations MB" in block)
     assert "  training MB  inference MB  unit by unit MB" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
-def test_the_table_of_memory_is_in_megabytes():
-    found = describe_recipe(small(), (4, 4, 1), 10)
+def test_memory_table_is_in_megabytes():
+    description = describe_recipe(small(), (4, 4, 1), 10)
     memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
     inference = InferenceMemory(4 * 2**20, 2**18)
-    levels = {"a": dataclasses.replace(found.levels["a"], memory=memory, inference=inference)}
-    lines = to_text(dataclasses.replace(found, levels=levels, mix={"a": 1.0})).splitlines()
+    levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
+    lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0})).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "activations MB" in line) + 1]
     assert row.split() == ["a", "1.00", "2.00", "3.00", "2.50", "8.50", "4.00", "0.25"]
 
 
 def test_levels_wider_than_the_global_model_are_described():
-    found = describe_recipe(small(mix="b"), (4, 4, 1), 10)
-    assert found.mix == {"b": 1.0}
-    assert found.levels["a"].parameters > found.levels["b"].parameters
-    assert to_json(found)["mix"]["ratio"] == 1
+    description = describe_recipe(small(mix="b"), (4, 4, 1), 10)
+    assert description.mix == {"b": 1.0}
+    assert description.levels["a"].parameters > description.levels["b"].parameters
+    assert to_json(description)["mix"]["ratio"] == 1
 
 
 def test_describe_reads_shapes_and_labels_of_the_process():
     process = hetero_tf.learning_process(small("labels", ", per_client: 5"))
-    found = describe(process)
-    assert (found.example, found.classes, found.source) == ((4, 4, 1), 10, "synthetic images (seed 0)")
-    own = process.partition.label_mask.sum(1)
-    assert list(found.labels) == list(own) and own.min() < own.max() == 5
-    assert found.split == process.partition.summary(process.dataset.train.labels)
+    description = describe(process)
+    assert (description.example, description.classes, description.source) == (
+        (4, 4, 1),
+        10,
+        "synthetic images (seed 0)",
+    )
+    label_counts = process.partition.label_mask.sum(1)
+    assert list(description.labels) == list(label_counts) and label_counts.min() < label_counts.max() == 5
+    assert description.split == process.partition.summary(process.dataset.train.labels)
     # The process pads all clients to the most labels; what must travel is the mean of what they have.
-    held = process.parts.engine.stacks[1].parameters
-    assert found.levels["b"].bytes_down == round(4 * (held - 3 * (5 - own.mean())))
+    parameters = process.setup.engine.blocks[1].parameters
+    assert description.levels["b"].bytes_down == round(4 * (parameters - 3 * (5 - label_counts.mean())))
     for name, width in (("a", 1.0), ("b", 0.5)):
         built = build_model(process.recipe.model, (4, 4, 1), width)
-        assert found.levels[name].parameters == built.count_params() - 2 * math.ceil(4 * width)
+        assert description.levels[name].parameters == built.count_params() - 2 * math.ceil(4 * width)
 
 
-def test_describe_takes_one_segment_of_text():
-    found = describe(hetero_tf.learning_process(load("tiny/wikitext2")))
-    assert found.example == (16,)
+def test_describe_uses_one_segment_of_text():
+    description = describe(hetero_tf.learning_process(load("tiny/wikitext2")))
+    assert description.example == (16,)
     one = load("tiny/wikitext2", ["input.segment=16", "data.length=16"])
     assert describe(hetero_tf.learning_process(one)).example == (16,)
 
 
 def test_json_is_plain_and_complete():
     process = hetero_tf.learning_process(small())
-    found = to_json(describe(process))
-    assert json.loads(json.dumps(found)) == found
+    result = to_json(describe(process))
+    assert json.loads(json.dumps(result)) == result
     both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
-    assert set(found["levels"]["a"]) == {*both.split(), "inference", "memory", "training_bytes", "width"}
-    assert {type(found["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
-    assert " ".join(sorted(found["mix"])) == f"{both} ratio shares"
-    assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
-    assert found["engine"] == process.engine_report()
+    assert set(result["levels"]["a"]) == {*both.split(), "inference", "memory", "training_bytes", "width"}
+    assert {type(result["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
+    assert " ".join(sorted(result["mix"])) == f"{both} ratio shares"
+    assert result["split"]["clients"] == 4 and result["stand_in_for"] is None
+    assert result["engine"] == process.engine_report()
 
 
-def test_without_data_no_engine_is_chosen():
-    found = describe_recipe(small(), (4, 4, 1), 10)
-    assert to_json(found)["engine"] is None and "engine:" not in to_text(found)
+def test_engine_needs_data():
+    description = describe_recipe(small(), (4, 4, 1), 10)
+    assert to_json(description)["engine"] is None and "engine:" not in to_text(description)
 
 
 def test_text_has_aligned_tables():
-    found = describe(hetero_tf.learning_process(small()))
-    blocks = to_text(found).split("\n\n")
+    description = describe(hetero_tf.learning_process(small()))
+    blocks = to_text(description).split("\n\n")
     assert blocks[0] == (
-        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: one by one at levels a, b; "
-        f"{hardware.cores()} in flight, 1 thread each; float32, cpu"
+        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: CPU, float32; "
+        f"{hardware.core_count()} threads, each training one client at a time"
     )
     for table in (blocks[1], *blocks[3:]):
         assert len({len(line) for line in table.splitlines()}) == 1
@@ -272,19 +276,19 @@ def test_text_has_aligned_tables():
     assert "split over 4 clients" in blocks[4]
     kernel = next(line.split() for line in blocks[5].splitlines() if "padded_conv2d/kernel" in line)
     assert kernel[1:] == ["3x3x1x4", "3x3x1x2"]
-    assert to_text(found, variables=False) == "\n\n".join(blocks[:5])
+    assert to_text(description, variables=False) == "\n\n".join(blocks[:5])
 
 
-def test_text_says_where_means_hide_differences_and_data_are_not_real():
-    found = describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
-    assert "mean over clients with 3 to 100 of 1,000 labels." in to_text(found)
-    assert "mean over clients" not in to_text(dataclasses.replace(found, labels=np.array([3, 3])))
-    stand_in = dataclasses.replace(found, stand_in_for="mnist", source="digits")
+def test_text_reports_uneven_labels_and_stand_in_data():
+    description = describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
+    assert "mean over clients with 3 to 100 of 1,000 labels." in to_text(description)
+    assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])))
+    stand_in = dataclasses.replace(description, stand_in_for="mnist", source="digits")
     assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in to_text(stand_in)
     assert to_json(stand_in)["stand_in_for"] == "mnist"
 
 
 def test_levels_outside_the_mix_have_no_share():
-    found = describe_recipe(small(mix="a"), (4, 4, 1), 10)
-    row = next(line for line in to_text(found).splitlines() if line.startswith("b "))
+    description = describe_recipe(small(mix="a"), (4, 4, 1), 10)
+    row = next(line for line in to_text(description).splitlines() if line.startswith("b "))
     assert row.split()[:3] == ["b", "0.5", "-"]

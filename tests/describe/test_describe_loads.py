@@ -1,4 +1,4 @@
-"""Who trains what under which budget, as JSON and as tables, from plain numbers."""
+"""Training loads of levels under budgets, as JSON and as tables, from plain numbers."""
 
 import dataclasses
 import json
@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from hetero_tf.describe.load_tables import to_json, to_text
-from hetero_tf.describe.loads import LevelLoad, Loads, Part, round_totals
+from hetero_tf.describe.loads import LevelLoad, Loads, StageLoad, round_totals
 
 MB = 2**20
-PARTS = (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0))
-WHOLE, UNIT = (Part(("0", "1", "2", "3"), 24 * MB, 0),), (Part(("0",), 6 * MB, 0),)
+PARTS = (StageLoad(("1", "2"), 3 * MB, 0), StageLoad(("3",), 2.5 * MB, 0))
+WHOLE, UNIT = (StageLoad(("0", "1", "2", "3"), 24 * MB, 0),), (StageLoad(("0",), 6 * MB, 0),)
 
 
 def work(clients, down, up, flops):
@@ -27,33 +27,33 @@ def described(*levels):
     return Loads(whole=12 * MB, batch=32, measure="memory", tolerance=0.05, levels=levels)
 
 
-def test_the_largest_part_is_compared_with_the_budget():
-    found = described(STAGED, JOINT, FREE)
-    assert [load.estimate / MB for load in found.levels] == [3, 24, 6]
-    assert [found.of_budget(load) for load in found.levels] == [1.0, 1.0, None]
+def test_largest_stage_is_compared_with_the_budget():
+    loads = described(STAGED, JOINT, FREE)
+    assert [load.estimate / MB for load in loads.levels] == [3, 24, 6]
+    assert [loads.of_budget(load) for load in loads.levels] == [1.0, 1.0, None]
 
 
 @pytest.mark.parametrize(("memory", "over"), [(3.0, False), (3.15, False), (3.16, True)])
-def test_more_than_the_tolerance_is_over(memory, over):
-    load = dataclasses.replace(STAGED, parts=(Part(("1",), memory * MB, 0),))
+def test_exceeding_the_tolerance_is_over(memory, over):
+    load = dataclasses.replace(STAGED, parts=(StageLoad(("1",), memory * MB, 0),))
     assert described(load).is_over(load) is over
     assert ("OVER" in to_text(described(load))) is over
 
 
-def test_clients_that_take_no_part_are_never_over():
+def test_idle_clients_are_never_over():
     idle = dataclasses.replace(STAGED, parts=WHOLE, clients=0.0, trains="takes no part")
     assert described(STAGED, idle).of_budget(idle) > 2 and not described(STAGED, idle).is_over(idle)
     assert "takes no part" in to_text(described(STAGED, idle)) and "OVER" not in to_text(described(STAGED, idle))
 
 
-def test_totals_of_a_round_are_expected_over_the_mix():
+def test_round_totals_are_expectations_over_the_mix():
     assert round_totals(described(STAGED, JOINT)) == work(2.0, 250.0, 235.0, 3500.0)
 
 
 def test_json_is_plain_and_complete():
-    found = to_json(described(STAGED, FREE))
-    assert json.loads(json.dumps(found)) == found
-    assert found["levels"]["e"] == {
+    result = to_json(described(STAGED, FREE))
+    assert json.loads(json.dumps(result)) == result
+    assert result["levels"]["e"] == {
         "budget": "1/4",
         "trains": "2 stages",
         "skipped": ["0"],
@@ -63,10 +63,10 @@ def test_json_is_plain_and_complete():
         "over": False,
         **work(1.5, 100, 90, 1000),
     }
-    assert [found["levels"]["b"][name] for name in ("budget", "of_budget", "over")] == [None, None, False]
+    assert [result["levels"]["b"][name] for name in ("budget", "of_budget", "over")] == [None, None, False]
     totals = round_totals(described(STAGED, FREE))
-    del found["levels"]
-    assert found == {"whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05, "round": totals}
+    del result["levels"]
+    assert result == {"whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05, "round": totals}
 
 
 def test_text_shows_levels_stages_and_totals():
@@ -89,8 +89,8 @@ def test_text_shows_levels_stages_and_totals():
     )
 
 
-def test_text_shows_buffers_where_there_are_some():
-    load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], Part(("3",), 2.5 * MB, 1.5 * MB)))
+def test_text_shows_buffers_if_any():
+    load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], StageLoad(("3",), 2.5 * MB, 1.5 * MB)))
     stages = to_text(described(load)).split("\n\n")[1]
     assert stages.splitlines() == [
         "level  stage   units    MB  buffer MB",
@@ -99,11 +99,11 @@ def test_text_shows_buffers_where_there_are_some():
     ]
 
 
-def test_without_stages_there_is_no_table_of_them():
+def test_stage_table_needs_stages():
     assert to_text(described(JOINT)).count("\n\n") == 1
 
 
-def test_text_says_what_is_held():
+def test_text_names_the_measure():
     text = to_text(dataclasses.replace(described(JOINT), measure="multiply_adds"))
     assert "budget million multiply-adds" in text.splitlines()[0]
     assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text

@@ -12,22 +12,22 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.devices import on_device, tensorflow_client
 from hetero_tf.devices.deployed import deployed
-from hetero_tf.devices.device_index import Placement, check_deployable
+from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.machine import Share, own_examples, share_of
+from hetero_tf.devices.machine import Share, client_examples, share_of
 from hetero_tf.devices.messages import (
-    HEADER,
     ITS_LEVEL,
+    MAX_HEADER_BYTES,
     Member,
     Message,
     Refused,
-    checked,
-    member_of,
-    packed,
+    parse_arrays,
+    parse_member,
     shapes_of,
+    to_npy,
 )
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
-from hetero_tf.planning.split import deal
+from hetero_tf.planning.split import split_dataset
 from hetero_tf.recipe import load
 from hetero_tf.rounds.block_training import train_block
 
@@ -43,11 +43,13 @@ OVERRIDES = (
 def fleet_of(recipe, *overrides):
     """(simulator's process, deployed process) of the same recipe, all of whose clients are devices with TensorFlow."""
     simulated = hetero_tf.learning_process(load(recipe, (*OVERRIDES, *overrides)))
-    own = hetero_tf.learning_process(load(recipe, (*OVERRIDES, *overrides, "engine=sequential")))
+    device_process = hetero_tf.learning_process(load(recipe, (*OVERRIDES, *overrides, "engine=sequential")))
     plan = simulated.plan(0, cohort=range(len(simulated.partition.train)))
     names = simulated.recipe.levels.names
     levels = {int(client): names[level] for client, level in zip(plan.clients, plan.levels)}
-    devices = {client: TensorFlowClient(own, client, client, level) for client, level in sorted(levels.items())}
+    devices = {
+        client: TensorFlowClient(device_process, client, client, level) for client, level in sorted(levels.items())
+    }
     return simulated, deployed(simulated, LocalFleet(simulated, devices))
 
 
@@ -59,16 +61,16 @@ def digits():
 def check_round(simulated, real):
     """One round is the simulator's within 1e-6, and so are bytes and the plan."""
     state = simulated.initialize()
-    wanted, row = simulated.next(state)
-    found, own = real.next(state)
-    assert own["refused"] == own["dropped"] == own["non_finite"] == 0
+    expected, row = simulated.next(state)
+    actual, device_row = real.next(state)
+    assert device_row["refused"] == device_row["dropped"] == device_row["non_finite"] == 0
     for name in ("loss", "gradient_norm"):
-        assert own[name] == pytest.approx(row[name], rel=1e-5)
+        assert device_row[name] == pytest.approx(row[name], rel=1e-5)
     for name in ("levels", "bytes_down", "bytes_up", "train_flops", "learning_rate"):
-        assert own[name] == row[name]
-    assert max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights) > 1e-3
-    check_equal(found, wanted)
-    return wanted
+        assert device_row[name] == row[name]
+    assert max(np.abs(expected.weights[path] - state.weights[path]).max() for path in expected.weights) > 1e-3
+    check_equal(actual, expected)
+    return expected
 
 
 def test_a_round_of_devices_and_its_measurement_are_the_simulators(digits):
@@ -76,19 +78,19 @@ def test_a_round_of_devices_and_its_measurement_are_the_simulators(digits):
     state = check_round(simulated, real)
     # Only devices of the global level hold its model.
     wide = [client for client, member in real.fleet.members(0).items() if member.level == "a"]
-    found = real.statistics(state)
-    assert found and len(wide) < 5
+    actual = real.statistics(state)
+    assert actual and len(wide) < 5
     metrics, statistics = real.evaluate(state)
     assert 0 <= metrics["global_accuracy"] <= 100
     for path, value in statistics["a"].items():
-        np.testing.assert_array_equal(value, found[path])
+        np.testing.assert_array_equal(value, actual[path])
 
 
 def test_a_device_traces_its_steps_once(monkeypatch):
     _, real = fleet_of("tiny/digits")
     traced = []
     monkeypatch.setattr(
-        tensorflow_client, "train_block", lambda *given, train=train_block: traced.append(1) or train(*given)
+        tensorflow_client, "train_block", lambda *arguments, train=train_block: traced.append(1) or train(*arguments)
     )
     state = real.initialize()
     for _ in range(2):
@@ -129,79 +131,75 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
     for client in levels.keys() - devices.keys():
         share = share_of(simulated.recipe, simulated.partition, client, None)
         assert share == Share(client, "c")
-        examples = own_examples(simulated.dataset, simulated.partition, client)
+        examples = client_examples(simulated.dataset, simulated.partition, client)
         labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
         member = Member(client, "c", len(examples[0]), labels, ITS_LEVEL)
         earlier = tuple(simulated.partition.train.sizes[:client].tolist())
         devices[client] = LiteRTClient(simulated.recipe, on_device.Client(version), member, *examples, earlier)
     assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
     real = deployed(simulated, LocalFleet(simulated, devices))
-    wanted, _ = simulated.run(state, [plan])
-    found, (row,) = real.run(state, [plan])
+    expected, _ = simulated.run(state, [plan])
+    actual, (row,) = real.run(state, [plan])
     assert row["refused"] == row["dropped"] == row["non_finite"] == 0
-    check_equal(found, wanted)
+    check_equal(actual, expected)
     # Every device can measure level c, so its statistics are the simulator's; a file measures its level only.
-    wanted, measured = simulated.statistics(found, "c"), real.statistics(found, "c")
-    for path, value in wanted.items():
+    expected, measured = simulated.statistics(actual, "c"), real.statistics(actual, "c")
+    for path, value in expected.items():
         np.testing.assert_allclose(measured[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
     narrow = next(client for client in levels if levels[client] == "c")
     with pytest.raises(Refused, match="the file of level c cannot measure statistics of level 'a'"):
-        devices[narrow].answer("statistics", Message({}, {"round": 0, "level": "a"}))
+        devices[narrow].respond("statistics", Message({}, {"round": 0, "level": "a"}))
     # An evaluation measures the levels of files too, and the next round sends them what it measured.
     client = devices[narrow].device
-    real.evaluate(found)
-    real.run(found, [plan])
-    assert client.statistics_shapes.keys() == wanted.keys()
+    real.evaluate(actual)
+    real.run(actual, [plan])
+    assert client.statistics_shapes.keys() == expected.keys()
     client.push(weights := client.pull())
     pixels = simulated.dataset.test.x.astype(np.float32)
     sent = client.infer(image=pixels)["logits"]
     client.push(weights, {path: np.asarray(value) for path, value in measured.items()})
     np.testing.assert_array_equal(client.infer(image=pixels)["logits"], sent)
-    with pytest.raises(Refused, match="other values than those of the file"):
-        devices[narrow].answer("training", Message({}, {"round": 0, "learning_rate": 0.1}))
+    with pytest.raises(Refused, match="the values are not those of the file"):
+        devices[narrow].respond("training", Message({}, {"round": 0, "learning_rate": 0.1}))
 
 
 @pytest.mark.parametrize(
     ("client", "level", "sentence"),
     [
-        (
-            5,
-            None,
-            "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with data of its own",
-        ),
+        (5, None, "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with local data"),
         (-1, None, "--client must be one of the 5 clients"),
         (0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
     ],
 )
-def test_a_device_without_a_share_of_the_data_is_told(digits, client, level, sentence):
+def test_device_without_a_share_of_the_data_is_refused(digits, client, level, sentence):
     simulated, _ = digits
     assert sentence in refusal(share_of, simulated.recipe, simulated.partition, client, level)
 
 
-def test_a_device_with_data_of_its_own_says_its_level(digits):
+def test_device_with_local_data_needs_a_level(digits):
     simulated, _ = digits
     alone = load("digits", ("partition.clients=1", "round.clients=1"))
-    partition = deal(alone, simulated.dataset)
+    partition = split_dataset(alone, simulated.dataset)
     assert share_of(alone, partition, 7, "b") == Share(0, "b")
     assert "--level is missing" in refusal(share_of, alone, partition, 7, None)
 
 
 def bytes_of_round(process, client, level, labels):
     """Bytes of the values that a device receives, and returns, in the first round."""
-    travels = Placement(process).travels(client, level, labels, 0)
+    transfer_of = DeviceIndex(process).transfer_of(client, level, labels, 0)
     sizes = {path: np.asarray(value).itemsize for path, value in process.blank().weights.items()}
     return tuple(
         sum(math.prod(shape) * sizes[path] for path, shape in shapes_of(way).items())
-        for way in (travels.down, travels.up)
+        for way in (transfer_of.down, transfer_of.up)
     )
 
 
-def test_bytes_are_those_that_describe_says(digits):
+def test_transferred_bytes_equal_those_of_describe(digits):
     simulated, real = digits
     costs = dict(zip(simulated.recipe.levels.names, simulated.client_costs))
     for client, member in real.fleet.members(0).items():
-        found = bytes_of_round(real, client, member.level, member.labels)
-        assert found == (costs[member.level].bytes_down, costs[member.level].bytes_up)
+        actual = bytes_of_round(real, client, member.level, member.labels)
+        assert actual == (costs[member.level].bytes_down, costs[member.level].bytes_up)
 
 
 def changed(change):
@@ -219,12 +217,12 @@ def with_nan(arrays, path, data):
 
 
 HOSTILE = {
-    "must be float32": lambda arrays, path, data: arrays | {path: packed(np.zeros((2, 2), np.float32))},
+    "must be float32": lambda arrays, path, data: arrays | {path: to_npy(np.zeros((2, 2), np.float32))},
     "holds NaN or infinity": with_nan,
-    "must have at most": lambda arrays, path, data: arrays | {path: data + bytes(2 * HEADER)},
+    "must have at most": lambda arrays, path, data: arrays | {path: data + bytes(2 * MAX_HEADER_BYTES)},
     "is unknown": lambda arrays, path, data: arrays | {"more": data},
     "is missing": lambda arrays, path, data: {name: value for name, value in arrays.items() if name != path},
-    "is no .npy file": lambda arrays, path, data: arrays | {path: b"no array"},
+    "is not an .npy file": lambda arrays, path, data: arrays | {path: b"no array"},
     "numbers. Received": lambda arrays, path, data: arrays | {path: data[:-4]},
 }
 
@@ -247,14 +245,14 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
     everybody = real.plan(0)
     liar = int(everybody.clients[-1])
     fleet = dataclasses.replace(real, fleet=LocalFleet(real, real.fleet.devices, {liar: changed(HOSTILE[reason])}))
-    found, (row,) = fleet.run(state, [everybody])
-    wanted, without = without_the_last
+    actual, (row,) = fleet.run(state, [everybody])
+    expected, without = without_the_last
     bad = reason == "holds NaN or infinity"
     assert (row["refused"], row["non_finite"], row["dropped"]) == (int(not bad), int(bad), 0)
     assert (without["refused"], without["non_finite"], without["dropped"]) == (0, 0, 1)
-    assert f"client {liar} was refused" in fleet.fleet.said[0] and reason in fleet.fleet.said[0]
-    for path, value in wanted.weights.items():
-        np.testing.assert_array_equal(found.weights[path], value)
+    assert f"client {liar} was refused" in fleet.fleet.messages[0] and reason in fleet.fleet.messages[0]
+    for path, value in expected.weights.items():
+        np.testing.assert_array_equal(actual.weights[path], value)
 
 
 @pytest.mark.parametrize(
@@ -270,19 +268,19 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
         ({"measures": True}, "measures must be one of nothing, its level, narrower levels"),
     ],
 )
-def test_a_device_that_says_what_cannot_be_does_not_take_part(digits, change, sentence):
+def test_device_with_invalid_claims_does_not_take_part(digits, change, sentence):
     _, real = digits
-    told = dict(real.fleet.devices[0].answer("introduction", Message()).told)
+    description = dict(real.fleet.devices[0].respond("introduction", Message()).metadata)
     with pytest.raises(Refused, match=sentence):
-        member_of(told | change, 0, real.recipe, 10)
+        parse_member(description | change, 0, real.recipe, 10)
 
 
 def test_arrays_of_objects_and_other_types_are_refused():
     shapes = {"w": (2,)}
     for array in (np.zeros(2, np.float64), np.zeros(3, np.float32)):
         with pytest.raises(Refused, match=r"must be float32 \(2,\)"):
-            checked({"w": packed(array)}, shapes, "float32")
-    np.testing.assert_array_equal(checked({"w": packed(np.ones(2, np.float32))}, shapes, "float32")["w"], [1, 1])
+            parse_arrays({"w": to_npy(array)}, shapes, "float32")
+    np.testing.assert_array_equal(parse_arrays({"w": to_npy(np.ones(2, np.float32))}, shapes, "float32")["w"], [1, 1])
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ def test_arrays_of_objects_and_other_types_are_refused():
         ("evaluate.best=local_accuracy", "evaluate.best: local_accuracy"),
     ],
 )
-def test_what_devices_cannot_play_is_said_with_its_key(override, key):
+def test_unsupported_recipes_are_refused_with_their_key(override, key):
     process = hetero_tf.learning_process(load("digits", (*OVERRIDES, override)))
-    told = refusal(check_deployable, process)
-    assert "cannot be deployed on devices" in told and told.endswith(f"Received: {key}")
+    description = refusal(check_deployable, process)
+    assert "cannot be deployed on devices" in description and description.endswith(f"Received: {key}")

@@ -17,7 +17,7 @@ import hetero_tf
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.devices.deployed import Selection, deployed
-from hetero_tf.devices.messages import Message, Refused, member_of, packed
+from hetero_tf.devices.messages import Message, Refused, parse_member, to_npy
 from hetero_tf.recipe import load, loads
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import open_newest
@@ -43,11 +43,13 @@ class LeavingFleet(LocalFleet):
             if client not in self.left
         }
 
-    def ask(self, action, questions):
+    def request(self, action, requests):
         self.left |= set(self.leaving if action == self.before else ())
-        answers = super().ask(action, {client: each for client, each in questions.items() if client not in self.left})
+        responses = super().request(
+            action, {client: each for client, each in requests.items() if client not in self.left}
+        )
         self.left |= set(self.leaving if action == self.after else ())
-        return answers
+        return responses
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def filled(number):
     def change(message):
         values = {path: np.load(io.BytesIO(data)) for path, data in message.arrays.items()}
         return dataclasses.replace(
-            message, arrays={path: packed(np.full_like(value, number)) for path, value in values.items()}
+            message, arrays={path: to_npy(np.full_like(value, number)) for path, value in values.items()}
         )
 
     return change
@@ -99,7 +101,7 @@ def test_statistics_are_those_of_the_devices_that_stay(process, moment):
     assert all(np.array_equal(value, np.ones_like(value)) for value in real.statistics(state).values())
     assert wide[0] in real.fleet.left
     everyone = deployed(process, LeavingFleet(process, devices, leaving=wide, **moment))
-    assert everyone.evaluate(state) == ({}, {}) and "nothing was measured" in everyone.fleet.said[0]
+    assert everyone.evaluate(state) == ({}, {}) and "no evaluation, since" in everyone.fleet.messages[0]
 
 
 def test_a_device_with_another_level_than_planned_is_dropped(process):
@@ -117,8 +119,8 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
     real = deployed(process, LocalFleet(process, devices, silent), Selection(quorum=0.5))
     after, row = real.next(state)
     assert equal(after, state) and row["dropped"] == 3
-    told = refusal(calls.advance, real, state, [real.plan(0)], kind=TooFewDevices)
-    assert told == (
+    message_text = refusal(calls.advance, real, state, [real.plan(0)], kind=TooFewDevices)
+    assert message_text == (
         "round 1: 2 of 5 devices returned a result, and the quorum is 3, also with a second cohort; the state before "
         "this round is kept. Start the same command again once more devices are connected"
     )
@@ -145,11 +147,11 @@ def test_finite_values_that_overflow_leave_the_state_as_it_was(server):
         tf.nest.flatten([after.weights, after.server]), tf.nest.flatten([state.weights, state.server])
     ):
         np.testing.assert_array_equal(value, before)
-    told = refusal(calls.advance, real, state, [real.plan(0)], kind=NotFinite)
-    assert told.startswith(
+    message_text = refusal(calls.advance, real, state, [real.plan(0)], kind=NotFinite)
+    assert message_text.startswith(
         "round 1: the merge of the clients' finite weights overflowed to NaN or infinity; the largest"
     )
-    assert "of them, 3e+38, is from client 0, also with a second cohort" in told
+    assert "of them, 3e+38, is from client 0, also with a second cohort" in message_text
 
 
 def test_a_run_that_overflows_keeps_its_last_good_state_and_resumes(tmp_path):
@@ -178,7 +180,7 @@ def test_a_run_that_overflows_keeps_its_last_good_state_and_resumes(tmp_path):
 @pytest.mark.parametrize("name", ["loss", "gradient_norm"])
 def test_a_number_that_is_not_finite_is_refused(process, name, number):
     state = process.initialize()
-    wrong = {0: lambda answer: dataclasses.replace(answer, told={**answer.told, name: number})}
+    wrong = {0: lambda answer: dataclasses.replace(answer, metadata={**answer.metadata, name: number})}
     real = deployed(process, LocalFleet(process, devices_of(process), wrong))
     _, row = real.next(state)
     assert (row["non_finite"], row["refused"], row["dropped"]) == (1, 0, 0) and row[name] < 2
@@ -186,28 +188,30 @@ def test_a_number_that_is_not_finite_is_refused(process, name, number):
 
 def test_a_negative_variance_is_refused(process):
     devices = devices_of(process)
-    honest = devices[0].answer
+    honest = devices[0].respond
 
-    def answer(action, question):
-        found = honest(action, question)
+    def respond(action, request):
+        response = honest(action, request)
         if action != "statistics":
-            return found
-        return Message({path: -value if path.endswith("variance") else value for path, value in found.arrays.items()})
+            return response
+        return Message(
+            {path: -value if path.endswith("variance") else value for path, value in response.arrays.items()}
+        )
 
-    devices[0].answer = answer
+    devices[0].respond = respond
     real = deployed(process, LocalFleet(process, devices))
     assert all((value >= 0).all() for value in map(np.asarray, real.statistics(process.initialize()).values()))
-    assert "must not be negative" in real.fleet.said[0]
+    assert "must not be negative" in real.fleet.messages[0]
 
 
 def test_a_device_that_claims_more_examples_than_the_data_have_does_not_take_part(weighted):
     state, devices, most = weighted.initialize(), devices_of(weighted), len(weighted.dataset.train.x)
-    for claimed, takes_part in ((most, True), (most + 1, False), (10**8, False)):
+    for claimed, is_accepted in ((most, True), (most + 1, False), (10**8, False)):
         real = deployed(weighted, LeavingFleet(weighted, devices, claims={0: claimed}))
         plan = real.plan(0)
-        assert (0 in plan.clients) == takes_part and equal(real.run(state, [plan])[0], state) is False
-        assert [line for line in real.fleet.said if f"Received: {claimed}" in line] == real.fleet.said
-        assert len(real.fleet.said) == (not takes_part)
+        assert (0 in plan.clients) == is_accepted and equal(real.run(state, [plan])[0], state) is False
+        assert [line for line in real.fleet.messages if f"Received: {claimed}" in line] == real.fleet.messages
+        assert len(real.fleet.messages) == (not is_accepted)
 
 
 def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process):
@@ -218,6 +222,6 @@ def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process)
 
 @pytest.mark.parametrize("client", [True, 1.0, "1", 10**5000], ids=["bool", "float", "text", "huge"])
 def test_the_number_of_a_client_is_a_whole_number(process, client):
-    told = HonestDevice(process, 1).answer("introduction", Message()).told
+    metadata = HonestDevice(process, 1).respond("introduction", Message()).metadata
     with pytest.raises(Refused, match="client must be 1, the number of its key. Received: "):
-        member_of({**told, "client": client}, 1, process.recipe, 10)
+        parse_member({**metadata, "client": client}, 1, process.recipe, 10)

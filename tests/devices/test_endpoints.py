@@ -122,8 +122,8 @@ def test_a_port_that_is_taken_ends_the_server(server):
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "fleet").symlink_to(folder / "fleet")
         with start(Path(name), port) as process:
-            _, said = process.communicate(timeout=120)
-    assert "address already in use" in said
+            _, output = process.communicate(timeout=120)
+    assert "address already in use" in output
 
 
 def test_sockets_are_private_whatever_the_umask(tmp_path, monkeypatch):

@@ -27,53 +27,56 @@ def flags_of(*words):
 
 class Says:
     def say(self, sentence):
-        self.said = sentence
+        self.output = sentence
 
 
 def play(*words):
     console = Says()
     return flower.run(
         load("digits", ["partition.clients=3", "round.clients=3"]), flags_of(*words), console
-    ), console.said
+    ), console.output
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet") / "keys"
-    made, said = play("keys", "--recipe=digits", "--address=fleet.example.org:9092", f"--out={folder}")
+    made, output = play("keys", "--recipe=digits", "--address=fleet.example.org:9092", f"--out={folder}")
     assert made == {"folder": str(folder), "clients": 3}
-    assert "the keys of 3 devices" in said and "authority.pem" in said
+    assert "the keys of 3 devices" in output and "authority.pem" in output
     return folder
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "flower must be told what to do; known: keys, server, client; try "),
-        (["sever"], "flower must be told what to do; did you mean 'server'?; try "),
-        (["keys", "server"], "flower must be told what to do; "),
+        ([], "flower needs a subcommand; known: keys, server, client; try "),
+        (["sever"], "flower needs a subcommand; did you mean 'server'?; try "),
+        (["keys", "server"], "flower needs a subcommand; "),
         (["keys"], "--out is missing; flower keys needs --out, --address"),
         (["server", "--address=a:1"], "--certificates is missing; flower server needs --address, --certificates"),
         (["client", "--address=a:1", "--key=k"], "--client is missing; flower client needs --address, --key, --client"),
         (["keys", "--out=x", "--address=nowhere"], "--address: an address must be host:port. Received: 'nowhere'"),
-        (["keys", "--out=x", "--address=0.0.0.0:9"], "--address must have the name or address by which devices reach"),
+        (
+            ["keys", "--out=x", "--address=0.0.0.0:9"],
+            "--address must be the host name or address that devices use to reach",
+        ),
         (["keys", "--out=x", "--address=a:0"], "--address: an address must be host:port. Received: 'a:0'"),
         (
             ["server", "--address=a:1", "--certificates=x", "--deadline=700"],
-            "--deadline must be at most --patience: a request is lost after that. "
+            "--deadline must be at most --patience, after which a request is lost. "
             "Received: --deadline=700, --patience=600",
         ),
     ],
 )
-def test_what_is_missing_is_said(words, sentence):
+def test_missing_options_are_reported(words, sentence):
     assert sentence in refusal(play, *words)
 
 
-def test_flower_that_is_not_installed_is_said(monkeypatch, keys):
+def test_missing_flower_is_reported(monkeypatch, keys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for role in (["server", f"--certificates={keys}"], ["client", "--client=0", f"--key={keys}/devices/0.key"]):
-        told = refusal(play, *role, "--address=127.0.0.1:1")
-        assert told == "flower needs cryptography and flwr, which is not installed; pip install 'hetero_tf[flower]'"
+        work = refusal(play, *role, "--address=127.0.0.1:1")
+        assert work == "flower needs cryptography and flwr, which is not installed; pip install 'hetero_tf[flower]'"
 
 
 def test_certificates_are_of_the_server_and_for_nobody_else_to_read(keys):
@@ -92,51 +95,51 @@ def test_certificates_are_of_the_server_and_for_nobody_else_to_read(keys):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_every_device_has_a_pair_of_keys_of_its_own(keys):
-    found = certificates.public_keys(keys)
-    assert list(found) == [0, 1, 2]
-    for client, path in found.items():
+def test_every_device_has_a_key_pair(keys):
+    paths = certificates.public_keys(keys)
+    assert list(paths) == [0, 1, 2]
+    for client, path in paths.items():
         private = serialization.load_ssh_private_key((keys / "devices" / f"{client}.key").read_bytes(), None)
         assert private.public_key() == serialization.load_ssh_public_key(path.read_bytes())
-    assert len({path.read_bytes() for path in found.values()}) == 3
+    assert len({path.read_bytes() for path in paths.values()}) == 3
 
 
 def test_keys_are_never_written_over(keys):
     before = (keys / "server.key").read_bytes()
-    told = refusal(play, "keys", "--recipe=digits", "--address=a:1", f"--out={keys}")
-    assert told == f"{keys}: exists; choose a new folder, as devices trust the keys of the old one"
+    work = refusal(play, "keys", "--recipe=digits", "--address=a:1", f"--out={keys}")
+    assert work == f"{keys}: already exists; choose a new folder, since devices trust the existing keys"
     assert (keys / "server.key").read_bytes() == before
 
 
 def test_files_that_are_missing_are_named(keys, tmp_path):
-    assert refusal(certificates.public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: no file N.pub")
-    assert refusal(certificates.of_server, tmp_path).startswith(f"{tmp_path / 'authority.pem'}: is missing")
+    assert refusal(certificates.public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: has no file N.pub")
+    assert refusal(certificates.find_server_files, tmp_path).startswith(f"{tmp_path / 'authority.pem'}: is missing")
     key = tmp_path / "0.key"
-    assert refusal(certificates.authority_of, key).startswith(f"{key}: is missing; name the private key")
+    assert refusal(certificates.find_authority, key).startswith(f"{key}: is missing; name the private key")
     key.write_bytes(b"")
-    assert refusal(certificates.authority_of, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
+    assert refusal(certificates.find_authority, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
     (tmp_path / "authority.pem").write_bytes(b"")
-    assert certificates.authority_of(key) == tmp_path / "authority.pem"
-    assert certificates.authority_of(keys / "devices" / "1.key") == keys / "authority.pem"
+    assert certificates.find_authority(key) == tmp_path / "authority.pem"
+    assert certificates.find_authority(keys / "devices" / "1.key") == keys / "authority.pem"
 
 
-def test_a_job_comes_back_as_it_was_written(tmp_path, monkeypatch):
-    told = job.Job("name: x", "x.yaml", ("own.module",), None, 2, str(tmp_path), clients={"12": 0}, client=3, level="c")
-    told.save()
-    monkeypatch.setenv(job.VARIABLE, str(told.file))
-    assert job.current() == told
+def test_job_is_read_as_written(tmp_path, monkeypatch):
+    work = job.Job("name: x", "x.yaml", ("own.module",), None, 2, str(tmp_path), clients={"12": 0}, client=3, level="c")
+    work.save()
+    monkeypatch.setenv(job.VARIABLE, str(work.file))
+    assert job.current() == work
 
 
 def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
-    told = job.Job("", "", (), None, 1, str(tmp_path))
-    told.console.write_text("one\ntwo\nhal")
-    told.outcome.write_text('{"refusal": "no such data", "code": 2}')
-    said = []
+    work = job.Job("", "", (), None, 1, str(tmp_path))
+    work.console.write_text("one\ntwo\nhal")
+    work.outcome.write_text('{"refusal": "no such data", "code": 2}')
+    output = []
     with pytest.raises(UserError, match="no such data") as problem:
-        processes._follow(told, {}, said.append)
-    assert problem.value.code == 2 and said == ["one\ntwo"]
-    told.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert processes._follow(told, {}, said.append) == {"rounds": 3}
+        processes._follow(work, {}, output.append)
+    assert problem.value.code == 2 and output == ["one\ntwo"]
+    work.outcome.write_text('{"summary": {"rounds": 3}}')
+    assert processes._follow(work, {}, output.append) == {"rounds": 3}
 
 
 @pytest.fixture
@@ -154,7 +157,7 @@ def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_pat
         processes._follow(here, {"the training process": killed}, print)
     assert problem.value.code == 8
     assert str(problem.value) == (
-        f"the training process was stopped by SIGKILL; see the logs in {tmp_path}; the same command goes on after the "
+        f"the training process was stopped by SIGKILL; see the logs in {tmp_path}; the same command resumes after the "
         "last finished round"
     )
     # One that has finished its work may end.
@@ -163,7 +166,7 @@ def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_pat
 
 
 def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch):
-    started, said, slept = [], [], []
+    started, output, slept = [], [], []
 
     class Process:
         returncode = -signal.SIGKILL
@@ -184,19 +187,21 @@ def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch)
         def poll(self):
             return None if len(started) < 3 else 4
 
-    monkeypatch.setattr(processes, "_started", Process)
+    monkeypatch.setattr(processes, "_FlowerProgram", Process)
     monkeypatch.setattr(processes.time, "sleep", slept.append)
-    assert processes._answer(Node(), {}, tmp_path / "log", said.append) == 4
-    assert started == [["clientapp"]] * 3 and slept == [processes.AGAIN] * 2
-    assert said == [f"note: a message was not answered: its process was stopped by SIGKILL; see {tmp_path / 'log'}"] * 2
+    assert processes._serve_messages(Node(), {}, tmp_path / "log", output.append) == 4
+    assert started == [["clientapp"]] * 3 and slept == [processes.RETRY_PAUSE] * 2
+    assert (
+        output == [f"note: a message got no response: its process was stopped by SIGKILL; see {tmp_path / 'log'}"] * 2
+    )
 
 
 def test_a_run_that_flower_does_not_start_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
     with pytest.raises(UserError) as problem:
         processes._start_run(tmp_path / "app", {}, tmp_path / "log")
-    told = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
-    assert str(problem.value) == told
+    work = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
+    assert str(problem.value) == work
     monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": True}], ""))
     processes._start_run(tmp_path / "app", {}, tmp_path / "log")
 
@@ -206,7 +211,7 @@ def test_a_server_that_does_not_answer_the_command_line_is_lost(monkeypatch):
         raise subprocess.TimeoutExpired(words, options["timeout"])
 
     monkeypatch.setattr(processes.subprocess, "run", hangs)
-    with pytest.raises(WorkerLost, match="did not answer within 600 s; start the command again"):
+    with pytest.raises(WorkerLost, match="did not respond within 600 s; start the command again"):
         processes._flwr("flwr", ["run"], {})
 
 
@@ -226,10 +231,8 @@ def test_settings_of_flower_come_from_the_command_alone(tmp_path, monkeypatch):
         (["no such certificate"], 3),
     ],
 )
-def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew(
-    logs, code, keys, tmp_path, monkeypatch
-):
-    waiting, said, slept = list(logs), [], []
+def test_device_retries_if_the_server_rejects_it_or_was_restarted(logs, code, keys, tmp_path, monkeypatch):
+    waiting, output, slept = list(logs), [], []
 
     class Ended:
         def __init__(self, words, environment, log):
@@ -248,16 +251,16 @@ def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew
         def poll(self):
             return self.returncode
 
-    monkeypatch.setattr(processes, "_started", Ended)
+    monkeypatch.setattr(processes, "_FlowerProgram", Ended)
     monkeypatch.setattr(processes.time, "sleep", slept.append)
-    told = job.Job("", "", (), None, 1, str(tmp_path), client=1)
-    assert processes.connect(told, "a:1", keys / "devices" / "1.key", said.append) == code
-    assert waiting == [] and slept == [processes.AGAIN] * (len(logs) - 1)
+    work = job.Job("", "", (), None, 1, str(tmp_path), client=1)
+    assert processes.connect(work, "a:1", keys / "devices" / "1.key", output.append) == code
+    assert waiting == [] and slept == [processes.RETRY_PAUSE] * (len(logs) - 1)
     # Said once, however often it happens.
-    assert len(said) == 1 + (len(logs) > 1)
+    assert len(output) == 1 + (len(logs) > 1)
 
 
-def asked(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
+def status_for(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
     """The status with which a request is answered; 200 where Flower's application got it."""
     statuses = []
 
@@ -296,7 +299,7 @@ def asked(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
     ],
 )
 def test_the_port_accepts_the_requests_of_devices_and_no_others(status, request_):
-    assert asked(**request_) == status
+    assert status_for(**request_) == status
 
 
 # Looks at the modes of all files whenever the program is about to touch another one.

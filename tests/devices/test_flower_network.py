@@ -34,15 +34,16 @@ WORDS = ("--recipe=tiny/digits", *(f"--set={override}" for override in OVERRIDES
 LIAR = """
 import numpy as np
 from hetero_tf.devices import litert_client, messages
-honest = litert_client.LiteRTClient.answer
+honest = litert_client.LiteRTClient.respond
 def multiplier(round):
     return 1.0
-def answer(self, action, question):
-    found = honest(self, action, question)
+def respond(self, action, request):
+    response = honest(self, action, request)
     if action == "training":
-        found = messages.Message({**found.arrays, next(iter(found.arrays)): np.zeros(3, np.float32)}, found.told)
-    return found
-litert_client.LiteRTClient.answer = answer
+        wrong = {**response.arrays, next(iter(response.arrays)): np.zeros(3, np.float32)}
+        response = messages.Message(wrong, response.metadata)
+    return response
+litert_client.LiteRTClient.respond = respond
 """
 
 
@@ -51,8 +52,8 @@ def python(tmp_path_factory):
     """A Python with Flower in front of what this one has: Flower holds some packages back that others want newer."""
     folder = tmp_path_factory.mktemp("flower")
     venv.create(folder, symlinks=True)
-    bin_, own = folder / "bin", next(folder.glob("lib/python*/site-packages"))
-    (own / "beside.pth").write_text(sysconfig.get_path("purelib"))
+    bin_, site_packages = folder / "bin", next(folder.glob("lib/python*/site-packages"))
+    (site_packages / "beside.pth").write_text(sysconfig.get_path("purelib"))
     subprocess.run([bin_ / "python", "-m", "pip", "install", "-q", "flwr>=1.41"], check=True, capture_output=True)
     return bin_ / "python"
 
@@ -95,23 +96,23 @@ def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python
     server = f"--address={address}:{port}"
     assert start(python, tmp_path, "keys", "keys", server, "--out=fleet").wait(60) == 0
     run = start(python, tmp_path, "server", "server", server, "--certificates=fleet", "--run_dir=run")
-    own = {0: [], 1: [f"--litert={version}"], 2: [f"--litert={version}", "--plugin=liar"]}
+    flags = {0: [], 1: [f"--litert={version}"], 2: [f"--litert={version}", "--plugin=liar"]}
     devices = [
         start(python, tmp_path, f"device{n}", "client", server, f"--client={n}", f"--key=fleet/devices/{n}.key", *words)
-        for n, words in own.items()
+        for n, words in flags.items()
     ]
     try:
-        said = tmp_path / "server.txt"
-        programs.wait_for(lambda: "devices may connect" in said.read_text() or run.poll() is not None, 120)
+        output_file = tmp_path / "server.txt"
+        programs.wait_for(lambda: "devices can connect" in output_file.read_text() or run.poll() is not None, 120)
         authority = tmp_path / "fleet" / "authority.pem"
-        place = f"https://{address}:{port}/v1/fleet/push-messages"
-        assert status_of(place, authority, MOST_BYTES + 1, {}) == 413
-        assert status_of(place, authority, 10, {}) not in (200, 413)
+        url = f"https://{address}:{port}/v1/fleet/push-messages"
+        assert status_of(url, authority, MOST_BYTES + 1, {}) == 413
+        assert status_of(url, authority, 10, {}) not in (200, 413)
         for path in ("control/start-run", "control/list-runs", "runtime/acquire-task"):
             assert status_of(f"https://{address}:{port}/v1/{path}", authority, 10, {}) == 403
         with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
-            urllib.request.urlopen(place, timeout=20)
-        assert run.wait(300) == 0, said.read_text()
+            urllib.request.urlopen(url, timeout=20)
+        assert run.wait(300) == 0, output_file.read_text()
     finally:
         for each in (run, *devices):
             each.terminate()
@@ -119,11 +120,11 @@ def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python
             each.wait(30)
     (row,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert (row["refused"], row["dropped"], row["non_finite"], row["levels"]) == (1, 0, 0, {"a": 1, "c": 2})
-    assert "client 2 was refused: value" in said.read_text() and row["global_accuracy"] > 20
-    _, found = hetero_tf.load_run(tmp_path / "run", "last", threads=1)
+    assert "client 2 was refused: value" in output_file.read_text() and row["global_accuracy"] > 20
+    _, actual = hetero_tf.load_run(tmp_path / "run", "last", threads=1)
     fleet = LocalFleet(
         process, {n: TensorFlowClient(process, n, n, levels[n]) for n in range(3)}, {2: lambda answer: None}
     )
-    wanted, (alone,) = deployed(process, fleet).run(state, [process.plan(0)])
-    check_equal(found, wanted)
+    expected, (alone,) = deployed(process, fleet).run(state, [process.plan(0)])
+    check_equal(actual, expected)
     assert [alone[name] for name in ("bytes_down", "loss")] == [row["bytes_down"], pytest.approx(row["loss"], rel=1e-5)]

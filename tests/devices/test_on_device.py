@@ -90,11 +90,11 @@ def check_round(name, process, state, versions):
     alike = load(recipe, (FIXED, *overrides, "engine=sequential"))
     wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
     local = {level: on_device.Client(version) for level, version in versions.items()}
-    found = round_by_devices(process, state, plan, local)
+    actual = round_by_devices(process, state, plan, local)
     moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
     assert moved > 1e-3
     for path, value in wanted.weights.items():
-        np.testing.assert_allclose(found.weights[path], value, atol=1e-3 * moved, err_msg=path)
+        np.testing.assert_allclose(actual.weights[path], value, atol=1e-3 * moved, err_msg=path)
 
 
 def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
@@ -141,13 +141,13 @@ def test_a_device_needs_no_tensorflow(cnn):
     _, _, versions = cnn
     done = programs.python(WITHOUT_TENSORFLOW, str(versions["c"]))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["steps"], told["examples"], told["logits"]) == (6, 40, [20, 10])
-    assert 0 < told["loss"] < 10 and told["norm"] > 0 and told["moved"] and told["back"]
-    assert told["loaded"] == ["hetero_tf.version", "hetero_tf", "hetero_tf.devices", "hetero_tf.devices.on_device"]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["steps"], report["examples"], report["logits"]) == (6, 40, [20, 10])
+    assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"] and report["back"]
+    assert report["loaded"] == ["hetero_tf.version", "hetero_tf", "hetero_tf.devices", "hetero_tf.devices.on_device"]
 
 
-def test_push_forgets_what_the_optimizer_kept(cnn):
+def test_push_resets_the_optimizer(cnn):
     process, state, versions = cnn
     plan = process.plan(0)
     client, local = (
@@ -196,17 +196,17 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
         local.statistics([], order)
 
 
-def test_what_a_device_refuses(cnn, tmp_path):
+def test_device_refuses_invalid_inputs(cnn, tmp_path):
     process, state, versions = cnn
     local = on_device.Client(versions["c"])
     weights = local.pull()
     path = next(iter(weights))
-    for given, sentence in (
+    for values, sentence in (
         ({name: value for name, value in weights.items() if name != path}, f"Received: ['{path}'] in one of them only"),
         (weights | {path: weights[path][..., :1]}, f"{path} {weights[path].shape}. Received: "),
     ):
         with pytest.raises(ValueError, match="`weights` must have") as refused:
-            local.push(given)
+            local.push(values)
         assert sentence in str(refused.value)
     batch = {"image": np.zeros((3, 14, 14, 1), np.float32), "label": np.zeros(3, np.int32)}
     with pytest.raises(ValueError, match=r"one of \[\(4, 1\), \(8, 1\)\]. Received: \(3, 1\)"):
@@ -243,36 +243,38 @@ def test_what_a_device_refuses(cnn, tmp_path):
         (("tiny/digits", "precision=float64"), "precision: float64"),
         (("tiny/digits", "round.personal=['0']"), "round.personal"),
         (("tiny/digits", "client.stages=slimmable"), "client.stages: slimmable"),
-        (("tiny/digits", "levels.mix=b"), "levels.mix (level a is not in it)"),
+        (("tiny/digits", "levels.mix=b"), "levels.mix (without level a)"),
     ],
 )
-def test_what_a_device_cannot_train_is_said_with_its_key(recipe, key):
+def test_untrainable_recipes_are_refused_with_their_key(recipe, key):
     name, *overrides = recipe
     process = hetero_tf.learning_process(load(name, overrides))
     assert refusal(check_trainable, process, "a").endswith(f"Received: {key}")
 
 
 @pytest.mark.long
-def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
+def test_file_with_other_training_steps_is_removed(cnn, tmp_path, monkeypatch):
     process, state, versions = cnn
     compare, compared = litert_train.compare_training, []
-    monkeypatch.setattr(litert_train, "compare_training", lambda *given: compared.append(given) or compare(*given))
+    monkeypatch.setattr(
+        litert_train, "compare_training", lambda *arguments: compared.append(arguments) or compare(*arguments)
+    )
     monkeypatch.setattr(compare_training, "TOLERANCES", dict.fromkeys(compare_training.TOLERANCES, -1.0))
-    monkeypatch.setattr(compare_training, "MOST", -1.0)
+    monkeypatch.setattr(compare_training, "MAX_SHARE", -1.0)
     statistics = process.statistics(state, "c")
     folder = tmp_path / "out"
-    told = refusal(export.export, process, state, statistics, folder, {}, "c", others=("litert_train",))
-    assert "trains other than the recipe's clients do, so it was removed" in told
+    report = refusal(export.export, process, state, statistics, folder, {}, "c", others=("litert_train",))
+    assert "training steps differ from those of the recipe's clients, so the file was removed" in report
     assert list(tmp_path.iterdir()) == []
     # What TensorFlow itself differs by, traced and not, is allowed so many times; here any difference would be.
-    monkeypatch.setattr(compare_training, "OF_ROUNDING", np.inf)
-    monkeypatch.setattr(compare_training, "MOST", 0.1)
+    monkeypatch.setattr(compare_training, "ROUNDING_FACTOR", np.inf)
+    monkeypatch.setattr(compare_training, "MAX_SHARE", 0.1)
     gaps = dict.fromkeys(compare_training.TOLERANCES, 0.05)
     monkeypatch.setattr(compare_training, "_gaps", lambda *_: gaps)
     monkeypatch.setattr(compare_training, "_statistics_gap", lambda *_: 0.05)
     ((model, inputs, _),) = compared
     assert compare(model, inputs, versions["c"] / litert_train.FILE) == gaps
-    monkeypatch.setattr(compare_training, "MOST", 0.01)
+    monkeypatch.setattr(compare_training, "MAX_SHARE", 0.01)
     with pytest.raises(InputError, match="must be at most 0.01 of the largest value. Received: 0.05"):
         compare(model, inputs, versions["c"] / litert_train.FILE)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.devices.messages import NARROWER_LEVELS, Member, Message, Refused, introduction
+from hetero_tf.devices.messages import NARROWER_LEVELS, Member, Message, Refused, build_introduction
 from hetero_tf.devices.waiting import Lost, Waiting, WaitingFleet
 from hetero_tf.recipe import load
 
@@ -47,14 +47,14 @@ class Nodes:
             return None
         return self.responses[node] if action == "introduction" else Message({}, {"node": node})
 
-    def asked(self, action, node):
+    def request_times(self, action, node):
         """When a node was asked."""
         return [sent_at for name, to, sent_at in self.sent if (name, to) == (action, node)]
 
 
 def introduced(node, **claims):
-    message = introduction(Member(node, "a", 10, np.asarray([0]), NARROWER_LEVELS), RECIPE)
-    return Message({}, {**message.told, **claims})
+    message = build_introduction(Member(node, "a", 10, np.asarray([0]), NARROWER_LEVELS), RECIPE)
+    return Message({}, {**message.metadata, **claims})
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def fleet():
 
 
 def make(count=3, quorum=1, deadline=DEADLINE):
-    clock, said = Clock(), []
+    clock, messages = Clock(), []
     fleet = WaitingFleet(
         *(Nodes(clock, count), RECIPE, 10, {node: node for node in range(5)}),
-        *(Waiting(deadline, PATIENCE, quorum), said.append, clock, clock.sleep),
+        *(Waiting(deadline, PATIENCE, quorum), messages.append, clock, clock.sleep),
     )
-    fleet.said = said
+    fleet.messages = messages
     return fleet
 
 
@@ -76,17 +76,17 @@ def play(fleet, action="training"):
     """The clients that answer in a step, and the seconds that it takes."""
     members = fleet.members(3)
     began = fleet.clock()
-    return sorted(fleet.ask(action, dict.fromkeys(members, Message()))), fleet.clock() - began
+    return sorted(fleet.request(action, dict.fromkeys(members, Message()))), fleet.clock() - began
 
 
 @pytest.mark.parametrize("deadline", [DEADLINE, PATIENCE])
 @pytest.mark.parametrize("action", ["training", "statistics"])
-def test_a_silent_device_costs_one_deadline_and_is_asked_again_ever_more_rarely(action, deadline):
+def test_silent_device_costs_one_deadline_and_gets_fewer_requests(action, deadline):
     fleet = make(deadline=deadline)
     fleet.network.seconds[action] = {1: None}
     assert play(fleet, action) == ([0, 2], deadline)
-    assert fleet.said[-1] == (
-        f"note: client 1 did not answer within {deadline:.0f} s; it is asked again after its answer, or in 100 s"
+    assert fleet.messages[-1] == (
+        f"note: client 1 did not respond within {deadline:.0f} s; next request after its response, or in 100 s"
     )
     assert play(fleet, action) == play(fleet, action) == ([0, 2], 0)
     fleet.clock.now += PATIENCE
@@ -94,7 +94,7 @@ def test_a_silent_device_costs_one_deadline_and_is_asked_again_ever_more_rarely(
     fleet.clock.now += PATIENCE
     assert play(fleet, action) == ([0, 2], 0)
     fleet.clock.now += PATIENCE
-    assert len(fleet.network.asked(action, 1)) == 2
+    assert len(fleet.network.request_times(action, 1)) == 2
     fleet.network.seconds[action] = {}
     assert play(fleet, action) == ([0, 1, 2], 0)
 
@@ -108,7 +108,7 @@ def test_a_late_answer_makes_a_device_ready_again(fleet):
     assert play(fleet) == ([0, 1, 2], 0)
 
 
-def test_a_refused_device_is_asked_again(fleet):
+def test_refused_device_gets_a_new_request(fleet):
     fleet.network.responses[1] = introduced(1, recipe="another")
     assert sorted(fleet.members(0)) == []
     for _ in range(20):
@@ -116,14 +116,16 @@ def test_a_refused_device_is_asked_again(fleet):
         fleet.sleep(1)
     assert sorted(fleet.members(0)) == [0, 2]
     # A look each second; pauses of 2, 4 and 8 seconds.
-    assert fleet.network.asked("introduction", 1) == [0, 2, 7, 16]
-    assert len(fleet.said) == 1 and fleet.said[0].startswith("note: client 1 does not take part: recipe must be the")
+    assert fleet.network.request_times("introduction", 1) == [0, 2, 7, 16]
+    assert len(fleet.messages) == 1 and fleet.messages[0].startswith(
+        "note: client 1 does not take part: recipe must be the"
+    )
     fleet.network.responses[1] = introduced(1)
     assert sorted(fleet.members(3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("response", [Lost(), Refused("it cannot be read")])
-def test_a_device_that_cannot_introduce_itself_delays_nobody_and_is_asked_again(fleet, response):
+def test_device_without_introduction_delays_no_other_device(fleet, response):
     fleet.network.responses[1] = response
     fleet.members(0)
     fleet.sleep(1)
@@ -135,7 +137,7 @@ def test_a_device_that_cannot_introduce_itself_delays_nobody_and_is_asked_again(
 def test_a_device_that_never_introduces_itself_delays_the_first_round_by_the_patience(fleet):
     fleet.network.seconds["introduction"] = {1: None}
     assert sorted(fleet.members(3)) == [0, 2] and PATIENCE <= fleet.clock() <= PATIENCE + 3
-    assert "2 of 3 devices are connected" in fleet.said
+    assert "2 of 3 devices are connected" in fleet.messages
     began = fleet.clock()
     assert play(fleet) == ([0, 2], 0) and fleet.clock() == began
     # It joins late.
@@ -159,17 +161,17 @@ def test_a_round_waits_for_a_quorum():
     assert sorted(fleet.members(3)) == [0, 1] and join + PATIENCE <= fleet.clock() <= join + PATIENCE + 3
 
 
-def test_a_round_ends_with_as_many_answers_as_it_has_clients_and_busy_devices_are_left_alone():
+def test_round_ends_with_enough_responses_and_leaves_busy_devices():
     fleet = make(count=5)
     fleet.members(5)
     fleet.network.seconds["training"] = {0: 40, 1: 30, 2: 5, 3: 10, 4: 20}
     assert play(fleet) == ([2, 3, 4], 20)
-    assert sorted(fleet.members(0)) == [2, 3, 4] and fleet.said[1:] == []
+    assert sorted(fleet.members(0)) == [2, 3, 4] and fleet.messages[1:] == []
     fleet.sleep(20)
     assert sorted(fleet.members(0)) == [0, 1, 2, 3, 4]
 
 
-def test_a_device_that_leaves_is_not_waited_for(fleet):
+def test_disconnected_device_does_not_delay_the_round(fleet):
     fleet.members(3)
     fleet.network.seconds["training"] = {1: None}
     sleep = fleet.sleep
@@ -179,7 +181,7 @@ def test_a_device_that_leaves_is_not_waited_for(fleet):
         fleet.network.nodes = [0, 2]
 
     fleet.sleep = leaving
-    assert play(fleet) == ([0, 2], 1) and fleet.said[1:] == []
+    assert play(fleet) == ([0, 2], 1) and fleet.messages[1:] == []
 
 
 def test_a_request_that_cannot_be_sent_drops_the_device(fleet):

@@ -118,7 +118,7 @@ def test_image_metrics_equal_a_loop_over_examples_and_clients():
     losses, hits = [], []
     for client, client_rows in enumerate(process.partition.test):
         for row in client_rows:
-            # One forward pass for each client's own split, one example at a time.
+            # One forward pass per test example of the client.
             client_logits = np.where(process.partition.label_mask[client], model(inputs[[row]], training=False)[0], 0)
             losses.append(cross_entropy(client_logits, test.y[row]))
             hits.append(client_logits.argmax() == test.y[row])
@@ -173,7 +173,7 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
 
 
 class Whole(ClientExamples):
-    """Shares that cannot be visited one by one: a loop over a million clients takes seconds."""
+    """Shares that refuse iteration: a loop over a million clients takes seconds."""
 
     def __getitem__(self, client):
         raise AssertionError(f"client {client} was visited alone")
@@ -216,7 +216,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
 @pytest.mark.parametrize("logits", [1, 40])
 @pytest.mark.parametrize("last", ["Dense", "Scaler"])
 def test_perplexity_does_not_depend_on_the_number_of_logits_in_memory(monkeypatch, logits, last):
-    # Only a last Dense is taken out of the model. A Scaler does nothing in a test.
+    # Only a last Dense is split off the model. A Scaler is inert in a test.
     base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
     monkeypatch.setattr(global_metrics, "MAX_LOGITS", logits)
     process = tiny.process(base, "precision=float64", data=tiny.text())

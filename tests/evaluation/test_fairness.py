@@ -12,7 +12,7 @@ from hetero_tf.partitions.shares import ClientExamples
 
 
 def build_client_tests(sizes, levels=None, names=()):
-    """The `ClientTests` of clients with so many test examples, of two classes."""
+    """The `ClientTests` of clients with these numbers of test examples, of two classes."""
     sizes = np.asarray(sizes)
     test = ClientExamples.from_sizes(np.arange(sizes.sum(), dtype=np.int32), sizes)
     return client_tests(
@@ -21,7 +21,7 @@ def build_client_tests(sizes, levels=None, names=()):
 
 
 def measure_fairness(shares, sizes, levels=None, names=(), dtype=np.float64):
-    """`fairness` of clients of which so many examples are hit, with "accuracies"."""
+    """`fairness` of clients with these numbers of correct predictions, and "accuracies"."""
     hits = np.concatenate([np.arange(size) < share for share, size in zip(shares, sizes)]).astype(dtype)
     hits, tests = tf.constant(hits), build_client_tests(sizes, levels, names)
     metrics = {"accuracies": accuracies(hits, tests)} | fairness(hits, tests)
@@ -88,10 +88,8 @@ def test_perfect_clients_have_no_spread(dtype):
 def test_levels_are_means_over_their_clients():
     metrics = measure_fairness([1, 2, 0, 4, 0], [2, 2, 0, 8, 4], np.array([0, 1, 1, 1, 0]), ("a", "b", "c"))
     assert metrics["clients_accuracy_a"] == pytest.approx((50 + 0) / 2)
-    assert metrics["clients_accuracy_b"] == pytest.approx(
-        (100 + 50) / 2
-    )  # the third client has nothing to be tested on
-    assert "clients_accuracy_c" not in metrics  # and nobody has this level
+    assert metrics["clients_accuracy_b"] == pytest.approx((100 + 50) / 2)  # the third client has no test examples
+    assert "clients_accuracy_c" not in metrics  # no client has this level
 
 
 def test_no_tested_client_is_not_an_error():

@@ -1,4 +1,4 @@
-"""The accuracy of every level's own model, against the Keras model that is exported of it."""
+"""Accuracy of every level's model, compared with the exported Keras model."""
 
 import functools
 
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def measure_plain(process, state, level, x, y):
-    """Loss and accuracy of the model that `process.model` gives, by Keras alone."""
+    """Loss and accuracy of the result of `process.model`, by Keras."""
     logits = process.network(state, level).predict(inputs(process, x), verbose=0)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
@@ -115,7 +115,7 @@ def test_ensemble_predicts_with_its_best_networks_if_the_recipe_requires_it():
 
 
 def test_networks_are_sorted_like_in_the_authors_code():
-    """They reverse an ascending order, so of equal ones the last comes first."""
+    """The authors' code reverses an ascending order, so of equal networks the last comes first."""
     state = State(0, {"kernel": tf.constant([[0.25], [0.75], [0.5], [0.75]])})
     sorted_state = sort_networks(state, 4, lambda alone: float(alone.weights["kernel"][0, 0]))
     assert sorted_state.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]

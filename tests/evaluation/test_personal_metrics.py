@@ -1,4 +1,4 @@
-"""The clients' own models against a plain loop: one model assigned for each client, one example at a time."""
+"""Personal models compared with a plain loop: one model for each client, one example at a time."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ PERSONAL = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_si
 
 @functools.cache
 def build_process(*overrides, base=BASE, test=11):
-    """A process and a state in which every client keeps something else."""
+    """A process and a state with different personal values of every client."""
     process = tiny.process(base, *PERSONAL, *overrides, data=tiny.images((7, 5, 9, 0), test))
     rng, state = np.random.default_rng(11), process.initialize()
 
@@ -32,7 +32,7 @@ def build_process(*overrides, base=BASE, test=11):
 
 
 def personal_model(process, state, client, level):
-    """The client's own Keras model; static batch normalisation by a loop over the batches of its training examples."""
+    """The client's personal Keras model; static batch normalisation by a loop over the batches of its examples."""
     model, personal = process.family.predictor(level), state.clients["personal"]
     for variable in values(model):
         value = np.asarray(
@@ -41,7 +41,7 @@ def personal_model(process, state, client, level):
         variable.assign(value[tuple(map(slice, variable.shape))])
     rows, sums = process.partition.train[client], {}
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
-    # Without such norms nothing is read: a step in training would move running averages.
+    # Run no batch without such norms: a training step would move running averages.
     batches = [rows[first : first + 3] for first in range(0, len(rows), 3)] if norms else []
     for batch in batches:
         model(inputs(process, process.dataset.train.x[batch]), training=True)

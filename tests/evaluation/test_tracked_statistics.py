@@ -1,4 +1,4 @@
-"""Running statistics as part of what clients return: moved by steps alone, merged as means, nothing remembered."""
+"""Running statistics as values that clients return: moved by steps, merged as means, excluded from memories."""
 
 import functools
 
@@ -59,7 +59,7 @@ def test_client_memory_excludes_statistics():
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine):
-    # A deep client alone: its first exit is run, and neither gradient nor weight decay reaches it.
+    # One deep client: its first exit runs, but neither gradient nor weight decay reaches it.
     levels = ("levels.mix={a: 1}", f"engine={engine}")
     before, state = run_rounds(*LAST, *levels, "round.untrained=counted", cohort=(0, 1))
     for path, value in state.weights.items():

@@ -30,7 +30,7 @@ model:
 
 
 class RecordingMapping(dict):
-    """Values by path, which note the networks and units that are asked for, in order."""
+    """Values by path that record the networks and units of each read, in order."""
 
     def __init__(self, values, units):
         super().__init__(values)
@@ -57,7 +57,7 @@ def test_prediction_unit_by_unit_has_the_same_bits(name):
     expected = model(inputs, training=False).numpy()
     assert np.ptp(expected) > 0
     np.testing.assert_array_equal(actual, expected)
-    # A unit of a network is never asked for twice, so that it can be forgotten.
+    # Each unit of a network is read once, so its weights can be released.
     assert len(set(values.read_units)) == len(values.read_units) > 1
 
 

@@ -1,4 +1,4 @@
-"""Held-out examples: nobody trains on them, they are measured, and the best round is chosen by them."""
+"""Validation examples: excluded from training, measured, and used to select the best round."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ VALIDATION = ("partition.held_out=0.3", "evaluate.every=1")
 
 
 def held_out(data, share=0.5):
-    """A data set and its partition, of whose training examples a share is held out."""
+    """A data set and its partition, with a share of the training examples held out."""
     dataset, partition = data
     train, validation = splitting.hold_out(partition.train, share)
     return dataset, dataclasses.replace(partition, train=train, held_out=validation)
@@ -115,7 +115,7 @@ def test_run_resumes_only_with_its_selection_metric(train, tmp_path):
 
 
 def as_before(text):
-    """A resolved recipe as versions without validation wrote it."""
+    """A resolved recipe in the format of versions without validation."""
     for added in (", levels: global, members: first, best: null", ", held_out: 0.0"):
         assert added in text
         text = text.replace(added, ", best: global_accuracy" if "best" in added else "")

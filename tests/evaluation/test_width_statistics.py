@@ -1,4 +1,4 @@
-"""Norm kind wbn: running averages of each width apart, in the layer and among the values of clients and server."""
+"""Norm kind wbn: separate running averages of each width, in the layer and among the values of clients and server."""
 
 import numpy as np
 import pytest

@@ -41,7 +41,7 @@ def assert_same_end(folder, unbroken, output):
     assert runs.arrays(folder / "checkpoints") == runs.arrays(unbroken / "checkpoints")
     for name in ("recipe.yaml", "environment.json"):
         assert (folder / name).read_bytes() == (unbroken / name).read_bytes()
-    if "metrics.jsonl is gone" not in output:
+    if "metrics.jsonl is missing" not in output:
         assert (folder / "metrics.jsonl").read_bytes() == (unbroken / "metrics.jsonl").read_bytes()
     if "note: the best state so far" not in output:
         assert runs.arrays(folder / "best") == runs.arrays(unbroken / "best")
@@ -81,13 +81,13 @@ def test_changed_metrics_row_is_reported(train, folders):
     path.write_text("".join([first[:position] + str(9 - int(first[position])) + first[position + 1 :], *rest]))
     changed = path.read_bytes()
     assert refusal(train, folders / "stopped", RECIPE, *MORE, kind=UserError) == (
-        f"{path}: a row up to round 2 was changed, is damaged or missing; put the file back "
-        "from a copy, or delete it to go on without these rows"
+        f"{path}: a row up to round 2 was changed, is damaged or missing; restore the file "
+        "from a copy, or delete it to continue without these rows"
     )
     assert path.read_bytes() == changed
     path.unlink()
     _, output = train(folders / "stopped", RECIPE, *MORE)
-    assert f"note: {path} is gone; the rows up to round 2 are lost\n" in output
+    assert f"note: {path} is missing; the rows up to round 2 are lost\n" in output
     rows = runs.rows(folders / "stopped")
     assert [row["round"] for row in rows] == [3, 4, 5]
     whole = {row["round"]: row["bytes"] for row in runs.rows(folders / "finished")}
@@ -102,7 +102,7 @@ def test_changed_stored_recipe_is_rejected_or_restored(train, folders):
     with pytest.raises(UserError, match=r"another recipe \(optimizer.learning_rate: 0.05 -> 0.07\); choose another"):
         train(folders / "stopped", path.read_text())
     _, output = train(folders / "stopped", RECIPE, *MORE)
-    assert f"note: {path} was changed or damaged; it is written again\n" in output and path.read_text() == good
+    assert f"note: {path} was changed or damaged; it was restored\n" in output and path.read_text() == good
     assert_same_end(folders / "stopped", folders / "finished", output)
 
 
@@ -119,5 +119,5 @@ def test_lost_file_is_written_again(train, folders, name):
 
 def test_other_environment_is_reported_without_environment_json(train, folders):
     (folders / "stopped" / "environment.json").unlink()
-    with pytest.raises(UserError, match=r"was begun under other conditions \(threads.inter_op was 2, is 3\)"):
+    with pytest.raises(UserError, match=r"was started in another environment \(threads.inter_op was 2, is 3\)"):
         train(folders / "stopped", RECIPE, *MORE, threads=3)

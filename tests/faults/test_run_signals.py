@@ -70,7 +70,7 @@ def test_signals_and_second_start_during_a_long_call(start, tmp_path):
         number = getattr(signal, name)
         run.kill(number)
         assert run.wait() == 128 + number
-        assert run.err == (f"\nstopped by {name}; finished rounds are kept and the same command continues from there\n")
+        assert run.err == (f"\nstopped by {name}; finished rounds are saved; the same command continues from there\n")
         assert "round 1/" not in run.out
 
 
@@ -114,9 +114,9 @@ def test_other_environment_is_rejected_unless_allowed(start, unbroken, tmp_path)
     other = start(folder, "--threads", "1")
     assert other.wait() == 2
     assert other.err == (
-        f"hetero_tf: {folder}: was begun under other conditions (threads.inter_op was 2, is 1), so "
-        "its numbers would not be those of an uninterrupted run; continue all the same with "
-        "--allow_other_machine\n"
+        f"hetero_tf: {folder}: was started in another environment (threads.inter_op was 2, is 1), so "
+        "its results would differ from those of an uninterrupted run; use --allow_other_machine "
+        "to continue anyway\n"
     )
     allowed = start(folder, "--threads", "1", "--allow_other_machine")
     assert allowed.wait() == 0

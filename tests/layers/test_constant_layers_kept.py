@@ -1,4 +1,4 @@
-"""Weights that are neither trained nor statistics keep their values: in every step, at every width, in every export."""
+"""Constants, weights that are neither trained nor statistics, keep their values in steps, levels and exports."""
 
 import functools
 
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin():
-    before = dict(registry._plugged["layers"])
+    before = dict(registry._registered["layers"])
     registry.register_plugin("constant_layers")
     yield
-    registry._plugged["layers"] = before
+    registry._registered["layers"] = before
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def after(process, rounds=2):
     return tiny.arrays(state), metrics
 
 
-def test_peers_begin_with_the_constants_of_the_global_model():
+def test_peers_start_with_the_constants_of_the_global_model():
     process = built()
     weights = {path: value + 7 for path, value in process.initialize().weights.items()}
     drawn = global_layout.initial_peers(process.family, list(weights.values()), 2)
@@ -78,7 +78,7 @@ def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engin
         ("levels.widths={a: 0.25, b: 0.25, c: 0.25}", "levels.members={a: 4, b: 2, c: 1}", "levels.assignment=fixed"),
     ],
 )
-def test_no_method_moves_a_constant(overrides):
+def test_no_method_changes_a_constant(overrides):
     process = built(*overrides)
     initial = process.initialize()
     state, _ = process.run(initial, tiny.plans(process, 2))
@@ -107,7 +107,7 @@ def test_every_level_predicts_with_the_first_entries_of_the_constants(level):
 
 
 @pytest.mark.parametrize("level", ["a", "c"])
-def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
+def test_statistics_are_computed_with_the_constants(level):
     process = built()
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
     statistics, model = process.statistics(state, level), process.network(state, level)
@@ -119,7 +119,7 @@ def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
         np.testing.assert_allclose(variable, statistics[variable.path], atol=1e-12)
 
 
-def test_an_exported_model_has_them(tmp_path):
+def test_an_exported_model_has_the_constants(tmp_path):
     process = built()
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
     for level in ("a", "c"):

@@ -1,4 +1,4 @@
-"""Wide kernels on small maps: products tap by tap are the convolution, are chosen where they are faster, and only there."""
+"""Wide kernels on small maps: products per tap equal the convolution, and are used only if they are faster."""
 
 import json
 
@@ -22,7 +22,7 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 @pytest.fixture
 def everywhere(monkeypatch):
     """Clients are computed one by one, and every 3x3 kernel counts as wide."""
-    monkeypatch.setattr(engine, "NARROW", 0)
+    monkeypatch.setattr(engine, "MAX_PRODUCT_COST", 0)
     monkeypatch.setattr(padded_conv2d, "SMALL_MAP", 10**6)
     monkeypatch.setattr(padded_conv2d, "WIDE_KERNEL", 1)
 
@@ -38,7 +38,7 @@ def with_gradients(convolve, inputs, kernel):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("positions", [(1, 1), (1, 3), (2, 2), (3, 3), (4, 3)])
-def test_taps_are_the_convolution(positions, dtype):
+def test_taps_equal_the_convolution(positions, dtype):
     rng = np.random.default_rng(0)
     inputs = tf.cast(rng.normal(size=(3, *positions, 5)), dtype)
     kernel = tf.cast(rng.normal(size=(3, 3, 5, 7)), dtype)
@@ -67,7 +67,7 @@ def test_taps_are_faster_on_small_maps_with_wide_kernels(positions, kernel, fast
 
 
 def operations(process):
-    """How many convolutions and products a round has."""
+    """Numbers of convolutions and products in a round."""
     graphs = [process._round.get_concrete_function().graph]
     graphs += [graphs[0]._get_function(name).graph for name in graphs[0]._functions]
     kinds = [operation.type for graph in graphs for operation in graph.get_operations()]
@@ -80,7 +80,7 @@ def played(process):
     return tiny.arrays(state), process.statistics(state), rows
 
 
-def test_rounds_and_queries_are_those_of_convolutions(everywhere):
+def test_rounds_and_statistics_equal_those_of_convolutions(everywhere):
     settings = ("precision=float64", "round.clients=4")
     fast, plain = (tiny.process(tiny.IMAGES, *settings, f"engine={name}") for name in ("auto", "sequential"))
     assert fast.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
@@ -98,11 +98,11 @@ def test_rounds_and_queries_are_those_of_convolutions(everywhere):
 
 
 def marked(model):
-    """What those layers of a model do that are faster by taps."""
+    """`by_taps` of the layers of a model that are faster by taps."""
     return {layer.by_taps for layer in all_layers(model) if getattr(layer, "faster_by_taps", False)}
 
 
-def test_models_that_leave_this_machine_or_are_counted_have_convolutions(everywhere, monkeypatch):
+def test_exported_and_counted_models_use_convolutions(everywhere, monkeypatch):
     fast, plain = (tiny.process(tiny.IMAGES, f"engine={name}").family for name in ("auto", "sequential"))
     route = fast.route("a")
     assert marked(fast.single_client_model(route, 9)) == {True} and marked(plain.single_client_model(route, 9)) == {
@@ -110,8 +110,8 @@ def test_models_that_leave_this_machine_or_are_counted_have_convolutions(everywh
     }
     assert marked(fast.new_training_model("a", 9)) == marked(fast.predictor("a")) == {False}
     assert marked(fast.batched_model(route, 9, 2)) == set()
-    counted, wanted = (counting.forward(family.single_client_model(route, 9), (5, 5, 2)) for family in (fast, plain))
-    assert counted == wanted
+    counted, expected = (counting.forward(family.single_client_model(route, 9), (5, 5, 2)) for family in (fast, plain))
+    assert counted == expected
     monkeypatch.setattr(hardware, "device_type", lambda: "gpu")
     assert marked(fast.batched_model(route, 9)) == {False}
 
@@ -120,7 +120,7 @@ def test_a_resumed_run_uses_the_kernels_of_its_start(everywhere, train, tmp_path
     text = programs.RECIPE
     train(tmp_path, text, "rounds=1")
     assert json.loads((tmp_path / "environment.json").read_text())["settings"]["by_taps"] == ["a", "b"]
-    with pytest.raises(InputError, match=r"other conditions .*settings.by_taps was \['a', 'b'\], is None\)"):
+    with pytest.raises(InputError, match=r"another environment .*settings.by_taps was \['a', 'b'\], is None\)"):
         train(tmp_path, text, "rounds=2", "engine=sequential")
     _, output = train(tmp_path, text, "rounds=2")
     assert "; wide kernels tap by tap at levels a, b" in output and "note: settings" not in output

@@ -1,4 +1,4 @@
-"""Dropout: its law, its key, and the same draws natively, under XLA and for any batch."""
+"""Dropout: its distribution, its key, and equal draws natively, under XLA and for any batch."""
 
 import random
 
@@ -13,7 +13,7 @@ from hetero_tf.models.variables import is_seed
 
 
 def masks(rate, keys, shape=(40, 8, 16), kind=Dropout):
-    """What becomes of ones under each key."""
+    """Outputs of dropout for ones, for each key."""
     layer = kind(rate)
     layer.build(shape)
     outputs = []
@@ -34,7 +34,7 @@ def test_mean_and_variance_are_those_of_independent_draws(rate):
     assert abs(sums.var() / (128 * rate / (1 - rate)) - 1) < 5 * (2 / 800) ** 0.5 + 0.03
 
 
-def test_neighbours_and_consecutive_keys_are_unrelated():
+def test_draws_of_neighbours_and_consecutive_keys_are_uncorrelated():
     mask = masks(0.3, [(start, step) for start in (0, 1) for step in range(20)]) > 0
     centred = (mask - 0.7) / 0.21**0.5
     for axis in range(4):

@@ -1,4 +1,4 @@
-"""Residual blocks, parts of exits, ViT layers and tracked batch normalisation against formulas of their own."""
+"""Residual blocks, parts of exits, ViT layers and tracked batch normalisation compared with their formulas."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ F64 = {"dtype": "float64"}
 
 
 def conv(x, layer, stride=1):
-    """A convolution with as many zeros on both sides, channels that do not mix as a diagonal kernel."""
+    """A convolution with symmetric padding; depthwise kernels become diagonal ones."""
     kernel = np.asarray(layer.kernel)
     if kernel.ndim == 3:
         kernel = kernel[..., None] * np.eye(kernel.shape[-1])
@@ -41,7 +41,7 @@ def relu(x):
 
 
 @pytest.mark.parametrize(("filters", "stride"), [(5, 1), (7, 1), (5, 2)])
-def test_a_post_activation_block_is_its_formula(filters, stride):
+def test_a_post_activation_block_equals_its_formula(filters, stride):
     for norm, function, scale in (("sbn", normed, 1.0), ("none", lambda x: x, 0.25)):
         block = PostActivationBlock(filters, stride, norm, scale=scale, **F64)
         outputs = block(PIXELS, training=True).numpy()
@@ -72,7 +72,7 @@ def test_depthwise_convolutions_pad_equally_on_both_sides(size, stride):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_a_separable_block_is_its_formula(scale):
+def test_a_separable_block_equals_its_formula(scale):
     for norm, function in (("sbn", normed), ("none", lambda x: x)):
         block = SeparableBlock(7, 2, norm, scale=scale, **F64)
         outputs = block(PIXELS, training=True).numpy()
@@ -148,7 +148,7 @@ def test_a_stateless_call_returns_the_averages_and_changes_nothing():
     np.testing.assert_allclose(outputs, (PIXELS - 2) / np.sqrt(3 + 1e-5), atol=1e-12)
 
 
-def test_tracked_and_static_normalisation_train_alike():
+def test_tracked_and_static_normalisation_train_equally():
     results = []
     for layer in (TrackedBatchNormalization(**F64), StaticBatchNormalization(**F64)):
         inputs = tf.constant(PIXELS)
@@ -162,7 +162,7 @@ def test_tracked_and_static_normalisation_train_alike():
     assert isinstance(Norm("bn").norm, TrackedBatchNormalization)
 
 
-def test_patches_are_projected_row_by_row_behind_the_class_token():
+def test_patches_are_projected_row_by_row_after_the_class_token():
     images = RNG.normal(size=(2, 6, 9, 2))
     layer = PatchEmbedding(3, 4, scale=0.5, **F64)
     layer.build(images.shape)
@@ -177,7 +177,7 @@ def test_patches_are_projected_row_by_row_behind_the_class_token():
 
 
 @pytest.mark.parametrize("shape", [(None, 6, 7, 3), (None, 4, 6, 3), (None, None, 6, 3)])
-def test_images_that_patches_do_not_fill_are_refused(shape):
+def test_images_that_patches_do_not_divide_are_refused(shape):
     with pytest.raises(InputError, match="height and width of the images must be multiples of `patch`. Received: "):
         PatchEmbedding(3, 4).build(shape)
 
@@ -185,7 +185,7 @@ def test_images_that_patches_do_not_fill_are_refused(shape):
 def test_with_norms_first_the_sum_passes_through():
     block = TransformerBlock(2, 3, 7, norm_first=True, **F64)
     outputs = block(TOKENS).numpy()
-    # Layer norms do not see what is equal in all channels, so it goes through the block unchanged.
+    # Layer norms ignore values that are equal in all channels, so these pass through the block unchanged.
     np.testing.assert_allclose(block(TOKENS + 3), outputs + 3, atol=1e-12)
     attended = TOKENS + block.attention(block.norm1(TOKENS)).numpy()
     hidden = block.gelu(block.expand(block.norm2(attended)))

@@ -1,4 +1,4 @@
-"""LSTM and GRU against Keras' own layers with the same weights, nested widths, padding, and several clients at once."""
+"""LSTM and GRU compared with Keras layers of the same weights; nested widths, padding and batched clients."""
 
 import keras
 import numpy as np
@@ -78,7 +78,7 @@ def test_initial_values_are_those_of_keras(kind):
 
 
 def test_half_the_width_is_the_first_units_of_every_gate(kind):
-    """The whole layer, whose second half of units says nothing to the first, has the narrow one's outputs there."""
+    """If the second half of the units does not affect the first one, the first half equals the narrow layer."""
     whole, half = filled(kind(UNITS)), UNITS // 2
     weights = whole.get_weights()
     weights[1][half:, :, :half] = 0
@@ -112,17 +112,17 @@ def test_batched_clients_equal_single_clients(kind):
     table, *others = weights
     stacked[0].set_weights([table])
     stacked[1].set_weights(others)
-    together = stacked[1](stacked[0](words))
+    batched = stacked[1](stacked[0](words))
     for client in range(clients):
         parts[1](parts[0](words[client]))
         parts[0].set_weights([table[client]])
         shapes = [value.shape for value in parts[1].get_weights()]
         parts[1].set_weights([value[client].reshape(shape) for value, shape in zip(others, shapes)])
-        np.testing.assert_allclose(together[client], parts[1](parts[0](words[client])), atol=1e-6)
+        np.testing.assert_allclose(batched[client], parts[1](parts[0](words[client])), atol=1e-6)
 
 
 def test_no_operation_of_the_loop_has_state(kind):
-    """One would make all clients of a round wait for each other."""
+    """A stateful operation would serialise the clients of a round."""
     layer = filled(kind(UNITS))
 
     @tf.function(autograph=False)

@@ -1,4 +1,4 @@
-"""K clients in one layer or model compute what K ordinary ones do: outputs, gradients, dropout draws."""
+"""K clients in one layer or model equal K single ones: outputs, gradients, dropout draws."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ K = 3
 IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
 ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, True)]
 BEHIND = {"residual": "activated", "scaler_at": "products"}
-# (layer, arguments, shape of one client's input, whether the clients lead).
+# (layer, arguments, shape of one client's input, whether clients are on a leading axis).
 CASES = [
     *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "wbn", "in", "gn", "ln", "none")],
     *[
@@ -59,8 +59,8 @@ CASES = [
 ]
 
 
-def together(values, rank):
-    """K clients' arrays as a twin of so many axes has them: channels side by side, or clients first."""
+def join_clients(values, rank):
+    """Combine arrays of K clients into an array of this rank: concatenated channels, or a leading axis of clients."""
     values = np.stack(values)
     if rank == values.ndim - 1:
         return np.moveaxis(values, 0, -2).reshape(*values.shape[1:-1], -1)
@@ -95,18 +95,20 @@ def assert_equals_single_clients(one, twin, inputs):
     single_results = [run(one, *arguments) for arguments in zip(values, states, inputs, factors)]
 
     def joined(parts, variables):
-        return [together([part[index] for part in parts], len(v.shape)) for index, v in enumerate(variables)]
+        return [join_clients([part[index] for part in parts], len(v.shape)) for index, v in enumerate(variables)]
 
     outputs, gradients = run(
         twin,
         joined(values, twin.trainable_variables),
         joined(states, twin.non_trainable_variables),
-        together(inputs, len(twin.input_shape)),
-        together(factors, len(twin.output_shape)),
+        join_clients(inputs, len(twin.input_shape)),
+        join_clients(factors, len(twin.output_shape)),
     )
-    np.testing.assert_allclose(outputs, together([result for result, _ in single_results], outputs.ndim), atol=1e-10)
+    np.testing.assert_allclose(
+        outputs, join_clients([result for result, _ in single_results], outputs.ndim), atol=1e-10
+    )
     for index, gradient in enumerate(gradients):
-        expected = together([result[index] for _, result in single_results], gradient.ndim)
+        expected = join_clients([result[index] for _, result in single_results], gradient.ndim)
         np.testing.assert_allclose(gradient, expected, atol=1e-10, err_msg=str(index))
     assert len(gradients) == len(single_results[0][1])
 
@@ -119,7 +121,7 @@ def model_of(kind, arguments, shape, clients=1):
 
 
 @pytest.mark.parametrize(("kind", "arguments", "shape", "leads"), CASES)
-def test_a_layer_of_k_clients_equals_k_layers(kind, arguments, shape, leads):
+def test_a_layer_of_several_clients_equals_single_layers(kind, arguments, shape, leads):
     rng = np.random.default_rng(2)
     inputs = rng.integers(0, 10, (K, *shape)) if shape == TOKENS else rng.normal(size=(K, *shape))
     stacked = (K, None, *shape[1:]) if leads else (None, *shape[1:-1], K * shape[-1])
@@ -136,7 +138,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_recipes_model_of_k_clients_equals_k_models(name):
+def test_a_model_of_several_clients_equals_single_models(name):
     overrides, shape, width, classes = MODELS[name]
     model, rng = recipe.load(name, overrides).model, np.random.default_rng(3)
     one, twin = (build_model(model, shape, width, width, classes, "float64", clients=clients) for clients in (1, K))
@@ -168,7 +170,7 @@ def test_without_the_gradient_of_groups_convolutions_run_client_by_client(monkey
     np.testing.assert_allclose(outputs[True], outputs[False], atol=1e-5)
 
 
-def test_channels_that_are_not_those_of_all_clients_are_refused():
+def test_channels_not_divisible_by_the_clients_are_refused():
     assert leading_shape((None, 4, 6), 3) == (3, None, 4, 2)
     assert leading_shape((3, None, 8), 3) == (3, None, 8)
     message = r"the last axis must be divisible by 3 clients. Received: shape=\(None, 8\)"
@@ -179,7 +181,7 @@ def test_channels_that_are_not_those_of_all_clients_are_refused():
 
 
 def test_layers_without_a_clients_argument_have_variables_of_another_shape():
-    """Nobody can take such a twin for a stack: neither the last axis alone grows nor do the clients lead."""
+    """Such a layer has neither of the two layouts: the last axis grows, but other axes do too."""
     for kind, arguments in (("Conv2D", {"filters": 4, "kernel_size": 3}), ("DepthwiseConv2D", {"kernel_size": 3})):
         one, twin = (
             keras.Model(inputs, layer_class(kind, K)(**arguments)(inputs))
@@ -189,7 +191,7 @@ def test_layers_without_a_clients_argument_have_variables_of_another_shape():
         assert len(twin.trainable_variables[0].shape) == len(one.trainable_variables[0].shape)
 
 
-def test_stacked_layers_are_made_again_from_their_config():
+def test_stacked_layers_can_be_built_from_their_config():
     for kind, arguments in (
         ("Dense", {"units": 4, "activation": "relu"}),
         ("Flatten", {}),

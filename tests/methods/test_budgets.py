@@ -1,4 +1,4 @@
-"""Budgets: packing against published decompositions, and every refusal."""
+"""Budgets: packing compared with published decompositions, and every error message."""
 
 import math
 
@@ -8,14 +8,14 @@ from refusals import refusal
 from hetero_tf.methods.stages import budgets
 from hetero_tf.methods.stages.budgets import Packing
 
-# PreResNet-20: MB of training memory of its nine blocks and of the whole. Source: FeDepth, Table 1.
+# PreResNet-20: MB of training memory of its nine blocks and of the full model. Source: FeDepth, Table 1.
 BLOCKS = [20.02] * 3 + [14.05] + [10.07] * 2 + [7.21] + [5.28] * 2
 WHOLE = 116.04
 NAMES = [f"B{number}" for number in range(1, 10)]
 
 
 def packed(share, tolerance=0.05):
-    """Blocks of PreResNet-20 under a share of the whole, numbered from 1: skipped, stages."""
+    """Blocks of PreResNet-20 for a share of the full model, numbered from 1: skipped, stages."""
     packing = budgets.pack(BLOCKS, budgets.cap(share, WHOLE, tolerance), NAMES)
     return [index + 1 for index in packing.skipped], [[index + 1 for index in stage] for stage in packing.stages]
 
@@ -32,7 +32,7 @@ def packed(share, tolerance=0.05):
 )
 @pytest.mark.parametrize("tolerance", [0.042, 0.05, 0.14])
 def test_published_stages_come_out(share, skipped, stages, tolerance):
-    # Source: the stages that stand in the authors' code.
+    # Source: the stages in the authors' code.
     assert packed(share, tolerance) == (skipped, stages)
 
 
@@ -66,7 +66,11 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
             "no unit fits the budget: the smallest, b, needs 4, but the limit is 3. Raise the budget or use "
             "smaller units",
         ),
-        ([1, math.inf, 1, 1], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[1, inf, 1, 1]"),
+        (
+            [1, math.inf, 1, 1],
+            3,
+            "`costs` must contain at least one number, all at least 0. Received: costs=[1, inf, 1, 1]",
+        ),
         ([1, -1, 1, 1], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[1, -1, 1, 1]"),
         ([], 3, "`costs` must contain at least one number, all at least 0. Received: costs=[]"),
         ([1, 1, 1], 3, "`names` must contain 3 names, one per unit. Received: names=['a', 'b', 'c', 'd']"),

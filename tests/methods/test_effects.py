@@ -1,6 +1,6 @@
-"""Every option has an effect: another legal value changes what the plug-in gives, or is refused.
+"""Every option has an effect: another valid value changes the result of the plug-in, or is refused.
 
-Found by listing the registry, so that a new option is tried before it has tests."""
+Options come from the registry, so a new option is tested automatically."""
 
 import inspect
 
@@ -17,7 +17,7 @@ from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
 
 RNG = np.random.default_rng(0)
-# Options beside which the others have their effect.
+# Options with which the other options have an effect.
 BESIDE = {
     ("data", "synthetic", "rows"): {"kind": "text"},
     ("data", "synthetic", "test_rows"): {"kind": "text"},
@@ -32,7 +32,7 @@ BESIDE = {
     ("partitions", "file"): {"path": "split.npz"},
     ("couplings", "weighted"): {"gamma": 1.0},
 }
-# Values that are tried where those of `others` are none that must differ.
+# Values to test if those of `others` may give equal results.
 TRIED = {
     ("inputs", "next_word", "segment"): (3,),
     ("data", "npz", "path"): ("other.npz",),
@@ -46,7 +46,7 @@ TRIED = {
     ("inputs", "masked_text", "segment"): (4,),
     ("couplings", "weighted", "from_round"): (3,),
 }
-# What is shown elsewhere, and why not here.
+# Options that other tests cover, with the reason.
 ELSEWHERE = {
     ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
@@ -125,7 +125,7 @@ def folder(tmp_path_factory):
 
 
 def flat(value):
-    """Nested arrays as something that compares bit by bit."""
+    """Nested arrays as a value that compares bit by bit."""
     if isinstance(value, dict):
         return {name: flat(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -226,7 +226,7 @@ def schedules(module, folder, options):
 
 
 def layers(name, options):
-    """Weights, outputs and what moves, in training and inference; layers that take the level get a scale of 1/2."""
+    """Initial weights, outputs in training and inference, and final weights; layers with a `scale` get 1/2."""
     keras.utils.set_random_seed(0)
     level = {"scale": 0.5} if "scale" in registry.level_arguments(name) else {}
     layer, x = layer_class(name)(**options, **level, dtype="float64"), INPUTS.get(name, PIXELS)
@@ -238,7 +238,7 @@ def layers(name, options):
 
 
 def others(constraint, value):
-    """Legal values that are not the present one: all choices, and numbers next to it and far from it."""
+    """Other valid values: all choices, and numbers near to and far from the present value."""
     if constraint.choices:
         return [choice for choice in constraint.choices if choice != value]
     if constraint.type == "bool":
@@ -261,7 +261,7 @@ REQUIRED = {"clients": 20, "alpha": 0.5, "mu": 0.1, "norm": 1.0, "rounds": 10, "
 
 
 def outcome(kind, name, options, folder):
-    """What a plug-in gives with some options, or the refusal."""
+    """The result of a plug-in with some options, or the error."""
     try:
         if kind == "layers":
             return flat(layers(name, options))
@@ -307,6 +307,6 @@ def test_every_argument_of_a_layer_has_an_effect(name, folder):
         tried = [each for each in others(constraint, value) if each != "wbn"]
         first, *rest = (outcome("layers", name, {**needed, argument: each}, folder) for each in (value, *tried))
         assert not str(first).startswith("refused"), first
-        # Keras' own choices, such as relu and relu6, are not all told apart by one call.
+        # One call does not distinguish all choices of Keras, such as relu and relu6.
         different = [each for index, each in enumerate(rest) if each not in (first, *rest[:index])]
         assert len(different) >= (len(rest) if name in registry.names("layers") else 1), f"{name}.{argument}"

@@ -1,4 +1,4 @@
-"""The losses against their plain form, written in longer floats of NumPy."""
+"""The losses compared with their plain formulas in extended precision of NumPy."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def examples(scale, dtype="float64", shape=(9,)):
 
 
 def both(logits, targets, present=PRESENT, outside=OUTSIDE):
-    """Loss and gradient of the sum of losses, as the package has them."""
+    """Loss and gradient of the sum of losses, from the package."""
     with tf.GradientTape() as tape:
         tape.watch(logits)
         loss = masked_cross_entropy.loss(logits, targets, present, outside)
@@ -52,8 +52,8 @@ def test_the_masked_loss_is_the_plain_form(scale, outside, present):
 @pytest.mark.parametrize("level", [-1e4, 1e4, 0.0])
 @pytest.mark.parametrize("present", [PRESENT, np.ones(CLASSES, bool)], ids=["absent", "whole"])
 @pytest.mark.parametrize("outside", [0, OUTSIDE])
-def test_huge_logits_stay_exact(dtype, level, present, outside):
-    # Absent labels of 1e4 must not push the others out of the range of exp.
+def test_huge_logits_give_exact_losses(dtype, level, present, outside):
+    # Absent labels with logits of 1e4 must not cause overflow or underflow of the others.
     logits, targets = examples(1.0, dtype)
     logits = tf.where(present, logits + level, 1e4)
     loss, slope = both(logits, targets, present, outside)
@@ -66,7 +66,7 @@ def test_huge_logits_stay_exact(dtype, level, present, outside):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_client_that_is_not_a_number_is_recognised(dtype, value):
+def test_non_finite_logits_give_nan_for_their_example_only(dtype, value):
     for index in range(CLASSES):
         logits, targets = examples(1.0, dtype)
         bad = logits.numpy()
@@ -89,7 +89,7 @@ def test_an_absent_target_counts_as_logit_0_and_has_no_gradient():
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_loop_of_a_graph_with_unknown_sizes_gives_the_same(jit, dtype):
+def test_a_graph_loop_with_unknown_sizes_equals_numpy(jit, dtype):
     shape = (2, 3)
     logits, targets = examples(2.0, dtype, shape)
     present = np.stack([PRESENT, ~PRESENT])[:, None]
@@ -137,8 +137,8 @@ def test_labels_absent_from_the_batch_count_as_logit_0(positions):
         np.testing.assert_allclose(loss[client], expected.astype(float), rtol=1e-14)
         np.testing.assert_allclose(slope[client], rise.astype(float), atol=1e-15)
         assert (slope[client][..., ~seen] == 0).all()
-        alone = batch_masked_cross_entropy.loss(logits[client], targets[client], PRESENT, OUTSIDE)
-        np.testing.assert_allclose(alone, loss[client], rtol=1e-14)
+        single_loss = batch_masked_cross_entropy.loss(logits[client], targets[client], PRESENT, OUTSIDE)
+        np.testing.assert_allclose(single_loss, loss[client], rtol=1e-14)
         absent += (PRESENT & ~seen).sum()
     assert absent > 0, "no batch lacked a label of its client"
 

@@ -1,4 +1,4 @@
-"""What different methods must agree on in float64, and what a lost client keeps."""
+"""Equalities between methods in float64, and unchanged values of lost clients."""
 
 import dataclasses
 import functools
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.usefixtures("eager")
 ONE = ("precision=float64", "levels.mix=a1", "optimizer.clip_norm=null", *methods.PLAIN)
 EXACT = 1e-10
 PEERS = "client.stages={name: blockwise, peers: true}"
-# A stem, a unit between, and a head.
+# A stem, one unit and a head.
 THREE = methods.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, ReLU]\n    - Dense")
 
 
 @functools.cache
 def built(*settings):
-    """Four clients with equally many examples, all at width 1."""
+    """Four clients with equal numbers of examples, all at width 1."""
     return tiny.process(THREE, *ONE, *settings, data=tiny.images((5, 5, 5, 5)))
 
 
@@ -54,16 +54,16 @@ def test_is_federated_averaging(settings):
 
 
 def test_networks_of_an_ensemble_are_trained_like_single_models():
-    ensemble, alone = built("levels.members={a: 3}"), built()
+    ensemble, single = built("levels.members={a: 3}"), built()
     start = ensemble.initialize()
     state, _ = ensemble.run(start, tiny.plans(ensemble, 2))
     assert {tuple(plan.members) for plan in tiny.plans(ensemble, 2)} != {(0,) * 3}
     for member in range(3):
         initial = dataclasses.replace(
-            alone.initialize(), weights={path: v[member] for path, v in start.weights.items()}
+            single.initialize(), weights={path: v[member] for path, v in start.weights.items()}
         )
         actual = {path: np.asarray(value)[member] for path, value in state.weights.items()}
-        assert tiny.gap(actual, weights(alone, state=initial)) < EXACT
+        assert tiny.gap(actual, weights(single, state=initial)) < EXACT
     assert not np.array_equal(start.weights["0_1_dense/kernel"][0], start.weights["0_1_dense/kernel"][1])
 
 
@@ -72,7 +72,7 @@ def narrow(submodel):
     return tiny.shared(methods.DENSE, "precision=float64", methods.ENDS, f"round.submodel={submodel}")
 
 
-def test_rolling_sub_models_begin_as_the_first_channels():
+def test_rolling_sub_models_start_with_the_first_channels():
     plan = dataclasses.replace(narrow("prefix").plan(0, (0, 1, 2, 3)), levels=np.asarray([0, 0, 1, 1], np.int32))
     first, _ = narrow("prefix").run(narrow("prefix").initialize(), [plan])
     other, _ = narrow("rolling").run(narrow("rolling").initialize(), [plan])
@@ -97,7 +97,7 @@ def test_random_sub_models_are_the_first_channels_of_a_permuted_model():
     assert not tiny.same(actual, tiny.arrays(start))
 
 
-def test_clients_of_one_depth_train_the_model_that_ends_there():
+def test_clients_of_one_depth_train_the_model_of_that_depth():
     exits = ("precision=float64", methods.PAIR, methods.EVEN)
     shallow = tiny.process(methods.DEEP, *exits, "levels.depths={a: 2, b: 2}")
     lines = methods.DEEP.splitlines(keepends=True)
@@ -121,11 +121,11 @@ def test_values_of_lost_clients_stay_bit_equal():
         for path, old in table.items():
             changed = (np.asarray(old) != np.asarray(actual.clients[kind][path])).reshape(4, -1).any(1)
             assert changed.tolist() == [True, False, True, False], (kind, path)
-    alone, _ = broken.run(state, [process.plan(1, [1])])
+    after_lost_client, _ = broken.run(state, [process.plan(1, [1])])
     for one, other in (
-        (alone.weights, state.weights),
-        *((alone.clients[kind], state.clients[kind]) for kind in state.clients),
-        (alone.server["drift"], state.server["drift"]),
+        (after_lost_client.weights, state.weights),
+        *((after_lost_client.clients[kind], state.clients[kind]) for kind in state.clients),
+        (after_lost_client.server["drift"], state.server["drift"]),
     ):
         assert tiny.same(one, other)
 
@@ -137,13 +137,13 @@ def example(process):
 
 def test_an_ensemble_predicts_the_mean_of_the_networks_of_a_level():
     settings = ("levels.mix=a1-c1", "levels.widths={a: 1, c: 1}", "levels.members={a: 3, c: 2}")
-    ensemble, alone = tiny.process(THREE, *ONE, *settings), built()
+    ensemble, single = tiny.process(THREE, *ONE, *settings), built()
     state, inputs = ensemble.initialize(), example(ensemble)
     member_states = [
-        dataclasses.replace(alone.initialize(), weights={path: v[member] for path, v in state.weights.items()})
+        dataclasses.replace(single.initialize(), weights={path: v[member] for path, v in state.weights.items()})
         for member in range(3)
     ]
-    logits = [alone.network(one)(inputs).numpy() for one in member_states]
+    logits = [single.network(one)(inputs).numpy() for one in member_states]
     for level, members in (("a", 3), ("c", 2)):
         np.testing.assert_allclose(ensemble.network(state, level)(inputs), np.mean(logits[:members], 0), rtol=EXACT)
 

@@ -1,4 +1,4 @@
-"""Adapters of low rank whose rank is the level: what is cut, merged and sent, beside a base that stands still."""
+"""Low-rank adapters whose rank depends on the level: cut, merge and transfer, with a frozen base."""
 
 import functools
 
@@ -73,7 +73,7 @@ def level_of(process, client):
 
 
 def columns(state, path):
-    """An adapter's part with its ranks in front."""
+    """A part of an adapter with the rank as its first axis."""
     value = state.weights[path].numpy()
     return np.moveaxis(value, -1, 0) if path.endswith("/a") else value
 
@@ -85,22 +85,22 @@ def test_a_rank_is_the_mean_over_the_clients_that_have_it_and_zeros_dilute_it():
         [client for client in range(4) if level_of(process, client) == level] for level in "ac"
     )
     start = with_adapters(process)
-    alone = {client: process.next(start, cohort=[client])[0] for client in (strong, weak, other)}
+    state_by_client = {client: process.next(start, cohort=[client])[0] for client in (strong, weak, other)}
     merged = {kind: run.next(start, cohort=[strong, weak, other])[0] for kind, run in runs.items()}
     for path in filter(is_adapter, process.paths):
-        of = {client: columns(state, path) for client, state in alone.items()}
+        of = {client: columns(state, path) for client, state in state_by_client.items()}
         mean, diluted = (columns(merged[kind], path) for kind in runs)
         np.testing.assert_allclose(mean[:1], (of[strong] + of[weak] + of[other])[:1] / 3, atol=1e-14)
         np.testing.assert_allclose(mean[1:], of[strong][1:], atol=1e-14)
         np.testing.assert_allclose(diluted[:1], mean[:1], atol=1e-14)
         np.testing.assert_allclose(diluted[1:], of[strong][1:] / 3, atol=1e-14)
-        # What only the strong client has stands still where it is away; a mean with zeros loses it.
-        assert (columns(alone[weak], path)[1:] == columns(start, path)[1:]).all()
+        # Ranks that only the strong client has stay unchanged without it; a mean with zeros shrinks them.
+        assert (columns(state_by_client[weak], path)[1:] == columns(start, path)[1:]).all()
     lost, _ = runs["zeros"].next(start, cohort=[weak, other])
     assert all((columns(lost, path)[1:] == 0).all() for path in process.paths if is_adapter(path))
 
 
-def test_at_the_start_every_level_predicts_what_the_base_does(tmp_path):
+def test_initial_predictions_of_every_level_are_those_of_the_base(tmp_path):
     base = built(base=BASE.replace("model:\n", "model:\n  frozen: [0]\n"))
     renamed = {path.replace("2_0_dense/", "2_0_lora_dense/dense/"): v for path, v in base.initialize().weights.items()}
     np.savez(tmp_path / "base.npz", **{path: value.numpy() for path, value in renamed.items()})
@@ -135,7 +135,7 @@ def test_no_scaler_divides_if_only_ranks_are_cut():
         assert np.allclose(trained, tested, atol=1e-12) == same
 
 
-def test_a_frozen_model_is_measured_like_a_trained_one():
+def test_a_frozen_model_has_the_metrics_of_a_trainable_one():
     (actual, _), (expected, _) = (
         process.evaluate(process.initialize()) for process in (built('model.frozen=["0", "3"]'), built(base=ADAPTED))
     )
@@ -150,7 +150,7 @@ def test_neither_the_base_nor_frozen_units_are_transferred():
         assert all(is_adapter(path) or path.startswith("3_0_dense/") for path in sizes)
         assert cost.bytes_down == cost.bytes_up == 8 * sum(sizes.values())
         assert len(constants(model)) + len(sizes) == len(process.paths)
-    # The frozen embedding of the base is sent where it is not frozen.
+    # The embedding of the base is sent if it is not frozen.
     thawed = built(*ALL_ROWS, base=ADAPTED).client_costs[0]
     table = (13 + 1 + 4 + 2) * 8
     assert thawed.bytes_down - process.client_costs[0].bytes_down == 8 * table
@@ -171,7 +171,7 @@ def test_constant_kernels_cost_no_weight_gradient():
 
 
 @pytest.mark.parametrize("level", ["a", "c"])
-def test_an_export_predicts_what_the_model_does(level, tmp_path):
+def test_an_export_gives_the_logits_of_the_model(level, tmp_path):
     process = built()
     state = with_adapters(process)
     folder, _ = export.export(process, state, {}, tmp_path, {}, level)
@@ -190,17 +190,17 @@ REFUSED = {
     ),
     "personal": (
         ("model.frozen=[0]", "round.personal=[0]"),
-        "round.personal[0]: has no effect, since model.frozen keeps it alike everywhere; thaw the unit or leave it out. "
-        "Received: '0'",
+        "round.personal[0]: has no effect because model.frozen keeps it constant on all clients; unfreeze the unit or "
+        "remove this key. Received: '0'",
     ),
     "zeros beside one width": (
         ("levels.mix=a", "round.uncovered=zeros"),
-        "round.uncovered: has no effect, since all levels of the mix have one width; give them several or leave it out. "
-        "Received: 'zeros'",
+        "round.uncovered: has no effect because all levels of the mix have the same width; use several widths or "
+        "remove this key. Received: 'zeros'",
     ),
     "zeros beside a mask": (
         (*FIARSE, "round.uncovered=zeros"),
-        "round.uncovered: must be left_out with round.mask, which counts single entries. Received: zeros",
+        "round.uncovered: must be left_out with round.mask, which counts entries individually. Received: zeros",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Clients that did not come to all of their stages: what they never trained is not merged as if they had."""
+"""Clients that did not reach all of their stages: units that they did not train are not merged."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ STAGED = ("levels.widths={a: 1, b: 1}", "levels.mix=a-b", "levels.budgets={a: 1,
 
 
 def cut(plan, stages, staged):
-    """The plan with so many stages of each client whose level has several."""
+    """The plan limited to a number of stages of each client whose level has several."""
     rows, steps = plan.rows.copy(), plan.steps.copy()
     for slot, level in enumerate(plan.levels):
         if level == 1:
@@ -67,22 +67,22 @@ def of_first_level(plan):
 def test_a_unit_is_the_mean_of_the_clients_that_trained_it(process):
     plan = of_levels(process, [0, 2], [0, 1])
     short = cut(plan, 1, 3)
-    alone = of_first_level(plan)
+    single_plan = of_first_level(plan)
     _, both, _ = trained(process, short)
     _, full, _ = trained(process, plan)
-    _, one, _ = trained(process, alone)
+    _, one, _ = trained(process, single_plan)
     late = [path for path in both if path.startswith(("2_", "3_"))]
     assert late and all(both[path].tobytes() == one[path].tobytes() for path in late)
     assert not any(both[path].tobytes() == full[path].tobytes() for path in late)
     assert not any(both[path].tobytes() == one[path].tobytes() for path in both if path.startswith("1_"))
 
 
-def test_counted_values_are_merged_whatever_stage_was_reached():
+def test_counted_values_are_merged_after_any_completed_stage():
     process = tiny.process(BLOCKS, *STAGED, "round.untrained=counted")
     plan = of_levels(process, [0, 2], [0, 1])
     old, both, _ = trained(process, cut(plan, 1, 3))
-    alone = of_first_level(plan)
-    _, one, _ = trained(process, alone)
+    single_plan = of_first_level(plan)
+    _, one, _ = trained(process, single_plan)
     path = "3_0_pre_activation_block/conv1/kernel"
     np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)
 

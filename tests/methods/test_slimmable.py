@@ -1,11 +1,11 @@
-"""Slimmable training: what a wide client's steps do to the narrower models within its own."""
+"""Slimmable training: the effect of a wide client's steps on the narrower models inside its model."""
 
 import dataclasses
 
 import numpy as np
 import tiny
 
-# A Scaler without a norm behind it would make a narrow model's logits smaller than in training.
+# A Scaler that no norm follows would make a narrow model's logits smaller than in training.
 DENSE = tiny.DENSE.replace(", Scaler", "")
 RATE = 1e-3
 ONE_STEP = (
@@ -35,7 +35,7 @@ def loss(logits, labels):
     return -logs[np.arange(len(labels)), labels].mean()
 
 
-def test_a_wide_clients_steps_teach_the_narrow_model_too():
+def test_steps_of_a_wide_client_also_train_the_narrow_model():
     """To first order the narrow loss falls by rate * |its own gradient|^2 more than in joint training."""
     joint, slimmable = after_one_step("joint"), after_one_step("slimmable")
     assert slimmable[1] < joint[1] - 0.1 * RATE

@@ -1,4 +1,4 @@
-"""Models of the recipes: sizes by hand, initial values, and what Keras promises of a model."""
+"""Models of the recipes: sizes by hand, initial values, and the interface of a Keras model."""
 
 import random
 
@@ -130,7 +130,7 @@ def test_initial_values_depend_on_the_seed_and_do_not_change_pythons_generator()
 
 
 def test_initial_values_are_those_of_layers_created_and_called_in_order():
-    """Initialisers draw their seeds when they are made or when they are built: another order would give others."""
+    """Initialisers draw their seeds when they are created or built: another order would give other values."""
 
     def head():
         return keras.layers.Dense(9, kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"))
@@ -153,7 +153,7 @@ def test_initial_values_are_those_of_layers_created_and_called_in_order():
 
 def test_keras_error_becomes_one_sentence_with_the_layers_path():
     got = recipe.loads(tiny.DENSE)
-    # The rules for recipes refuse this before a model is built; layers of plug-ins have no such rules.
+    # The recipe's rules refuse this before a model is built; layers of plug-ins have no such rules.
     layers = (
         LayerSpec(kind="MaxPooling2D", args={"pool_size": 9}, name="pool", unit="0", path=("model", "layers", 0)),
     )

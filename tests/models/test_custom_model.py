@@ -1,4 +1,4 @@
-"""A Keras model that a person's own function builds: the rounds of a recipe's layers, and sentences for what cannot be."""
+"""Custom models: rounds equal to those of a recipe's layers, and one sentence for each refusal."""
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def build_process(function, text=WITHOUT_MODEL):
 
 
 def test_rounds_equal_those_of_the_same_layers_in_a_recipe():
-    """Also that it is scaled, that the labels a client lacks are cut, and that paths are alike at all widths."""
+    """Checks also the scale, the cut of absent labels, and equal paths at all widths."""
     custom, from_recipe = (
         build_process(dense),
         tiny.process(tiny.DENSE, "levels.mix=a1-c1", "levels.assignment=fixed", "engine=sequential", parallel=1),
@@ -202,7 +202,7 @@ def compiled():
 
 
 def inside(**options):
-    """A model that contains another one, whose only layer has these options."""
+    """A model that contains another one, whose single layer has these options."""
     base, inputs = one_layer(**options), keras.Input(SHAPE)
     return keras.Model(inputs, keras.layers.Dense(3)(base(inputs)))
 
@@ -337,7 +337,7 @@ def test_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
     assert hetero_tf.learning_process(mapping).recipe.name == "mine"
 
 
-def test_model_takes_stored_pixels_and_warns_of_others():
+def test_model_accepts_stored_pixels_and_warns_of_others():
     process = tiny.shared(tiny.DENSE)
     state, x = process.initialize(), process.dataset.test.x
     network, model = process.network(state), process.model(state)

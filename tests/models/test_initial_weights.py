@@ -1,4 +1,4 @@
-"""Initial weights from a file or a run: every variable by its path, in its shape; all that does not fit is named."""
+"""Initial weights from a file or a run: every variable by its path, in its shape; refusals name each mismatch."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from hetero_tf.store.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Variable:
-    """As much of a Keras variable as is asked for."""
+    """The attributes of a Keras variable that are used."""
 
     path: str
     shape: tuple
@@ -32,7 +32,7 @@ ARRAYS = {variable.path: np.random.default_rng(0).normal(size=variable.shape) fo
 
 @pytest.fixture
 def read(tmp_path):
-    """`(changes of the arrays; None drops one) -> what is read`."""
+    """`(changes of the arrays; None drops one) -> arrays that are read`."""
 
     def start(changes=None, reinitialize=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
@@ -46,7 +46,7 @@ def read(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
-    """`(round, changes of the weights, best) -> RunFolder` with a state sealed as the best one, or as a checkpoint."""
+    """`(round, changes of the weights, best) -> RunFolder` with a saved best state, or with a checkpoint."""
 
     def seal(number, changes=None, best=True, **others):
         folder = RunFolder(tmp_path / "run")
@@ -74,7 +74,7 @@ def test_reinitialized_variables_ignore_the_file(read):
     for changes in ({}, {"2_0_dense/kernel": np.ones((3, 9)), "2_0_dense/bias": None}):
         assert list(read(changes, reinitialize=("2_0_dense",))) == ["1_1/kernel", "1_10/kernel"]
     assert list(read(reinitialize=("1_1/kernel",))) == ["1_10/kernel", "2_0_dense/kernel", "2_0_dense/bias"]
-    # A layer's name is not the beginning of another's.
+    # A layer's name is not a prefix of another layer's.
     assert "1_10/kernel" in read(reinitialize=("1_1",))
 
 
@@ -174,7 +174,7 @@ def test_incomplete_run_is_refused(run, tmp_path):
         initial_weights.read(str(folder.best), VARIABLES)
     (arrays,) = folder.best.glob("*/arrays.npz")
     arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
-    with pytest.raises(InputError, match="best: none of its 1 rounds is whole .*sha256 differs"):
+    with pytest.raises(InputError, match="best: all 1 checkpoints are damaged .*sha256 differs"):
         initial_weights.read(str(folder.path), VARIABLES)
     files.remove(folder.best)
     with pytest.raises(InputError, match="run: holds no finished round yet; train that run first"):

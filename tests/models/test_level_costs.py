@@ -1,4 +1,4 @@
-"""What levels with exits, members, stages and units of their own cost, by hand and against what is trained."""
+"""Costs of levels with exits, members, stages and units, by hand and compared with training."""
 
 import json
 import math
@@ -70,7 +70,7 @@ def test_ensemble_cost_is_proportional_to_its_networks():
     for name, many in (("a", 4), ("b", 2), ("c", 1)):
         for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
             assert getattr(levels[name], key) == many * getattr(one, key)
-        # They are trained one after the other.
+        # The networks are trained one after the other.
         assert levels[name].memory.total == one.memory.total
 
 
@@ -82,7 +82,7 @@ def test_personal_values_are_not_transferred():
 
 
 def test_client_receives_run_units_and_sends_trained_ones():
-    # The exit is read by no stage; the first block is left out where not even it fits.
+    # No stage reads the exit; the first block is skipped if it does not fit by itself.
     level = describe_levels(*BUDGETS).levels["b"]
     assert level.bytes_down == level.bytes_up == 4 * (level.parameters - HEAD)
     last = describe_levels("client.stages={name: joint, exits: last}", EQUAL).levels["a"]
@@ -183,7 +183,7 @@ def test_client_cost_of_an_ensemble_is_that_of_one_network(eager):
 
 
 def test_staged_training_costs_equal_hand_counts():
-    """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
+    """PreResNet-20 compared with joint training; a step is three times its forward products, a frozen unit only one."""
     fedepth_recipe = recipe.load("methods/fedepth")
     fedepth_costs = level_costs.LevelCosts(family_of(fedepth_recipe, (32, 32, 3), 10), (32, 32, 3), 10)
     (joint,) = fedepth_costs.train_flops("a")

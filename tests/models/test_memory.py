@@ -1,4 +1,4 @@
-"""What clients hold against their budgets, and levels that are made smaller until their budgets hold them."""
+"""Memory of clients compared with their budgets, and levels that are reduced to fit their budgets."""
 
 import functools
 
@@ -24,7 +24,7 @@ MEMBERS = ("levels.widths={a: 1/2, b: 1/2, c: 1/2}", LEVELS, "levels.members={a:
 
 @functools.cache
 def load_fitted(base, *overrides):
-    """The recipe as its budgets make it."""
+    """The recipe after `fit_levels`."""
     return memory.fit_levels(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""What servers and clients keep between rounds survives the disk, bit by bit."""
+"""State of servers and clients between rounds, bit-equal after a checkpoint."""
 
 import dataclasses
 
@@ -58,7 +58,7 @@ def test_restored_state_is_bit_equal_and_continues_equally(build, expected_table
     moved = {name.rsplit("/", 2)[0] for name, value in flat_state(loaded).items() if value.any()}
     assert moved == expected_tables | {"weights"}
     assert tiny.same(flat_state(run_rounds(process, loaded, 2)), flat_state(run_rounds(process, state, 2)))
-    # Weights alone would go on in another way.
+    # Without the tables the run would continue differently.
     bare = dataclasses.replace(process.initialize(), round=2, weights=state.weights)
     assert not tiny.same(tiny.arrays(run_rounds(process, bare, 1)), tiny.arrays(run_rounds(process, state, 1)))
 

@@ -1,4 +1,4 @@
-"""Narrow models are parts of the wide one: axes that pack several things are found, and correct cuts are accepted."""
+"""Narrow models are parts of the wide one: axes that pack several quantities are detected, correct cuts accepted."""
 
 import keras
 import pytest
@@ -31,7 +31,7 @@ def conv(filters, **options):
 
 
 class ChannelNorm(layers.Layer):
-    """A norm over channels that is not one of Keras."""
+    """A norm over channels that is not a Keras layer."""
 
     def build(self, shape):
         self.scale = self.add_weight(shape=shape[-1:], initializer="ones", name="scale")
@@ -46,7 +46,7 @@ def tokens(value, size):
 
 
 def attend(value, heads, dim, size):
-    """Attention that packs heads and their entries on one axis, beside a residual connection."""
+    """Attention that packs heads and their entries on one axis, with a residual connection."""
 
     def split(value):
         return ops.transpose(ops.reshape(layers.Dense(heads * dim)(value), (-1, 8, heads, dim)), (0, 2, 1, 3))

@@ -1,4 +1,4 @@
-"""Blocks that a deep model repeats are one function of the graph, and change nothing of what is trained."""
+"""Repeated blocks of a deep model are one function of the graph, and training does not change."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_explicit_engine_has_no_functions(engine):
 
 @pytest.mark.long
 def test_run_records_that_its_blocks_are_functions(train, tmp_path):
-    """Their sums may be rounded in another order, so no run goes on otherwise without being told."""
+    """Sums may be rounded in another order, so a resumed run with other functions prints a note."""
     train(tmp_path, TEXT, "rounds=1")
     settings = json.loads((tmp_path / "environment.json").read_text())["settings"]
     assert settings["by_function"] == ["a", "c"]
@@ -90,7 +90,7 @@ def test_run_records_that_its_blocks_are_functions(train, tmp_path):
 
 
 def blocks(count, **options):
-    """A model of some blocks one behind the other, made by functions, and these functions."""
+    """A sequence of blocks that are called by functions, and these functions."""
     inputs, functions = keras.Input((3, 4), dtype="float64"), {}
     value = inputs
     for _ in range(count):
@@ -103,7 +103,7 @@ INPUTS = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 4)))
 
 @tf.function(autograph=False)
 def run_step(model, training=True):
-    """Outputs of a model in a graph, and the gradients of the values that it does not train."""
+    """Outputs of a model in a graph, and the gradients of its frozen values."""
     trainable = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
     fixed = [tf.convert_to_tensor(variable) for variable in model.non_trainable_variables]
     with tf.GradientTape() as tape:
@@ -146,7 +146,7 @@ def test_different_or_rare_blocks_are_unchanged():
 
 
 class Shifted(keras.layers.Layer):
-    """A layer like one that a user writes."""
+    """A layer as a user might write it."""
 
     def __init__(self, shift, **kwargs):
         super().__init__(**kwargs)
@@ -158,14 +158,14 @@ class Shifted(keras.layers.Layer):
 
 
 class WithConfig(Shifted):
-    """Another one, which tells its argument."""
+    """The same with its argument in the config."""
 
     def get_config(self):
         return {**keras.layers.Layer.get_config(self), "shift": self.shift}
 
 
 class Hidden:
-    """An argument that Keras cannot put into a config."""
+    """An argument that a Keras config cannot contain."""
 
     def __call__(self, inputs):
         return inputs[..., :3]

@@ -16,7 +16,7 @@ EXITS = {1: (2, "early")}
 
 
 def of_units(width, constant=()):
-    """Costs of the units, by a square law; some have constant kernels alone, and "two" adapters of 100 beside one."""
+    """Costs of the units, by a square law; some have only constant kernels, and "two" adds adapters of 100 to one."""
     costs = {"stem": 40, "one": 400, "two": 400, "three": 400, "head": 40, "early": 20}
     return {
         unit: UnitCost(
@@ -51,7 +51,7 @@ def test_constants_cost_no_gradient_and_one_pass_before_trained_units():
 
 
 def test_frozen_part_is_only_run_forward():
-    # Three stages of one block each; what stands before is frozen, what would follow is left out.
+    # Three stages of one block each; earlier blocks are frozen, later ones are skipped.
     stages = [
         flops(("stem", "one", "head"), route(("stem", "one", "head"))),
         flops(("two", "head"), route(("stem", "one", "two", "head"), frozen=2)),
@@ -91,7 +91,7 @@ def test_round_cost_counts_traffic_and_operations_of_each_client():
         stages=[[0, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]],
     )
     assert cost.bytes_down.tolist() == [400, 40, 40, 400]
-    # The last client returns nothing, but it had to receive the model before it could fail.
+    # The last client returns nothing, but it received the model before it failed.
     assert cost.bytes_up.tolist() == [360, 36, 36, 0]
     assert cost.train_flops.tolist() == [30_000, 4 * 600 + 6 * 100, 3_000, 0]
     assert cost.metrics() == {"bytes_down": 880, "bytes_up": 432, "train_flops": 36_000}

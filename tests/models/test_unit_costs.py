@@ -64,7 +64,7 @@ def test_cost_of_the_full_model_equals_the_paper(units):
     whole = total(units)
     assert megabytes(whole) == pytest.approx(116.04, abs=0.02)
     assert whole.parameters == 272_282
-    # Its rows of narrower models are shares of this one.
+    # The paper's rows of narrower models are shares of this one.
     for share, row in ((1 / 8, 14.505), (1 / 6, 19.34), (1 / 3, 38.68), (1 / 2, 58.02)):
         assert budgets.cap(share, megabytes(whole), 0.0) == pytest.approx(row, abs=0.02)
 
@@ -142,7 +142,7 @@ def test_branches_are_ordinary_units():
 
 
 class Unknown(keras.layers.Layer):
-    """Gives as many columns as there are positive inputs."""
+    """Returns one column for each positive input."""
 
     def build(self, input_shape):
         self.kernel = self.add_weight(shape=(4, 4), name="kernel")

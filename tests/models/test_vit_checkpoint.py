@@ -58,7 +58,7 @@ def tanh(x):
 
 
 def encode(arrays, image, gelu):
-    """What one image's class token becomes, behind the last norm."""
+    """Encode one image: its class token after the last norm."""
     arrays = {name: value.astype(np.float64) for name, value in arrays.items()}
     squares = [
         image[PATCH * row : PATCH * (row + 1), PATCH * column : PATCH * (column + 1)]
@@ -91,7 +91,7 @@ def encode(arrays, image, gelu):
 
 
 def build_model(path, *overrides):
-    """The model that a run with these initial weights begins with, and its head."""
+    """The initial model of a run with these initial weights, and its head."""
     settings = (f"model.initial_weights={path}", f"model.reinitialize=[{HEAD}]", "precision=float64")
     sizes = ("model.settings.scale=1", f"model.settings.patch={PATCH}")
     process = learning_process(recipe.load(NAME, [*settings, *sizes, *overrides]))
@@ -101,7 +101,7 @@ def build_model(path, *overrides):
 
 @pytest.fixture
 def command(tmp_path, capsys):
-    """`(arrays, further words) -> (exit code, what is printed, what is complained)`, from .npz to .npz."""
+    """`(arrays, more arguments) -> (exit code, output, error output)` of a conversion from .npz to .npz."""
 
     def run(arrays, *words):
         np.savez(tmp_path / "Ti.npz", **arrays)
@@ -186,7 +186,7 @@ def test_checkpoint_of_another_image_size_fits_with_side(command, tmp_path):
         (
             {"Transformer/encoderblock_3/LayerNorm_0/scale": np.ones(WIDTH)},
             NAME,
-            "the recipe's model has no place for 'Transformer/encoderblock_3/LayerNorm_0/scale' and 0 other arrays",
+            "the recipe's model has no variable for 'Transformer/encoderblock_3/LayerNorm_0/scale' and 0 other arrays",
         ),
         (
             {},

@@ -1,4 +1,4 @@
-"""The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
+"""The benchmark scripts run and print the documented values; nothing is timed."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from hetero_tf.models.family import build_family
 
 
 def printed(script, *arguments):
-    """What a benchmark script prints as JSON about the recipe tiny/digits."""
+    """The JSON output of a benchmark script for the recipe tiny/digits."""
     command = [sys.executable, f"benchmarks/{script}.py", "--recipe", "tiny/digits", *arguments, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -48,7 +48,7 @@ def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mb"] < 2500
 
 
-def test_a_first_round_whose_process_is_killed_is_a_row(monkeypatch, capsys):
+def test_a_killed_process_is_a_row_of_the_first_round_benchmark(monkeypatch, capsys):
     benchmark = programs.script("benchmarks/first_round.py")
 
     def submit(measure, args, name):
@@ -101,7 +101,7 @@ def compared(*words):
 
 
 def settings_of(line):
-    """The recipe that a command line asks for, as it would be loaded, and the other words."""
+    """The loaded recipe of a command line, and the other words."""
     overrides = [part.removeprefix("--set=") for part in line if part.startswith("--set=")]
     (name,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
     return recipe.load(name, overrides), {part for part in line if not part.startswith(("--set=", "--recipe="))}
@@ -109,7 +109,7 @@ def settings_of(line):
 
 @pytest.mark.parametrize("mode", ["published", "controlled"])
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar10_unequal"])
-def test_the_comparison_of_methods_asks_for_recipes_that_load(mode, data):
+def test_the_comparison_of_methods_uses_valid_recipes(mode, data):
     benchmark, args = compared(
         "--data", data, "--mode", mode, "--rounds", "8", "--data_dir", "somewhere", "--jobs", "2"
     )
@@ -153,7 +153,7 @@ def test_notes_state_the_noise_floor_and_rank_correlations():
         return {"rate": 0.1, "seeds": 3, "over": over, "values": values}
 
     rows = {"fedavg": row(40.0), "fedavg again": row(43.0), "fedepth": row(50.0), "splitmix": row(45.0)}
-    # A method whose clients hold more than they may is in the table, but in no ranking.
+    # A method whose clients exceed their budgets is in the table, but in no ranking.
     rows["depthfl"] = row(60.0, a="167.3", d="240.0")
     notes = benchmark.notes(args, rows).splitlines()
     assert notes[0].startswith(
@@ -191,7 +191,7 @@ TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"
 
 
 def test_the_torch_benchmark_reports_how_to_install_torch():
-    # An entry of None makes the import fail, also where somebody has PyTorch.
+    # An entry of None makes the import fail even if PyTorch is installed.
     hide = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
     done = programs.python(hide, TORCH_LOOP)
     assert (done.returncode, done.stdout) == (2, "")
@@ -219,7 +219,7 @@ def test_device_benchmark_compares_a_device_with_the_simulator():
 NOTEBOOK = ROOT / "benchmarks" / "notebook.py"
 
 
-def test_the_shown_notebook_holds_the_code_of_the_script():
+def test_the_notebook_page_contains_the_code_of_the_script():
     shown = NOTEBOOK.with_suffix(".md").read_text(encoding="utf-8")
     cells = re.split(r"^# %%.*\n", NOTEBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     code = [cell.strip() for cell in cells if not cell.startswith("#")]
@@ -229,7 +229,7 @@ def test_the_shown_notebook_holds_the_code_of_the_script():
 @pytest.mark.long
 def test_the_notebook_runs(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    # A few rounds are enough to run every line.
+    # Six rounds run every line.
     whole, shorter = NOTEBOOK.read_text(encoding="utf-8"), tmp_path / "shorter.py"
     shorter.write_text(whole.replace('"rounds": 45,', '"rounds": 6,'), encoding="utf-8")
     assert shorter.read_text(encoding="utf-8") != whole
@@ -241,7 +241,7 @@ def test_the_notebook_runs(tmp_path):
     assert len(re.findall(r"^client \d  level [ab]", done.stdout, re.MULTILINE)) == 10
 
 
-def test_a_plan_of_large_populations_adds_up():
+def test_rows_of_large_populations_are_consistent():
     module = programs.script("benchmarks/scaling_plan.py")
     client = module.OneClient(down=2e6, up=1e6, table=100.0, index=50.0, merge=1e-3, plan=1e-4, model=4e6)
     lines = module.table({"x": client}, gigabits=8, workers=4, memory=1e10)

@@ -17,6 +17,7 @@ ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 TERMS = {
     term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term
 }
+TERMS |= {term.strip().lower() for words, _ in ROWS for term in words.replace("`", "").split(", ")}
 
 
 def heads(table):

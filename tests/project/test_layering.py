@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 
-# A room is a package or a module right under hetero_tf. It imports rooms of earlier lines only; rooms of one line do
-# not know each other. `__init__` is the public Python API: its functions may import any room, but importing it imports
+# A room is a package or a module directly in hetero_tf. It imports rooms of earlier lines only; rooms of one line do
+# not import each other. `__init__` is the public Python API: its functions may import any room, but its import imports
 # none.
 LINES = (
     ("version",),
@@ -30,7 +30,7 @@ LINES = (
 # The inner ring runs a recipe; each package of the outer ring adds commands to it and knows no other one of its ring.
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
-# These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
+# Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "version")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster")
@@ -55,7 +55,7 @@ def unit_of(path):
 
 
 def is_quick(parts):
-    """Whether importing the module `hetero_tf/PARTS...` must not import TensorFlow."""
+    """True if importing the module `hetero_tf/PARTS...` must not import TensorFlow."""
     path = "/".join(parts).removesuffix(".py") + "/"
 
     def within(folders):
@@ -74,7 +74,7 @@ def dotted(node):
 
 
 def imports(tree, package):
-    """(line, full module name) of every import; `package` is what a relative import starts from.
+    """(line, full module name) of every import; `package` resolves relative imports.
 
     `from a.b import c` gives `a.b.c`, as c may be a module.
     """
@@ -89,7 +89,7 @@ def imports(tree, package):
 
 
 def at_import(tree):
-    """The statements that run when the module is imported: not bodies of functions, nor what only type checkers read."""
+    """The statements that run at import time: no bodies of functions, no blocks for type checkers."""
     for node in ast.iter_child_nodes(tree):
         for_types = isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
         if not for_types and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -103,22 +103,20 @@ def only_imports(tree):
 
 
 def upward(source, unit, package="hetero_tf"):
-    """Sentences about the imports of `source`, a part of `unit`, that the order does not allow."""
+    """Messages about imports of `source`, a part of `unit`, that violate the order."""
     if unit not in LINE_OF:
-        return [f"`{unit}` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"]
+        return [f"`{unit}` has no position in the order of imports; add it to LINES in tests/project/test_layering.py"]
     tree, messages = ast.parse(source), []
     for line, name in imports(only_imports(tree) if unit == "__init__" else tree, package):
         top, *rest = name.split(".")
         other = rest[0] if rest and rest[0] in LINE_OF else "__init__"
         if top == "hetero_tf" and other != unit and LINE_OF[other] >= LINE_OF[unit]:
-            messages.append(
-                f"line {line}: `{unit}` must not import `{other}`, which stands on the same or a later line"
-            )
+            messages.append(f"line {line}: `{unit}` must not import `{other}`, which is on the same or a later line")
     return messages
 
 
 def slow_imports(source, package="hetero_tf"):
-    """Lines at which importing the module imports TensorFlow, or a unit of ours that may do so."""
+    """Lines that import TensorFlow, or a unit that may import it, when the module is imported."""
     lines = []
     for line, name in imports(only_imports(ast.parse(source)), package):
         top, *rest = name.split(".")
@@ -136,7 +134,7 @@ def unsafe_loader(call, safe):
 
 
 def safe_loaders(trees):
-    """SafeLoader, CSafeLoader and the classes in `trees` whose bases are only such ones."""
+    """SafeLoader, CSafeLoader and the classes in `trees` whose bases are all safe loaders."""
     safe, grown = {"SafeLoader", "CSafeLoader"}, True
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while grown:
@@ -147,7 +145,7 @@ def safe_loaders(trees):
 
 
 def unsafe(source, safe=frozenset({"SafeLoader", "CSafeLoader"})):
-    """Sentences about what `source` does that could run a stranger's code."""
+    """Messages about code in `source` that could run untrusted code."""
     tree, messages = ast.parse(source), []
     for line, name in imports(tree, "hetero_tf"):
         if name.split(".")[0] in UNSAFE_MODULES or name in UNSAFE_CALLS | YAML_LOADS | YAML_UNSAFE:
@@ -267,7 +265,7 @@ def test_imports_along_the_order_are_allowed(source, unit, package):
 
 def test_a_unit_without_a_position_is_reported():
     assert upward("", "wizard") == [
-        "`wizard` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"
+        "`wizard` has no position in the order of imports; add it to LINES in tests/project/test_layering.py"
     ]
 
 
@@ -322,7 +320,7 @@ def test_a_loader_is_safe_if_all_its_bases_are():
     assert unsafe("yaml.load(text, Loader=C)", safe_loaders([tree])) == ["line 1: calls yaml.load"]
 
 
-def test_the_structure_in_build_md_is_the_one_checked_here():
+def test_build_md_describes_the_checked_structure():
     text = (PACKAGE.parent / "BUILD.md").read_text()
     block = re.search(r"## Architecture.*?```\n(.*?)```", text, re.DOTALL).group(1)
     drawn = [line.split("#")[0].strip() for line in re.sub(r",\n +", ", ", block).splitlines()]

@@ -1,4 +1,4 @@
-"""A plug-in of one's own is trained, evaluated, exported and compared by what the program says to type next."""
+"""A custom plug-in is trained, evaluated, exported and compared with the commands that the program prints."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def typed(folder, line):
-    """Runs a line that the program has printed, as a person types it."""
+    """Runs a command line that the program printed."""
     program, *words = shlex.split(line)
     if program == "hetero_tf":
         return programs.command(*words, cwd=folder)
@@ -39,7 +39,7 @@ def typed(folder, line):
 
 
 @pytest.mark.long
-def test_the_printed_commands_work_as_they_are(folder):
+def test_the_printed_commands_work_unchanged(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])
     results = [typed(folder, line) for line in (evaluate, export, compare)]
@@ -70,13 +70,13 @@ def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
         ([], ()),
     ],
 )
-def test_only_names_of_modules_are_shown(tmp_path, stored, named):
+def test_messages_contain_only_names_of_modules(tmp_path, stored, named):
     path = tmp_path / "environment.json"
     write_atomic(path, plain_json.dump(stored, "it"))
     assert environment.plugins(path) == named
 
 
-def test_a_missing_or_broken_environment_names_none(tmp_path):
+def test_a_missing_or_broken_environment_has_no_modules(tmp_path):
     assert environment.plugins(tmp_path / "environment.json") == ()
     (tmp_path / "environment.json").write_text("{")
     assert environment.plugins(tmp_path / "environment.json") == ()

@@ -1,4 +1,4 @@
-"""What README.md and its neighbours show works: their Python examples, and the flags, commands and files they name."""
+"""Examples of README.md and other documents work: Python code, flags, commands and files."""
 
 import contextlib
 import io
@@ -47,7 +47,7 @@ def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
     assert len(example.splitlines()) <= 20
     (tmp_path / "windows.py").write_text(example)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
     registry.register_plugin("windows")
     process = learning_process(load_recipe("tiny/digits", ["round.submodel={name: windows, step: 2}"]))
     before = process.initialize()
@@ -64,7 +64,7 @@ def test_the_front_page_is_short_and_its_commands_exist():
     assert called == set(NAMES) - {"train"}
 
 
-def test_overrides_that_are_shown_are_legal():
+def test_shown_overrides_are_valid():
     shown = re.findall(r"--set '?([\w.]+=[^'`\s]+)", README)
     assert len(shown) > 3
     for override in shown:

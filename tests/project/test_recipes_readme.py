@@ -1,4 +1,4 @@
-"""recipes/README.md: its generated part is current, its recipes load, and recipes say what they must."""
+"""recipes/README.md: its generated part is current, its recipes load, and headers of recipes are complete."""
 
 import math
 import re
@@ -43,7 +43,7 @@ def test_every_key_plugin_and_layer_is_in_the_tables():
         assert f"| `{name}` |" in tables
 
 
-def test_every_row_has_as_many_cells_as_its_head():
+def test_every_row_has_the_cells_of_its_head():
     for line in recipe.documentation().splitlines():
         if line.startswith("|"):
             assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5), line
@@ -84,7 +84,7 @@ def header(name):
 
 
 def overrides_of(comment):
-    """The overrides that a comment names, those of one command together; a command may go on in the next line."""
+    """The overrides in a comment, grouped by command; a command may continue on the next line."""
     word = r"--set ((?:'[^']*'|[^\s;)'])+)"
     chains = re.finditer(rf"(?:{word}\s*)+", re.sub(r"\n# *", " ", comment))
     return [[value.rstrip(",").replace("'", "") for value in re.findall(word, chain[0])] for chain in chains]
@@ -114,7 +114,7 @@ FEDEPTH = {
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("methods/")])
-def test_a_header_quotes_the_table_of_its_split_and_names_the_override_of_the_other(name):
+def test_a_header_quotes_published_results_and_the_override_of_the_other_split(name):
     comment, loaded = re.sub(r"\n# *", " ", header(name)), recipe.load(name)
     assert "unbalanced Dirichlet(0.3)" in comment and loaded.partition.name == "dirichlet"
     assert (loaded.partition.options["alpha"], loaded.data.loader.options["dataset"]) == (0.3, "cifar10")
@@ -129,7 +129,7 @@ def test_a_header_quotes_the_table_of_its_split_and_names_the_override_of_the_ot
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_comment_states_source_cost_expectation_command_and_override(name):
+def test_a_header_states_source_cost_expectation_command_and_override(name):
     comment = header(name)
     assert all(line.startswith("# ") for line in comment.splitlines())
     run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
@@ -198,7 +198,7 @@ def test_networks_and_values_of_lg_fedavg_are_the_published_ones(name):
     assert got.partition.options == {"clients": 100, "per_client": 2, "keep_duplicates": True, "held_out": 0.0}
 
 
-def test_recipes_are_plain_yaml_one_document():
+def test_recipes_are_single_yaml_documents():
     for path in shipped().values():
         assert "\t" not in path.read_text("utf-8")
         assert list(parse(path.read_text("utf-8"), "x").value)[0] in ("base", "name")

@@ -20,7 +20,7 @@ from refusals import refusal
 
 environment = programs.script("bin/environment.py")
 SCRIPTS = ("bin/hetero_tf", "bin/test", "bin/check", "bin/environment.sh", ".ci/run")
-# What every command looks for.
+# Packages that every command checks.
 NEEDED = re.search(r'needed="hetero_tf (.*) \$', (ROOT / "bin" / "environment.sh").read_text()).group(1).split()
 # A stub interpreter: VERSION answers --version; ANSWER answers the search for one that can make environments
 # (empty: unsuitable); COMPLETE is the exit status of the question whether it has everything already.
@@ -47,7 +47,7 @@ def stub(folder, name, version="3.12.0", answer="complete", complete=1, setup=0)
 
 
 def ready_venv(checkout):
-    """A `.venv` of the copy that holds all modules by name, with a stub as its interpreter."""
+    """A `.venv` of the copy with all modules by name and a stub interpreter."""
     venv = checkout / ".venv"
     stub(venv / "bin", "python")
     for name in NEEDED:
@@ -58,7 +58,7 @@ def ready_venv(checkout):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what the set-up needs, in a folder whose name has spaces and a quote, and an empty folder for stubs."""
+    """A copy of the files of the set-up, in a folder whose name has spaces and a quote, and an empty folder for stubs."""
     root = tmp_path / "a check'out $x"
     shutil.copytree(ROOT / "bin", root / "bin", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "setup.py").write_text("first\n")
@@ -93,12 +93,12 @@ def test_the_active_environment_is_used_if_complete(checkout):
     assert done.stdout == f"python3 ran: {checkout}/bin/start.py describe --x=a b path: {checkout}\n"
     assert done.stderr == ""
     assert not (checkout / ".venv").exists()
-    # What a person has set stays behind the checkout, without empty entries: they mean the working folder.
+    # The user's PYTHONPATH follows the checkout, without empty entries, which mean the working folder.
     for python_path, expected in (("/mine", ":/mine"), (":/a b::/c:", ":/a b:/c"), (":", ""), ("", "")):
         assert start(checkout, PYTHONPATH=python_path).stdout.endswith(f" path: {checkout}{expected}\n")
 
 
-def test_an_environment_is_made_with_the_first_suitable_python(checkout):
+def test_an_environment_uses_the_first_suitable_python(checkout):
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", version="3.8.1", answer="")
     stub(stubs, "python3.12", answer="bare")
@@ -109,7 +109,7 @@ def test_an_environment_is_made_with_the_first_suitable_python(checkout):
     assert done.stdout.startswith(f"python3.11 ran: {checkout}/bin/start.py --help")
 
 
-def test_a_shim_that_fails_is_passed_over(checkout):
+def test_a_failing_shim_is_skipped(checkout):
     stub(checkout.parent / "stubs", "python3.10")
     shim = checkout.parent / "stubs" / "python3"
     shim.write_text("#!/bin/sh\necho 'shim: version not installed' >&2\nexit 127\n")
@@ -138,7 +138,7 @@ def test_a_failed_set_up_ends_the_command(checkout):
     assert (done.returncode, done.stdout) == (3, "")
 
 
-def test_a_ready_environment_asks_no_other_python(checkout):
+def test_a_ready_environment_runs_no_other_python(checkout):
     ready_venv(checkout)
     stub(checkout.parent / "stubs", "python3", complete=0)
     assert start(checkout, "x").stdout.startswith(f"python ran: {checkout}/bin/start.py x")
@@ -147,8 +147,8 @@ def test_a_ready_environment_asks_no_other_python(checkout):
 
 
 @pytest.mark.parametrize("lost", ["lib", "lib/python3.12/site-packages/numpy"])
-def test_an_environment_that_lost_modules_is_made_again(checkout, lost):
-    """Otherwise the program would be blamed for the import that fails."""
+def test_an_environment_with_missing_modules_is_rebuilt(checkout, lost):
+    """Otherwise the failed import would look like a bug of the program."""
     venv = ready_venv(checkout)
     stub(checkout.parent / "stubs", "python3")
     shutil.rmtree(venv / lost)
@@ -203,7 +203,7 @@ def test_a_command_started_through_a_link_finds_its_checkout(checkout):
 
 
 class Runner:
-    """Stands in for `environment.run`: notes the commands, makes the interpreter, fails where told to."""
+    """A fake of `environment.run`: records the commands, creates the interpreter, fails on request."""
 
     def __init__(self, statuses=(0, 0)):
         self.commands, self.statuses = [], list(statuses)
@@ -248,7 +248,7 @@ def test_files_of_an_interrupted_set_up_are_removed(checkout):
     assert sorted(path.name for path in (checkout / ".venv").iterdir()) == ["bin", "install.log", "ready", "setup.lock"]
 
 
-def test_a_strange_environment_is_left_alone(checkout):
+def test_a_foreign_environment_is_not_changed(checkout):
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "pyvenv.cfg").touch()
     with pytest.raises(environment.Failed, match=r"\.venv exists but was not made by this command; activate it"):
@@ -264,7 +264,7 @@ def test_without_ensurepip_the_base_pip_installs(checkout):
     assert runner.commands[1][:6] == [sys.executable, "-m", "pip", "--python", inside, "install"]
 
 
-def test_neither_pip_nor_ensurepip_is_one_sentence(checkout):
+def test_missing_pip_and_ensurepip_are_reported(checkout):
     missing = {"has_ensurepip": False, "has_pip": False}
     assert refusal(environment.make, checkout, Runner(), kind=environment.Failed, **missing) == (
         f"Python at {sys.executable} lacks its venv module or pip; install them (Debian and Ubuntu: "
@@ -318,7 +318,7 @@ def test_run_writes_the_log_and_keeps_packages_inside(checkout, monkeypatch):
     assert (status, log.read_text()) == (7, " kept\nbad\n")
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+def test_a_read_only_folder_is_reported(tmp_path, capsys):
     (tmp_path / "setup.py").write_text("x")
     (tmp_path / ".venv" / "setup.lock").mkdir(parents=True)
     assert environment.main(tmp_path) == 3
@@ -336,8 +336,8 @@ def test_a_file_instead_of_the_environment_folder_is_reported(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-def test_closed_streams_do_not_matter(checkout, closed):
-    """The stub writes into a file what it would print, and which of its streams are open."""
+def test_setup_runs_with_closed_streams(checkout, closed):
+    """The stub writes its output to a file, and the streams that are open."""
     stubs = checkout.parent / "stubs"
     stubs.mkdir()
     (stubs / "python3").write_text("#!/bin/sh\n[ $1 = -c ] || { : <&0 && : >&1 && : >&2 && echo open >told; }\n")
@@ -363,8 +363,8 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("path", ["", ":", "{other}:"])
-def test_no_file_of_the_working_folder_is_run(tmp_path, path):
-    """Neither by bin/hetero_tf nor by what it asks for an interpreter; only the plug-in that is named."""
+def test_no_file_of_the_working_folder_is_executed(tmp_path, path):
+    """Neither bin/hetero_tf nor the search for an interpreter runs them; only the named plug-in runs."""
     for name in HOSTILE:
         (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
     (tmp_path / "mine.py").write_text("import keras\nimport beside\nclass Mine(keras.layers.Layer): pass\n")
@@ -372,13 +372,13 @@ def test_no_file_of_the_working_folder_is_run(tmp_path, path):
     env = programs.environment(PYTHONPATH=path.format(other=tmp_path / "other"))
     words = [ROOT / "bin" / "hetero_tf", "--recipe=missing.yaml", *(["--plugin=mine"] if path == ":" else [])]
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 2 and done.stderr.startswith("hetero_tf: missing.yaml: no such recipe")
+    assert done.returncode == 2 and done.stderr.startswith("hetero_tf: missing.yaml: unknown recipe")
     assert not (tmp_path / "RUN").exists()
 
 
 @pytest.fixture(scope="module")
 def metadata():
-    """What setup.py passes to `setup`, from running it with a stand-in for setuptools."""
+    """The arguments that setup.py passes to `setup`, from running it with a fake of setuptools."""
     code = (
         "import runpy, sys, types\ngiven = {}\nfake = types.ModuleType('setuptools')\n"
         "fake.setup, fake.find_packages = given.update, lambda include: include\nsys.modules['setuptools'] = fake\n"
@@ -394,7 +394,7 @@ def test_the_version_is_the_one_of_the_package(metadata):
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["version"])
 
 
-def test_requirements_are_lower_bounds_and_the_search_agrees_with_them(metadata):
+def test_requirements_are_lower_bounds_that_the_setup_checks(metadata):
     lists = [metadata["install_requires"], *metadata["extras_require"].values()]
     bound = re.compile(r"[A-Za-z\d_\-\[\]]+>=[\d.]+(; python_version >= '3\.\d+')?")
     assert [need for needs in lists for need in needs if not bound.fullmatch(need)] == []
@@ -405,7 +405,7 @@ def test_requirements_are_lower_bounds_and_the_search_agrees_with_them(metadata)
     }
 
 
-def test_every_required_package_is_looked_for_at_start(metadata):
+def test_every_required_package_is_checked_at_start(metadata):
     modules = {"absl-py": "absl", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
     names = [need.split(">=")[0] for need in metadata["install_requires"]]
     assert sorted(NEEDED) == sorted(modules.get(name, name) for name in names)

@@ -31,7 +31,7 @@ def pip():
 
 
 @pytest.mark.long
-def test_the_wheel_trains_a_shipped_recipe_outside_of_the_checkout(tmp_path):
+def test_the_wheel_trains_a_shipped_recipe_outside_the_checkout(tmp_path):
     # A copy, since the build leaves folders where it works.
     for name in ("hetero_tf", "recipes"):
         shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -45,8 +45,8 @@ def test_the_wheel_trains_a_shipped_recipe_outside_of_the_checkout(tmp_path):
     # Its dependencies, which take minutes to download, are those of this environment.
     (site,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    where = run(python, "-c", "import hetero_tf; print(hetero_tf.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(tmp_path / "fresh")
+    location = run(python, "-c", "import hetero_tf; print(hetero_tf.__file__)", cwd=tmp_path)
+    assert Path(location.strip()).is_relative_to(tmp_path / "fresh")
     run(
         tmp_path / "fresh" / "bin" / "hetero_tf", "--recipe", "tiny/digits", "--run_dir", tmp_path / "run", cwd=tmp_path
     )

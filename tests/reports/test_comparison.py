@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hetero_tf.cli import interrupts, main
-from hetero_tf.reports.summaries import cost, summary
+from hetero_tf.reports.summaries import run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
@@ -23,7 +23,7 @@ def printed(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_runs_that_differ_in_their_seed_are_one_row(write_run, capsys):
+def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
     folders = [
         write_run("w0", [10.0, 40.0, 30.0], "name=wide"),
         write_run("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
@@ -33,28 +33,28 @@ def test_runs_that_differ_in_their_seed_are_one_row(write_run, capsys):
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "| run | levels | seeds | rounds | global_accuracy last | global_accuracy best | global_accuracy rounds to target | "
-        "global_accuracy MB to target | MB | MB a client and round | TFLOP |",
+        "global_accuracy MB to target | total MB | MB per client and round | TFLOP |",
         "| --- | --- |" + " ---: |" * 9,
         "| wide | a-b-c | 2 | 3 | 33.0 ± 4.2 | 42.0 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
         "| narrow | c | 1 | 3 | 20 | 25 | - | - | - | - | - |",
     ]
 
 
-def test_runs_with_the_former_names_of_the_columns_are_read(write_run):
+def test_runs_with_former_metric_names_are_read(write_run):
     runs = [read(write_run(name, [10.0], train_flops=name)) for name in ("flops", "train_flops")]
-    assert cost(runs[0])["train_flops"] == cost(runs[1])["train_flops"] == 5 * 10**11
+    assert run_cost(runs[0])["train_flops"] == run_cost(runs[1])["train_flops"] == 5 * 10**11
 
 
-def test_runs_that_measured_every_level_show_it_without_being_asked(write_run, capsys):
+def test_level_metrics_are_shown_by_default(write_run, capsys):
     levels = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
     one, two = (
         write_run("one", [10.0], more=levels),
         write_run("two", [30.0], "seed=1", more={"level_accuracy_a": 60.0}),
     )
     head, _, row = printed(capsys, one)[1].splitlines()
-    assert "| global_accuracy best | level_accuracy_a last | level_accuracy_c last | MB |" in head
+    assert "| global_accuracy best | level_accuracy_a last | level_accuracy_c last | total MB |" in head
     assert "| 10 | 10 | 50 | 20 |" in row
-    # What is asked for is shown alone, but as the last and the best value; what a run has not measured is a dash.
+    # Only requested metrics are shown, as last and best value; a missing value is a dash.
     head, _, row = printed(capsys, one, two, "--metric", "level_accuracy_a,level_accuracy_c")[1].splitlines()
     assert (
         "| rounds | level_accuracy_a last | level_accuracy_a best | level_accuracy_c last | level_accuracy_c best"
@@ -63,34 +63,34 @@ def test_runs_that_measured_every_level_show_it_without_being_asked(write_run, c
     assert "| 55.0 ± 7.1 | 55.0 ± 7.1 |" in row and "| 20 (1 of 2) | 20 (1 of 2) |" in row
 
 
-def test_runs_of_several_tasks_stand_in_one_table(write_run, capsys):
+def test_runs_of_several_tasks_share_a_table(write_run, capsys):
     text = write_run("text", [None], "name=text", more={"global_perplexity": 12.5, "level_perplexity_a": 12.5})
     head, _, *rows = printed(capsys, write_run("image", [60.0]), text)[1].splitlines()
     assert "| global_accuracy last | global_accuracy best | global_perplexity last | level_perplexity_a last |" in head
     assert "| 60 | 60 | - | - |" in rows[0] and "| - | - | 12.5 | 12.5 |" in rows[1]
 
 
-def test_the_best_round_is_that_of_the_held_out_examples(write_run):
+def test_validation_selects_the_best_round(write_run):
     folder = write_run("one", [50.0, 70.0, 60.0])
     run = read(folder)
-    assert summary(run, "global_accuracy")["best"] == 70
+    assert summarize(run, "global_accuracy")["best"] == 70
     for row, validation in zip(run.rows, (10.0, None, 30.0)):
         row["validation_accuracy"] = validation
-    found = summary(run, "global_accuracy")
-    assert (found["best"], found["best_round"], found["last"]) == (60, 3, 60)
+    result = summarize(run, "global_accuracy")
+    assert (result["best"], result["best_round"], result["last"]) == (60, 3, 60)
 
 
-def test_seconds_of_a_client_are_shown_where_they_were_measured(write_run, capsys):
+def test_client_seconds_are_shown_if_measured(write_run, capsys):
     timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
     for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
         metrics_file.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
     head, _, *rows = printed(capsys, timed, other)[1].splitlines()
-    assert head.endswith("| TFLOP | s a client and round |")
+    assert head.endswith("| TFLOP | seconds per client and round |")
     assert [row.split(" | ")[-1] for row in rows] == ["0.5 |", "- |"]
-    assert "s a client and round" not in printed(capsys, other)[1]
+    assert "seconds per client and round" not in printed(capsys, other)[1]
 
 
-def test_a_target_that_only_some_seeds_reach_says_so(write_run, capsys):
+def test_target_reached_by_some_seeds_is_marked(write_run, capsys):
     folders = [
         write_run("one", [50.0, 90.0]),
         write_run("two", [50.0, 60.0], "seed=1"),
@@ -101,7 +101,7 @@ def test_a_target_that_only_some_seeds_reach_says_so(write_run, capsys):
     assert cells[6:8] == ["1.50 ± 0.71 (2 of 3)", "6.0 ± 2.8 (2 of 3)"]
 
 
-def test_a_curve_shows_the_first_metric_at_some_rounds(write_run, capsys):
+def test_at_shows_the_first_metric_at_rounds(write_run, capsys):
     folders = [write_run("one", [10.0, 50.0, 90.0]), write_run("two", [20.0, None, 80.0], "seed=1")]
     _, out, _ = printed(capsys, *folders, "--metric", "global_accuracy,global_loss", "--at", "1,2,9")
     head, _, row = (line.split(" | ") for line in out.splitlines())
@@ -121,7 +121,7 @@ def test_losses_are_better_when_lower(write_run, capsys):
     assert (row["name"], row["levels"], row["seeds"], row["rounds"], row["done"]) == ("tiny_digits", "a-b-c", [0], 4, 4)
 
 
-def test_rows_of_one_name_are_told_apart_by_what_differs(write_run, capsys):
+def test_rows_of_equal_names_show_their_differences(write_run, capsys):
     folders = [write_run("one", [10.0]), write_run("two", [20.0], "client.epochs=2", "levels.mix=a1-c9")]
     _, out, _ = printed(capsys, *folders)
     assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [
@@ -135,14 +135,14 @@ def test_rows_of_one_name_are_told_apart_by_what_differs(write_run, capsys):
     assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {folder}" for folder in folders]
 
 
-def test_runs_that_are_not_finished_are_named_and_seeds_are_compared_at_the_same_round(write_run, capsys):
+def test_unfinished_runs_are_reported_and_compared_at_common_rounds(write_run, capsys):
     ahead, behind = write_run("one", [10.0, 20.0, 90.0]), write_run("two", [30.0, 40.0], "seed=1", "rounds=3")
     code, out, err = printed(capsys, ahead, behind)
     assert (code, err) == (0, f"not finished: {behind}, 2 of 3 rounds\n")
     assert "| 2 | 2 of 3 | 30 ± 14 | 30 ± 14 | 8 ± 0 |" in out
 
 
-def test_runs_without_a_finished_round_are_left_out(write_run, capsys):
+def test_runs_without_finished_rounds_are_omitted(write_run, capsys):
     folder, empty = write_run("one", [10.0]), write_run("empty", [10.0], "seed=1")
     RunFolder(empty).metrics.unlink()
     code, out, err = printed(capsys, folder, empty)
@@ -153,7 +153,7 @@ def test_runs_without_a_finished_round_are_left_out(write_run, capsys):
     )
 
 
-def test_a_folder_of_run_folders_stands_for_its_runs(write_run, capsys, tmp_path):
+def test_folder_of_runs_is_expanded(write_run, capsys, tmp_path):
     write_run("sweep/0", [10.0])
     write_run("sweep/1", [20.0], "seed=1")
     (tmp_path / "sweep" / "sweep.yaml").write_text("anything")
@@ -162,27 +162,27 @@ def test_a_folder_of_run_folders_stands_for_its_runs(write_run, capsys, tmp_path
     assert err == "" and "| 2 | 1 | 15.0 ± 7.1 |" in out
     code, _, err = printed(capsys, str(tmp_path))
     assert code == 2 and err == (
-        f"hetero_tf: {tmp_path}: is not a run folder, it has no recipe.yaml; name one that `train` wrote\n"
+        f"hetero_tf: {tmp_path}: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote\n"
     )
 
 
-def test_the_same_run_twice_is_refused(write_run, capsys):
+def test_duplicate_run_is_refused(write_run, capsys):
     one, two = write_run("one", [10.0]), write_run("two", [10.0])
     code, out, err = printed(capsys, one, two)
     assert (code, out) == (2, "")
     assert err == (
-        f"hetero_tf: {two} and {one} are the same recipe with the same seed, so their spread would say nothing; "
-        "name one of them. Received: seed=0\n"
+        f"hetero_tf: {two} and {one} are the same recipe with the same seed, so their spread would be meaningless; "
+        "name only one of them. Received: seed=0\n"
     )
 
 
-def test_what_cannot_be_compared_is_refused_in_one_sentence(write_run, capsys, tmp_path):
+def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
     folder = write_run("one", [10.0, 20.0])
     known = "bytes, bytes_down, bytes_up, global_accuracy, global_loss, loss, train_flops"
     path = RunFolder(folder).metrics
     cases = {
-        ("--metric", "local_std"): f"no run measures it; known: {known}. Received: metric=local_std",
-        ("--at", "1,x"): "--at must be rounds with commas between them, such as 10,20. Received: --at=x",
+        ("--metric", "local_std"): f"no run has this metric; known: {known}. Received: metric=local_std",
+        ("--at", "1,x"): "--at must be comma-separated rounds, such as 10,20. Received: --at=x",
         ("--published", "heterofl-mnits"): "no published table or row has that name; did you mean 'heterofl-mnist'? "
         "Received: heterofl-mnits",
     }
@@ -191,7 +191,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(write_run, capsys, t
     assert printed(capsys) == (
         2,
         "",
-        "hetero_tf: compare needs a run folder behind it, such as runs/digits, or a folder of them\n",
+        "hetero_tf: compare needs a run folder, such as runs/digits, or a folder of runs\n",
     )
     code, _, err = printed(capsys, str(tmp_path / "none"))
     assert code == 2 and "is not a run folder" in err
@@ -203,22 +203,22 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(write_run, capsys, t
     )
 
 
-def test_costs_that_a_run_kept_are_columns(write_run, capsys):
+def test_stored_costs_are_columns(write_run, capsys):
     folders = [write_run("one", [10.0], "name=one", sizes={"a": 4000, "c": 2000}), write_run("two", [10.0], "name=two")]
     head, _, *rows = printed(capsys, *folders)[1].splitlines()
-    assert head.endswith("| TFLOP | K parameters | MFLOPs | ratio |")
+    assert head.endswith("| TFLOP | parameters (thousands) | MFLOPs | size vs. global |")
     assert rows[0].endswith("| 3 | 2.25 | 0.75 |") and rows[1].endswith("| - | - | - |")
-    assert "K parameters" not in printed(capsys, folders[1])[1]
+    assert "parameters (thousands)" not in printed(capsys, folders[1])[1]
     path = RunFolder(folders[0]).costs
     for text in ("[]", '{"levels": {"a": {}}, "mix": {}}', '{"levels": {}, "mix": {"parameters": "many"}}'):
         path.write_text(text)
         assert printed(capsys, folders[0])[2] == (
-            f"hetero_tf: {path}: does not hold the costs of a run; delete it, and the same training adds it\n"
+            f"hetero_tf: {path}: does not contain the costs of a run; delete it, and run the training command again to restore it\n"
         )
 
 
-def test_published_values_stand_beside_the_runs_of_their_recipe(write_run, capsys, tmp_path):
-    own = tmp_path / "own.yaml"
+def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_path):
+    user_file = tmp_path / "own.yaml"
     text = """- name: mine
   source: A paper
   setting: digits
@@ -227,9 +227,9 @@ def test_published_values_stand_beside_the_runs_of_their_recipe(write_run, capsy
     a1-c9: {recipe: {levels.mix: a1-c9}, global_accuracy: 91, local_accuracy: 92}
     bc: {recipe: {levels.mix: b-c}, global_accuracy: 90}
 """
-    own.write_text(text)
+    user_file.write_text(text)
     folders = [write_run("one", [10.0], "name=one", "levels.mix=a1-c9"), write_run("two", [20.0], "name=two")]
-    code, out, _ = printed(capsys, *folders, "--published", f"{own},mine/bc,heterofl-mnist/e")
+    code, out, _ = printed(capsys, *folders, "--published", f"{user_file},mine/bc,heterofl-mnist/e")
     assert code == 0
     head, _, one, two, *others = out.splitlines()
     assert head.endswith("| published |") and one.endswith("| 91 \\[1\\] |") and two.endswith("| - |")
@@ -240,16 +240,16 @@ def test_published_values_stand_beside_the_runs_of_their_recipe(write_run, capsy
         "\\[2\\] HeteroFL (Diao et al. 2021, arXiv 2010.01264), Tables 1 and 7: MNIST, IID, CNN, 100 clients, 10 a round, "
         "200 rounds, dynamic levels  ",
     ]
-    for wrong, said in (
-        ("x: 1", "must be a list of tables, as hetero_tf/results/published.yaml is"),
+    for wrong, message in (
+        ("x: 1", "must be a list of tables, like hetero_tf/reports/published.yaml"),
         ("- {name: x}", "table 1: must have name, source, setting, recipe, rows. Received: a missing or wrong source"),
         (text.replace("90", "much"), "table 1: bc: global_accuracy must be a number. Received: 'much'"),
     ):
-        own.write_text(wrong)
-        assert printed(capsys, folders[0], "--published", str(own))[2] == f"hetero_tf: {own}: {said}\n"
+        user_file.write_text(wrong)
+        assert printed(capsys, folders[0], "--published", str(user_file))[2] == f"hetero_tf: {user_file}: {message}\n"
 
 
-def test_a_recipe_with_modules_of_ones_own_is_read_without_them(write_run, capsys):
+def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
     """As the run wrote it; one that names none of them is checked like any recipe."""
     folder = RunFolder(write_run("one", [10.0]))
     text = folder.recipe.read_text()
@@ -268,7 +268,7 @@ def test_a_recipe_with_modules_of_ones_own_is_read_without_them(write_run, capsy
     )
 
 
-def test_a_table_is_written_to_a_file_in_one_step(write_run, capsys, tmp_path):
+def test_table_is_written_atomically(write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "table.tex"
     out.write_text("old")
     assert printed(capsys, folder, "--as", "latex", "--out", str(out)) == (0, f"wrote {out}\n", "")

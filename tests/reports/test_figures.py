@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture
 def in_style():
-    with style.in_use("plot"):
+    with style.figure_style("plot"):
         yield
 
 
@@ -23,15 +23,15 @@ def groups(*folders):
     return grouped(gather(folders)[0])
 
 
-def two_seeds(write_run, place="runs"):
+def two_seeds(write_run, folder="runs"):
     return [
-        write_run(f"{place}/w0", [10.0, 40.0, 30.0], "name=wide", seconds=2.0),
-        write_run(f"{place}/w1", [20.0, 50.0], "name=wide", "seed=1", "rounds=3", seconds=4.0),
-        write_run(f"{place}/n0", [15.0, None, 60.0], "name=narrow"),
+        write_run(f"{folder}/w0", [10.0, 40.0, 30.0], "name=wide", seconds=2.0),
+        write_run(f"{folder}/w1", [20.0, 50.0], "name=wide", "seed=1", "rounds=3", seconds=4.0),
+        write_run(f"{folder}/n0", [15.0, None, 60.0], "name=narrow"),
     ]
 
 
-def test_curves_are_means_with_a_band_at_the_rounds_that_all_seeds_have(write_run):
+def test_curves_are_means_with_bands_at_common_rounds(write_run):
     narrow, wide = curves.learning_curves(groups(*two_seeds(write_run)), "global_accuracy", "round", "range")
     assert (narrow.label, narrow.x, narrow.mean, narrow.low, narrow.seeds) == ("narrow", [1, 3], [15, 60], [15, 60], 1)
     assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == ("wide", [1, 2], [15, 45], [10, 40], [20, 50])
@@ -39,10 +39,10 @@ def test_curves_are_means_with_a_band_at_the_rounds_that_all_seeds_have(write_ru
     assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == pytest.approx(50**0.5)
 
 
-def test_losses_are_sorted_from_low_to_high_and_runs_without_times_have_no_curve_in_seconds(write_run):
-    found = groups(*two_seeds(write_run))
-    assert [one.label for one in curves.learning_curves(found, "global_loss", "round", "range")] == ["narrow", "wide"]
-    (wide,) = curves.learning_curves(found, "global_accuracy", "seconds", "range")
+def test_losses_are_sorted_ascending_and_curves_in_seconds_need_timings(write_run):
+    runs = groups(*two_seeds(write_run))
+    assert [one.label for one in curves.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
+    (wide,) = curves.learning_curves(runs, "global_accuracy", "seconds", "range")
     assert (wide.label, wide.x) == ("wide", [3.0, 6.0])
 
 
@@ -57,7 +57,7 @@ def sized(write_run):
     ]
 
 
-def test_sizes_are_joined_between_two_levels_and_told_apart_by_what_differs(write_run):
+def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     points = series[0].points
@@ -78,77 +78,82 @@ def sized_one(write_run):
 
 
 def reported(mix, *values, metric="global_accuracy"):
-    """What papers report for a mix."""
-    return [published.Value("paper/row", metric, value, "A paper", "digits", {"levels.mix": mix}) for value in values]
+    """Published values for a mix."""
+    return [
+        published.PublishedValue("paper/row", metric, value, "A paper", "digits", {"levels.mix": mix})
+        for value in values
+    ]
 
 
-def test_published_values_are_drawn_beside_the_runs_of_their_recipe(in_style, write_run):
-    found = groups(
+def test_published_values_are_drawn_for_matching_runs(in_style, write_run):
+    runs = groups(
         write_run("a", [10.0], "name=wide", "levels.mix=a"), write_run("c", [20.0], "name=narrow", "levels.mix=c")
     )
     values = [*reported("a", 91.0, 93.0, 91.0), *reported("c", 5.0, metric="local_accuracy")]
-    narrow, wide = drawn = curves.learning_curves(found, "global_accuracy", "round", "range", values)
+    narrow, wide = drawn = curves.learning_curves(runs, "global_accuracy", "round", "range", values)
     assert (narrow.published, wide.published) == ((), (91.0, 93.0))
     figure = figures.draw_curves(drawn, "global_accuracy", "round", "range")
-    thin = [line for line in figure.axes[0].get_lines() if line.get_linewidth() == figures.THIN]
+    thin = [line for line in figure.axes[0].get_lines() if line.get_linewidth() == figures.PUBLISHED_LINE_WIDTH]
     assert [line.get_ydata()[0] for line in thin] == [91.0, 93.0]
-    assert {line.get_color() for line in thin} == {style.line(wide.place)["color"]}
+    assert {line.get_color() for line in thin} == {style.line_style(wide.index)["color"]}
     assert figure.legends[0].get_title().get_text() == "thin lines: published"
-    assert refusal(curves.learning_curves, found, "loss", "round", "range", values) == (
-        "no run that is drawn has the keys of a published value of loss; leave --published out, or name another table. "
+    assert refusal(curves.learning_curves, runs, "loss", "round", "range", values) == (
+        "no drawn run matches a published value of loss; omit --published, or name another table. "
         "Received: --published, which is paper/row"
     )
 
 
-def test_published_values_are_hollow_beside_points_of_sizes(in_style, write_run):
-    found, values = groups(sized_one(write_run)), reported("a-b-c", 91.0)
-    series = curves.size_series(found, "global_accuracy", "parameters", "range", values)
+def test_published_values_are_hollow_points(in_style, write_run):
+    runs, values = groups(sized_one(write_run)), reported("a-b-c", 91.0)
+    series = curves.size_series(runs, "global_accuracy", "parameters", "range", values)
     figure = figures.draw_sizes(series, "global_accuracy", "parameters", "range")
     (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
     assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
-    assert curves.explained(series[0].points, "range", "hollow") == "hollow: published"
+    assert curves.legend_title(series[0].points, "range", "hollow") == "hollow: published"
     assert "which is paper/row" in refusal(
-        curves.size_series, found, "global_accuracy", "parameters", "range", reported("b", 1.0)
+        curves.size_series, runs, "global_accuracy", "parameters", "range", reported("b", 1.0)
     )
 
 
-def test_what_cannot_be_drawn_is_refused(write_run):
-    found = groups(write_run("one", [10.0], traffic=False))
+def test_figures_without_data_are_refused(write_run):
+    runs = groups(write_run("one", [10.0], traffic=False))
     known = "known: global_accuracy, global_loss, loss. Received: metric=local_std"
-    assert refusal(curves.learning_curves, found, "local_std", "round", "range") == f"no run measures it; {known}"
-    assert refusal(curves.learning_curves, found, "loss", "seconds", "std") == (
-        "no run has kept seconds of a round that was measured. Received: x=seconds"
+    assert refusal(curves.learning_curves, runs, "local_std", "round", "range") == f"no run has this metric; {known}"
+    assert refusal(curves.learning_curves, runs, "loss", "seconds", "std") == (
+        "no run has seconds of an evaluated round. Received: x=seconds"
     )
-    assert refusal(curves.size_series, found, "loss", "parameters", "std") == (
-        "no run has kept costs.json, which the same training adds. Received: x=parameters"
+    assert refusal(curves.size_series, runs, "loss", "parameters", "std") == (
+        "no run has costs.json, which resuming the training adds. Received: x=parameters"
     )
 
 
 def boxes(figure):
-    """Where axes with all their labels, and legends, lie."""
+    """Bounding boxes of axes with all their labels, and of legends."""
     figure.draw_without_rendering()
     axes = [panel.get_tightbbox() for panel in figure.axes]
     return axes, [one.get_window_extent() for one in figure.legends], figure.bbox
 
 
 @pytest.mark.parametrize("many", [1, 3, 9])
-def test_a_figure_shows_the_curves_and_its_legend_covers_nothing(in_style, many):
-    found = [curves.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)]
-    figure = figures.draw_curves(found, "level_accuracy_a", "round", "std")
+def test_figure_shows_curves_and_a_separate_legend(in_style, many):
+    drawn_curves = [
+        curves.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)
+    ]
+    figure = figures.draw_curves(drawn_curves, "level_accuracy_a", "round", "std")
     (panel,) = figure.axes
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("round", "accuracy of level a (%)")
-    for line, curve in zip(panel.get_lines(), found, strict=True):
+    for line, curve in zip(panel.get_lines(), drawn_curves, strict=True):
         assert list(line.get_xdata()) == curve.x and list(line.get_ydata()) == curve.mean
     assert len(panel.collections) == many
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [curve.label for curve in found]
+    assert [text.get_text() for text in legend.get_texts()] == [curve.label for curve in drawn_curves]
     assert legend.get_title().get_text() == "mean and standard deviation of 2 seeds"
     (axes,), (where,), whole = boxes(figure)
     assert not where.overlaps(axes) and whole.x0 <= where.x0 and where.x1 <= whole.x1 and where.y0 >= whole.y0
     assert axes.height > 0.7 * (whole.height - where.height)
 
 
-def test_points_are_named_without_covering_each_other(in_style, write_run):
+def test_point_labels_do_not_overlap(in_style, write_run):
     series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
     figure = figures.draw_sizes(series, "global_accuracy", "parameters", "range")
     (panel,) = figure.axes
@@ -161,9 +166,9 @@ def test_points_are_named_without_covering_each_other(in_style, write_run):
     assert not where.overlaps(axes) and panel.get_xlabel() == "parameters of a client, mean of the mix (thousands)"
 
 
-def test_sizes_far_apart_stand_on_a_logarithmic_axis_with_plain_numbers(in_style):
-    points = [curves.Point(str(size), frozenset("a"), size, 1.0, 1.0, 1.0, 1) for size in (5e3, 9e4, 2e6)]
-    figure = figures.draw_sizes([curves.Series("", points, [])], "loss", "parameters", "range")
+def test_wide_range_of_sizes_has_a_logarithmic_axis(in_style):
+    points = [curves.SizePoint(str(size), frozenset("a"), size, 1.0, 1.0, 1.0, 1) for size in (5e3, 9e4, 2e6)]
+    figure = figures.draw_sizes([curves.SizeSeries("", points, [])], "loss", "parameters", "range")
     (panel,) = figure.axes
     figure.draw_without_rendering()
     shown = [label.get_text() for label in panel.get_xticklabels()]
@@ -173,13 +178,13 @@ def test_sizes_far_apart_stand_on_a_logarithmic_axis_with_plain_numbers(in_style
     assert not any(one.overlaps(other) for one, other in itertools.pairwise(inside))
 
 
-def test_lines_differ_in_grey_too():
-    looks = [style.line(place) for place in range(24)]
+def test_lines_differ_in_grey():
+    looks = [style.line_style(index) for index in range(24)]
     assert len({(str(look["linestyle"]), look["marker"]) for look in looks[:12]}) == 12
     assert len({tuple(map(str, look.values())) for look in looks}) == 24
 
 
-def test_equal_figures_are_equal_files_and_wrong_endings_are_refused(in_style, tmp_path):
+def test_equal_figures_give_equal_files(in_style, tmp_path):
     for name in ("one", "two"):
         figure = figures.draw_curves([curves.Curve("a", 0, [1], [2], [2], [2], 1)], "loss", "round", "range")
         for suffix in style.SUFFIXES:
@@ -194,10 +199,10 @@ def test_equal_figures_are_equal_files_and_wrong_endings_are_refused(in_style, t
         style.save(figure, tmp_path / "none" / "one.png")
 
 
-def test_names_of_strangers_are_plain_text_in_a_figure(in_style):
+def test_untrusted_names_are_plain_text_in_figures(in_style):
     hostile = "<script>&\x1b[2J\n$\\frac{" + "x" * 99
     curve = curves.Curve(hostile, 0, [1, 2], [2, 3], [2, 3], [2, 3], 1)
-    text = style.inline(figures.draw_curves([curve], "loss", "round", "range"), hostile, "one")
+    text = style.inline_svg(figures.draw_curves([curve], "loss", "round", "range"), hostile, "one")
     assert text.startswith("<svg ") and text.endswith("</svg>") and text.count("<script") == 0 and "\x1b" not in text
     assert 'role="img"' in text and " width=" not in text.partition(">")[0] and "<metadata" not in text
 
@@ -207,19 +212,21 @@ def command(capsys, *words):
     return code, *capsys.readouterr()
 
 
-def test_the_command_draws_and_says_what(write_run, capsys, tmp_path, monkeypatch):
+def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     folders, out = two_seeds(write_run), tmp_path / "curves.png"
     assert command(capsys, *folders, "--out", str(out)) == (
         0,
-        f"drew global_accuracy against round into {out}\n",
+        f"drew global_accuracy over round into {out}\n",
         f"not finished: {folders[1]}, 2 of 3 rounds\n",
     )
     assert out.read_bytes().startswith(b"\x89PNG")
-    own = tmp_path / "own.yaml"
-    own.write_text("- {name: mine, source: A paper, setting: digits, recipe: {}, rows: {any: {global_accuracy: 91}}}\n")
+    user_file = tmp_path / "own.yaml"
+    user_file.write_text(
+        "- {name: mine, source: A paper, setting: digits, recipe: {}, rows: {any: {global_accuracy: 91}}}\n"
+    )
     plain = out.read_bytes()
-    for names in (own, f"{own},mine/any"):
+    for names in (user_file, f"{user_file},mine/any"):
         assert command(capsys, *folders, "--out", str(out), "--published", str(names))[0] == 0
         assert out.read_bytes() != plain
     assert command(capsys, *folders, "--out", str(out), "--published", "heterofl-cifar10")[0] == 2

@@ -30,7 +30,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.attributes, self.said, self.open = [], [], [], []
+        self.tags, self.attributes, self.output, self.open = [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -38,7 +38,7 @@ class Page(HTMLParser):
         self.attributes += attributes
 
     def handle_data(self, data):
-        self.said.append(data)
+        self.output.append(data)
 
     def of(self, name):
         return [value for key, value in self.attributes if key == name]
@@ -65,10 +65,10 @@ def whole_runs(write_run):
 
 
 SECTIONS = {
-    "reached": "What the runs reached",
+    "reached": "Results",
     "curves": "Learning curves",
     "levels": "Levels and clients",
-    "cost": "What they cost",
+    "cost": "Costs",
     "rounds": "Rounds",
     "split": "Data of the clients",
     "setting": "Setting",
@@ -77,12 +77,12 @@ PICTURES = ("global_accuracy-round", "global_accuracy-bytes", "global_accuracy-p
 PICTURES += ("global_loss-round", "loss-round", "levels", "clients", "mix", "time", "split-1")
 
 
-def test_a_page_has_everything_and_asks_nobody(write_run, capsys, tmp_path):
+def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
     whole_runs(write_run)
     out = tmp_path / "report.html"
-    code, said, err = report(capsys, tmp_path / "runs", "--out", out)
+    code, output, err = report(capsys, tmp_path / "runs", "--out", out)
     assert (code, err) == (0, "")
-    assert said == f"wrote {out}, and its {len(PICTURES)} figures into {tmp_path}/report_figures\n"
+    assert output == f"wrote {out}, and its {len(PICTURES)} figures into {tmp_path}/report_figures\n"
     page = Page(out.read_text())
     sections = [value for value in page.of("id") if value in SECTIONS]
     assert sections == list(SECTIONS) and [f"#{name}" for name in SECTIONS] == page.of("href")[: len(SECTIONS)]
@@ -92,22 +92,22 @@ def test_a_page_has_everything_and_asks_nobody(write_run, capsys, tmp_path):
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))
     assert not page.of("src") and "@import" not in out.read_text() and "url(http" not in out.read_text()
     assert len(page.of("id")) == len(set(page.of("id")))
-    text = " ".join(page.said)
+    text = " ".join(page.output)
     assert "4 runs of 2 recipes, 4 finished." in text and "20.5 ± 0.5" not in text and "30 ± 0" in text
     names = {path.name for path in (tmp_path / "report_figures").iterdir()}
     assert names == {f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")}
 
 
-def test_a_page_of_a_run_that_has_just_begun(write_run, capsys, tmp_path):
+def test_page_of_a_new_run(write_run, capsys, tmp_path):
     folder, out = write_run("one", [None], "rounds=9", traffic=False), tmp_path / "report.html"
-    code, said, _ = report(capsys, folder, "--out", out)
-    assert code == 0 and f"not finished: {folder}, 1 of 9 rounds" in said
-    text = " ".join(Page(out.read_text()).said)
+    code, output, _ = report(capsys, folder, "--out", out)
+    assert code == 0 and f"not finished: {folder}, 1 of 9 rounds" in output
+    text = " ".join(Page(out.read_text()).output)
     assert "1 run of 1 recipe, 0 finished." in text and f"not finished: {folder}, 1 of 9 rounds" in text
     assert "Learning curves" in text and "Data of the clients" not in text and "Levels and clients" not in text
 
 
-def test_names_of_strangers_are_text_on_the_page(write_run, capsys, tmp_path):
+def test_untrusted_names_are_escaped_on_the_page(write_run, capsys, tmp_path):
     folder = write_run(f"runs/{HOSTILE[:5]}", [10.0])
     path = tmp_path / "runs" / HOSTILE[:5] / "recipe.yaml"
     path.write_text(re.sub("^name: .*$", f"name: '{HOSTILE}\x85'", path.read_text(), count=1, flags=re.MULTILINE))
@@ -116,11 +116,11 @@ def test_names_of_strangers_are_text_on_the_page(write_run, capsys, tmp_path):
     code, _, err = report(capsys, folder, "--out", out)
     assert (code, err) == (0, "")
     page = Page(out.read_text())
-    assert "img" not in page.tags and not page.of("onerror") and any(HOSTILE in text for text in page.said)
+    assert "img" not in page.tags and not page.of("onerror") and any(HOSTILE in text for text in page.output)
     assert "\x85" not in out.read_text()
 
 
-def test_what_cannot_be_written_is_one_sentence_and_leaves_the_old_page(write_run, capsys, tmp_path):
+def test_failed_write_keeps_the_old_page(write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "report.html"
     out.write_text("old")
     (tmp_path / "report_figures").write_text("in the way")
@@ -136,14 +136,14 @@ def test_what_cannot_be_written_is_one_sentence_and_leaves_the_old_page(write_ru
     assert code == 3 and "none/report.html: could not write: No such file or directory" in err
 
 
-def test_a_page_is_written_over_the_one_before(write_run, capsys, tmp_path):
+def test_page_replaces_the_old_one(write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "report.html"
     for _ in range(2):
         assert report(capsys, folder, "--out", out)[0] == 0
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_numbers_of_strangers_do_not_break_a_page(write_run, capsys, tmp_path):
+def test_untrusted_numbers_do_not_break_the_page(write_run, capsys, tmp_path):
     """Nor do names of metrics lead out of the folder of figures."""
     folder, out = Path(write_run("one", [10.0])), tmp_path / "report.html"
     huge = "9" * 400
@@ -161,8 +161,8 @@ def test_numbers_of_strangers_do_not_break_a_page(write_run, capsys, tmp_path):
         )
 
 
-def test_figures_in_which_there_is_nothing_to_see_are_left_out(write_run, capsys, tmp_path):
-    """Accuracy against size of one size; what differs between recipes where there is one."""
+def test_empty_figures_are_omitted(write_run, capsys, tmp_path):
+    """Accuracy over a single size; differences between recipes if any."""
     folder, out = write_run("one", [10.0], sizes={"a": 4000}), tmp_path / "report.html"
     assert report(capsys, folder, "--out", out)[0] == 0
     names = {path.stem for path in (tmp_path / "report_figures").iterdir()}

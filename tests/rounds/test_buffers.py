@@ -1,4 +1,4 @@
-"""Buffers of frozen units: the same numbers as without them, fewer operations, refusals where that does not hold."""
+"""Buffers of frozen units: equal numbers with fewer operations, and refusals of other cases."""
 
 import functools
 
@@ -35,7 +35,7 @@ def run_two_rounds(buffered, *settings, base=methods.BARE, change=lambda process
 
 
 def compile_with_xla(process):
-    """The same process, as XLA computes it."""
+    """The same process, compiled by XLA."""
     shapes = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
     return tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes})
 
@@ -124,7 +124,7 @@ def test_frozen_units_run_once_per_example_and_short_batches_are_padded():
         tf.py_function(lambda rows: seen.append(rows.numpy().ravel().tolist()), [rows], [])
         return tf.gather(tf.constant(table), rows)
 
-    # Two ticks of another stage, then two epochs of five examples in another order each.
+    # Two ticks of another stage, then two epochs of five examples in different orders.
     rows = tf.constant([[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]], tf.int32)
     read = buffers.fill_buffer(
         forward, (3,), tf.float64, rows, 2, 8, tf.constant(5), buffers.Pass(batches=4, batch=2), 9

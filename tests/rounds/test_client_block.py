@@ -1,4 +1,4 @@
-"""Stacks: several clients' models computed at once give what each client's own model gives, or are refused."""
+"""Blocks: models of several clients computed at once equal single models, or are refused."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 
 @pytest.fixture(scope="module", params=["DROPOUT_IMAGES", "DROPOUT_TEXT"])
 def single_and_block(request):
-    """A level as a stack of one client and of three."""
+    """A level as a block of one client and of three."""
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
@@ -95,7 +95,7 @@ def test_dropout_seeds_depend_on_key_and_layer_and_other_state_is_zero(single_an
 
 
 def sequential(*make, shape=(6, 6, 4)):
-    """`clients -> model` of layers that `make` gives for so many clients."""
+    """`clients -> model` of the layers that `make` returns for this number of clients."""
 
     def build(clients):
         inputs = outputs = keras.Input((*shape[:-1], clients * shape[-1]))
@@ -135,14 +135,14 @@ def test_layer_without_batched_form_is_refused_by_its_shapes(name, layer, last):
 
 
 class Centred(keras.layers.Layer):
-    """Mixes the channels and has no variables: nothing about its shapes tells."""
+    """Mixes the channels and has no variables, so its shapes do not reveal it."""
 
     def call(self, inputs):
         return inputs - tf.reduce_mean(inputs, -1, keepdims=True)
 
 
 class Reversed(keras.layers.Layer):
-    """Gives the right values and a gradient that goes to the wrong client."""
+    """Returns the right values, and a gradient for the wrong client."""
 
     def call(self, inputs):
         return inputs + (tf.reverse(inputs, [-1]) - tf.stop_gradient(tf.reverse(inputs, [-1])))

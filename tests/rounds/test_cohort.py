@@ -1,4 +1,4 @@
-"""Training a cohort apart from its merge: what several devices compute may be added before it is merged."""
+"""Training without the merge: results of several devices may be added before they are merged."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hetero_tf.rounds.merge import merge_updates
 
 
 def arrays(process, plan):
-    """One planned round as the compiled round takes it."""
+    """One planned round in the form of the compiled round."""
     packed = pack_rounds([plan], [block.clients for block in process.setup.engine.blocks], process.family.submodel_of)
     return [tf.constant(array[0]) for array in packed.arrays()]
 
@@ -39,7 +39,7 @@ def test_two_halves_of_a_cohort_sum_to_the_round(name, weighting):
     for actual, path in zip(split_values(row, setup.layout.cut.shapes), full_state.weights, strict=True):
         np.testing.assert_allclose(actual, full_state.weights[path], rtol=1e-12, atol=1e-14)
         assert np.abs(actual - state.weights[path]).max() > 1e-4
-    # One half alone makes another round, and covers less.
+    # One half of the cohort makes another round, and covers less.
     half_row, _ = merge_updates(setup, before, total, covered)
     assert np.abs(half_row - row).max() > 1e-4
     losses = [records["loss"], halves[1][3]["loss"]]

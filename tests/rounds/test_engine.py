@@ -1,4 +1,4 @@
-"""Both engines against the plain loop of `oracle`, which of them is chosen, and what keeps their clients parallel."""
+"""Both engines compared with the plain loop of `oracle`, their selection, and the parallelism of clients."""
 
 import dataclasses
 import functools
@@ -60,7 +60,7 @@ def build_process(case, name, **options):
 
 
 def build_plans(process, cohort):
-    """Plans of several rounds, drawn or with everyone: first all at one level, then at levels that are fixed."""
+    """Plans of several rounds, drawn or with all clients: first all at one level, then at fixed levels."""
     if cohort == "drawn":
         return tiny.plans(process, 3)
     levels = dataclasses.replace(process.recipe.levels, assignment="fixed")
@@ -72,14 +72,14 @@ def build_plans(process, cohort):
 
 @functools.cache
 def run_plain_loop(case, cohort):
-    """The first weights, and what the plain loop makes of them; it knows no engine."""
+    """The initial weights, and the result of the plain loop, which has no engine."""
     process = build_process(case, "sequential")
     old = tiny.arrays(process.initialize())
     return old, *oracle.play(process, old, build_plans(process, cohort))
 
 
 def check_against_plain_loop(process, case, cohort):
-    """A compiled call of several rounds beside the plain loop."""
+    """Compare a compiled call of several rounds with the plain loop."""
     state, rows = process.run(process.initialize(), build_plans(process, cohort))
     old, expected, metrics = run_plain_loop(case, cohort)
     actual, tolerance = tiny.arrays(state), TOLERANCE[case[2]]
@@ -109,12 +109,12 @@ def test_common_batch_shape_is_static_and_does_not_change_results(sizes):
 def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case, name):
     process = build_process(case, name)
     masked = process.recipe.client.loss.name == "masked_cross_entropy"
-    # The compiled round cuts labels where it may, the plain loop never does.
+    # The compiled round cuts labels if possible, the plain loop never does.
     assert (process.setup.examples.labels is not None) == (masked and process.recipe.client.label_cut)
     assert {block.clients for block in process.setup.engine.blocks} == {1 if name == "sequential" else 2}
     for cohort in COHORTS:
         check_against_plain_loop(process, case, cohort)
-    # Nothing in the graph makes clients wait for each other.
+    # No operation of the graph makes clients wait for each other.
     assert stateful_operations(process._round) == set()
     assert process._round.experimental_get_tracing_count() == 1
 
@@ -196,14 +196,14 @@ def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason():
     ],
 )
 def test_number_of_clients_computed_at_once(name, device, expected):
-    """Levels with these clients in a round on average, two stacks in flight; a GPU's stacks are all alike."""
+    """Levels with this mean number of clients in a round, two blocks in flight; a GPU's blocks have equal size."""
     assert [engine.clients_at_once(name, many, "gpu", 2) for many in (9, 10, 17)] == [5, 5, 6] or name == "sequential"
     assert tuple(engine.clients_at_once(name, many, device, 2) for many in (1, 3, 8, 88)) == expected
     assert max(expected) <= engine.MAX_CLIENTS
 
 
 def clients_at_once_of_levels(name="auto", base=tiny.DENSE, device="cpu"):
-    """Clients at once of level a and of level c, which have one and eight of a round's clients, two stacks in flight."""
+    """Clients at once of level a and of level c, with one and eight of a round's clients, two blocks in flight."""
     process = tiny.process(
         base, "levels.mix=a1-c8", "partition.clients=9", "round.clients=9", f"engine={name}", device=device, data=NINE
     )
@@ -253,8 +253,8 @@ def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
 def stateful_operations(function):
     """The stateful operations of a tf.function with one signature, as (graph, type) pairs.
 
-    TensorFlow runs such operations of a graph in the order in which they stand there, and a loop or branch that holds
-    one is stateful itself: a single one in a client's graph makes all clients run one after the other.
+    TensorFlow runs such operations of a graph in their order, and a loop or branch that contains one is stateful too:
+    a single one in a client's graph makes all clients run one after the other.
     """
     graph = function.get_concrete_function().graph.as_graph_def()
     bodies = [

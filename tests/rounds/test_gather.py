@@ -1,4 +1,4 @@
-"""Cutting by shapes, against NumPy indices, on random axes."""
+"""Gather and scatter by shapes, compared with NumPy indices, on random axes."""
 
 import keras
 import numpy as np
@@ -42,7 +42,7 @@ def random_case(rng):
 
 
 def brute_mask(cut, position, rows):
-    """Which entries of a variable the rows reach."""
+    """Mask of the entries of a variable that the rows reach."""
     mask = np.zeros(cut.shapes[position], bool)
     index = [
         np.arange(size) if axis is None else rows[axis].numpy()

@@ -1,4 +1,4 @@
-"""The global values as one row: what is taken, put back and covered is that of the variables one by one."""
+"""The global values as one row: gather, scatter and coverage equal those of the single variables."""
 
 import numpy as np
 import pytest
@@ -139,7 +139,7 @@ def test_coverage_of_variables_equals_coverage_of_the_row():
 
 
 def test_equal_coordinates_are_scattered_once():
-    """Their values are summed up first, so a stack costs as few operations as one client."""
+    """Values are summed first, so a block needs as few operations as one client."""
 
     def operations(clients, kind):
         @tf.function(autograph=False)

@@ -1,4 +1,4 @@
-"""Local training against NumPy, of one client and of several at once."""
+"""Local training compared with NumPy, of one client and of several at once."""
 
 import keras
 import numpy as np
@@ -44,7 +44,7 @@ def squared(outputs, targets):
 
 
 def pair(tick):
-    """Examples of a tick; the second client of a stack has its own."""
+    """Examples of a tick; the second client of a block has different ones."""
     rows = tf.range(2 * tick, 2 * tick + 2)
     return [tf.stack([tf.gather(values, rows), tf.gather(values[::-1].copy(), rows)]) for values in (FEATURES, TARGETS)]
 
@@ -53,7 +53,7 @@ KEYS = ((0, 1, 2), (0, 1, 5))
 
 
 def train(block, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, rate=0.1, active=None, max_ticks=None):
-    """Weights, losses and gradient norms of training that starts from ones."""
+    """Weights, losses and gradient norms of training that starts at ones."""
 
     @tf.function
     def run(key):

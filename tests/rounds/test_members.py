@@ -1,4 +1,4 @@
-"""The initial values of an ensemble's networks: each by its own fan-in, or as parts of the network of width 1."""
+"""Initial values of an ensemble's networks: scaled by their fan-in, or as parts of the network of width 1."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def initial_values_of(ensemble_recipe, shape):
 
 
 def of_fan_in(kernel):
-    """A kernel of several networks, in units of its own fan-in: [networks, ...] of the bound 1 where nothing is scaled."""
+    """A kernel of several networks in units of its fan-in: [networks, ...], with bound 1 if it is not scaled."""
     return kernel * np.sqrt(np.prod(kernel.shape[1:-1]))
 
 
@@ -46,14 +46,14 @@ def test_initial_distribution_equals_the_authors_code():
     for path, (most, deviation) in AUTHORS.items():
         bound = 1 if path == "0_0_padded_conv2d/kernel" else 0.25**0.5
         fan_in = np.prod(wide[path].shape[1:-1])
-        # Both are drawn: a few dozen to a few hundred values.
+        # Both are random: a few dozen to a few hundred values.
         for largest, std in ((most, deviation), (np.abs(wide[path]).max(), wide[path].std())):
             assert 0.85 * bound < largest * fan_in**0.5 <= 1.0001 * bound, path
             assert std * fan_in**0.5 == pytest.approx(UNIT * bound, rel=0.25), path
 
 
 def tiny_splitmix(fan_in):
-    """The initial kernels of four networks of a quarter, laid out as those of `AUTHORS`."""
+    """The initial kernels of four networks of width 1/4, in the layout of `AUTHORS`."""
     blocks = [f"PreActivationBlock: {{filters: !w {8 + 4 * unit}, stride: {min(unit, 1) + 1}}}" for unit in range(4)]
     layers = ["PaddedConv2D: {filters: !w 8, use_bias: false}", *blocks]
     head = "[Norm, ReLU, GlobalAveragePooling2D, Dense: {units: !classes, kernel_initializer: fan_in_uniform}]"
@@ -102,7 +102,7 @@ def test_biases_are_scaled_too_and_the_first_layer_reads_the_input():
 
 
 def test_first_predictions_are_less_confident_and_training_differs():
-    """Logits of a dense head are smaller by sqrt(width), so the loss of the start is nearer to that of a guess."""
+    """Logits of a dense head are smaller by sqrt(width), so the first loss is closer to that of a guess."""
     ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 2}", "client.loss=cross_entropy")
     starts, ends = [], []
     for fan_in in ("own", "wide"):

@@ -1,4 +1,4 @@
-"""Peers: networks that a client trains beside the one that it returns, how they begin, and what they teach."""
+"""Peers: networks that a client trains together with the returned one, their initial values, and their effect."""
 
 import functools
 
@@ -22,12 +22,12 @@ STAGES = "client.stages={name: blockwise, peers: true}"
 
 @functools.cache
 def build_process(*settings):
-    """Four clients with equally many examples, all at width 1."""
+    """Four clients with equal numbers of examples, all at width 1."""
     return tiny.process(THREE, *ALONE, *settings, data=tiny.images((5, 5, 5, 5)))
 
 
 def build_teaching_process(weight, budget=2):
-    """The same with peers whose divergence counts so much."""
+    """The same with peers and this weight of their divergence."""
     coupling = f"client.coupling={{name: mutual, ramp: null, weight: {weight}}}"
     return build_process(STAGES, f"levels.budgets={{a: {budget}}}", coupling)
 
@@ -38,7 +38,7 @@ def run_rounds(process, rounds=3):
 
 
 def disagreement(process, state):
-    """KL of what the clients' peers predict to what their own networks would, mean over the training examples."""
+    """KL divergence of the peers' predictions from those of the clients' networks, mean over the training examples."""
     start = {path: np.asarray(v) for path, v in state.weights.items()}
     x, divergences = tf.constant(oracle.batch(process, np.arange(20), 0, [0] * 4)[0]), []
     for client in range(4):
@@ -81,7 +81,7 @@ def test_peers_have_separate_initial_values_and_survive_a_round():
     for path, old in state.clients["peers"].items():
         changed = (np.asarray(one.clients["peers"][path]) != np.asarray(old)).reshape(4, -1).any(1)
         assert changed.tolist() == [False, False, True, False], path
-    # The next round goes on with them: with the first ones again it ends elsewhere.
+    # The next round starts from the new peers: with the initial ones its result differs.
     two, _ = process.run(one, [process.plan(1, [2])])
     again, _ = process.run(
         type(one)(1, one.weights, one.server, {**one.clients, "peers": state.clients["peers"]}), [process.plan(1, [2])]

@@ -1,4 +1,4 @@
-"""What must hold of every compiled round; `test_engines` compares rounds with the plain loop."""
+"""Properties of every compiled round; `test_engine` compares rounds with the plain loop."""
 
 import dataclasses
 
@@ -149,7 +149,7 @@ def test_the_row_of_the_mask_token_is_trained_but_never_merged():
 
 
 def with_nan(process, client):
-    """The process with pixels that are not numbers in one of the client's images."""
+    """The process with NaN pixels in one of the client's images."""
     x = process.dataset.train.x.copy()
     x[process.partition.train[client][0]] = np.nan
     return tiny.with_setup(process, examples={"x": tf.constant(x)})
@@ -180,7 +180,7 @@ def test_non_finite_client_is_excluded_and_counted(eager):
     ],
 )
 def test_overflowing_merge_leaves_the_state_unchanged(eager, overrides):
-    """All clients return a bias of 3e38: it changes no logit's rank, and the sum of two overflows."""
+    """All clients return a bias of 3e38: it keeps the order of the logits, and the sum of two overflows."""
     shared = ("round.label_rows=all", "client.label_cut=false", "optimizer.weight_decay=0")
     process = tiny.process(tiny.DENSE, *shared, *overrides)
     state = process.initialize()
@@ -194,12 +194,12 @@ def test_overflowing_merge_leaves_the_state_unchanged(eager, overrides):
 
 @pytest.mark.parametrize("base", ["IMAGES", "DENSE"])
 def test_non_finite_client_of_a_block_does_not_change_the_others(base):
-    """Bit-equal to the round in which its place of the stack is empty and the others stand where they stood."""
-    # Client 1 never works in a tick alone, so that no batch is empty without it.
+    """Bit-equal to the round with an empty slot for the client and the others in their slots."""
+    # Client 1 is never the only active one in a tick, so no batch is empty without it.
     process = tiny.process(getattr(tiny, base), "engine=stacked", data=tiny.images((7, 3, 7, 4), kind=np.float32))
     process, old = with_nan(process, client=1), tiny.arrays(process.initialize())
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
-    for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a stack of two, alone in the next one
+    for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a block of two, single in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
         packed = pack_rounds([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
@@ -218,7 +218,7 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
 
 
 def run_packed(process, packed):
-    """One call on a given arrangement."""
+    """One call with the given packing."""
     after, metrics = process._round(
         in_order(process.initialize()),
         [tf.constant(array, tf.int32) for array in packed.arrays()],

@@ -1,4 +1,4 @@
-"""Every method's compiled rounds beside the plain loop of `oracle_methods`; its one trace; what must not move."""
+"""Every method's compiled rounds compared with the plain loop of `oracle_methods`; its single trace; fixed values."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def case_param(case):
 
 
 def build_plans(process, rounds=2):
-    """Drawn cohorts, and last everyone."""
+    """Drawn cohorts, and a last round with all clients."""
     return [*tiny.plans(process, rounds - 1), process.plan(rounds - 1, EVERYONE)]
 
 
@@ -36,12 +36,12 @@ def run(process, state, *plans):
 
 
 def at(plan, level):
-    """The plan with all its clients at one level; only where the levels have equally many steps."""
+    """The plan with all its clients at one level; the levels must have equal numbers of steps."""
     return dataclasses.replace(plan, levels=np.full_like(plan.levels, level))
 
 
 def tables(state):
-    """Everything that a state holds, by name."""
+    """All values of a state, by name."""
     values = {("weights", path): value for path, value in state.weights.items()}
     for kind in (state.server, state.clients):
         values |= {(name, path): value for name, table in kind.items() for path, value in table.items()}
@@ -49,12 +49,12 @@ def tables(state):
 
 
 def max_change(old, new):
-    """bool arrays by name: which entries have other bits."""
+    """bool arrays by name: entries with different bits."""
     return {name: value != new[name] for name, value in old.items()}
 
 
 def check_state(state, rows, expected, metrics, tolerance):
-    """A compiled state and its metrics beside those of the plain loop."""
+    """Compare a compiled state and its metrics with those of the plain loop."""
     server_tables = {
         name: {path: slots[index] for path, slots in expected["server"].items()}
         for index, name in enumerate(state.server)
@@ -108,7 +108,7 @@ def test_levels_share_a_submodel_exactly_if_their_training_is_equal():
 
 
 def test_labels_are_cut_only_if_results_do_not_change():
-    """Weight decay moves rows of absent labels: clients would keep them, and a spring would pull them back."""
+    """Weight decay moves rows of absent labels: personal rows keep that, and a proximal term pulls them back."""
     for name in ("lg", "standalone", "fedprox", "depthfl", "adam", "splitmix"):
         process = methods.built(name)
         assert process.recipe.client.label_cut
@@ -198,9 +198,9 @@ def test_frozen_units_do_not_move_under_momentum_and_weight_decay():
     learned = {path for path in first.weights if "moving_" not in path}
     for path in learned:
         assert changed["weights", path].any() == (path.split("_")[0] in ("5", "6")), path
-    # Running averages are moved by whatever runs.
+    # Running averages move in every unit that runs.
     assert all(changed["weights", path].any() for path in set(first.weights) - learned if path[0] in "03")
-    # What a unit was pushed by waits for its next step.
+    # The momentum of a unit remains until its next step.
     again = stage_plan(process, [0, 1, 0])
     state, rows = run(process, process.initialize(), again)
     expected, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])

@@ -1,4 +1,4 @@
-"""Variables in rows: the part of a narrower one, its place in the wider one, and numbers of variables at their values."""
+"""Variables in rows: cropping to a narrower variable, padding to the wider one, and numbers broadcast to values."""
 
 import math
 
@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def shapes():
-    """Pairs of a shape and one that is nowhere wider."""
+    """Pairs of a shape and a shape that is not larger in any dimension."""
     for _ in range(50):
         wide = tuple(RNG.integers(1, 6, RNG.integers(1, 5)).tolist())
         yield wide, tuple(int(RNG.integers(1, size + 1)) for size in wide)

@@ -1,4 +1,4 @@
-"""What the seams of a round promise: absent plug-ins leave nothing behind, and present ones change what they say."""
+"""Plug-in points of a round: absent plug-ins have no effect, present ones have the documented effect."""
 
 import methods
 import numpy as np
@@ -26,7 +26,7 @@ def test_adaptive_optimizers_train_text_and_images(name, optimizer):
     state, plan = process.initialize(), process.plan(0)
     losses = []
     for _ in range(4):
-        # The same clients and batches each round, so that the loss falls for no other reason.
+        # Equal clients and batches in each round, so the loss falls for no other reason.
         state, (row,) = process.run(state, [plan])
         losses.append(row["loss"])
     assert row["non_finite"] == 0 and losses[-1] < losses[0]

@@ -1,4 +1,4 @@
-"""What a round tells while it runs: all steps and clients, from several threads, and not a bit of its result changes."""
+"""Progress of a running round: all steps and clients, from several threads, without any change of the result."""
 
 import threading
 
@@ -13,7 +13,7 @@ CASES = [(base, engine) for base in ("DENSE", "TEXT") for engine in ("sequential
 
 
 class Watch:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self):
         self.calls, self.threads = [], set()
@@ -42,7 +42,7 @@ def test_progress_reports_every_step_and_client_once_without_changing_results(ba
         path: value.tobytes() for path, value in tiny.arrays(second).items()
     }
     assert totals(watch) == expected_totals(plans) and len(watch.calls) > 2
-    # Nothing in the graph makes clients wait for each other.
+    # No operation of the graph makes clients wait for each other.
     assert watched._round.experimental_get_tracing_count() == 1
 
 
@@ -64,7 +64,7 @@ def test_stages_and_ensembles_are_counted_too():
 
 
 def test_clients_do_not_wait_for_each_other():
-    """Two clients meet inside of the watch, which they never could one behind the other."""
+    """Two clients meet in the callback, which is impossible if they run one after the other."""
     process = tiny.process(tiny.DENSE, "engine=sequential", "levels.mix=b1", "round.clients=2")
     meeting, met = threading.Barrier(2), []
 

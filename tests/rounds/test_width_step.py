@@ -1,4 +1,4 @@
-"""Steps that several levels take are one function of the graph, and change nothing of what is trained."""
+"""Steps that several levels share are one function of the graph, and training does not change."""
 
 import math
 
@@ -76,7 +76,7 @@ def test_gradients_and_running_statistics_reach_their_positions():
         expected_carried = [value.copy() for value in values[learned:]]
         for _ in range(int(rng.integers(1, 4))):
             positions = [0, *np.flatnonzero(rng.random(6) < 0.7)[1:].tolist()]
-            # Trainable values may be cut; of the carried ones only whole ones move.
+            # Trainable values may be cropped; carried ones move only at full size.
             cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in positions]
             num_trainable = sum(position < learned for position in positions)
             steps.append(WidthStepOnRow(doubling(cut, num_trainable), tuple(positions), tuple(wide), learned))

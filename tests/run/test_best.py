@@ -27,11 +27,11 @@ def put(source, target):
     shutil.copytree(source / "best", target / "best")
 
 
-def sealed_again(folder, **changes):
+def resave(folder, **changes):
     """Seals the newest state of a folder again, with other facts; None: without the fact."""
-    found = checkpoints.load_newest(folder)
-    info = {name: value for name, value in {**found.info, **changes}.items() if value is not None}
-    checkpoints.save(folder, found.round, found.arrays, info, keep=1)
+    checkpoint = checkpoints.load_newest(folder)
+    info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
+    checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def run(train, tmp_path):
     return tmp_path / "run"
 
 
-def said(run, reason):
+def refusal_message(run, reason):
     return (
-        f"{run / 'best'}: does not belong to this run: {reason}; put back the one that the run sealed, or choose "
+        f"{run / 'best'}: does not belong to this run: {reason}; put back the state that the run saved, or choose "
         "--state last"
     )
 
@@ -53,7 +53,7 @@ def test_an_older_best_state_of_the_same_run_is_refused(train, run):
     train(run.parent / "older", RECIPE, *MORE, "rounds=1")
     check(run)
     put(run.parent / "older", run)
-    assert refusal(check, run) == said(run, "it is of round 1, and the best round of the run is 2")
+    assert refusal(check, run) == refusal_message(run, "it is of round 1, and the best round of the run is 2")
 
 
 def test_a_best_state_of_another_run_is_refused(run):
@@ -65,33 +65,35 @@ def test_a_best_state_of_another_run_is_refused(run):
         "it comes from another recipe (seed: 3 -> 4)": {"recipe": good["recipe"].replace("seed: 3", "seed: 4")},
         "it comes from other data": {"environment": other["data"]},
         "it comes from another partition of the data": {"environment": other["partition"]},
-        "it is not what the run sealed after round 2": {"best": {**good["best"], "local_loss": 0.5}},
+        "it is not the state that the run saved after round 2": {"best": {**good["best"], "local_loss": 0.5}},
     }
     same = {name: good[name] for name in ("recipe", "environment", "best")}
     for reason, changes in cases.items():
-        sealed_again(run / "best", **{**same, **changes})
-        assert refusal(check, run) == said(run, reason)
+        resave(run / "best", **{**same, **changes})
+        assert refusal(check, run) == refusal_message(run, reason)
     # The same metrics, but another machine: the checkpoint names the seal of its best state.
-    sealed_again(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
-    assert refusal(check, run) == said(run, "it is not what the run sealed after round 2")
-    sealed_again(run / "best", **same)
+    resave(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
+    assert refusal(check, run) == refusal_message(run, "it is not the state that the run saved after round 2")
+    resave(run / "best", **same)
     check(run)
 
 
-def test_a_run_that_an_earlier_version_sealed_is_known_by_round_and_metrics(train, run):
+def test_best_state_of_an_earlier_version_is_identified_by_round_and_metrics(train, run):
     """Its checkpoints name no seal; the next one does."""
-    sealed_again(run / "checkpoints", best_seal=None)
+    resave(run / "checkpoints", best_seal=None)
     assert "best_seal" not in checkpoints.load_newest(run / "checkpoints").info
     check(run)
-    _, told = train(run, RECIPE, *MORE, "rounds=3")
-    assert "note:" not in told
+    _, output = train(run, RECIPE, *MORE, "rounds=3")
+    assert output.count("note:") == 1 and "note: local_*" in output
     newest = facts.newest(RunFolder(run))
     assert newest["best_seal"] == facts.best(RunFolder(run))["seal"]
-    sealed_again(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
-    assert refusal(check, run).startswith(said(run, "it is not what the run sealed after round")[:90])
+    resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
+    assert refusal(check, run).startswith(
+        refusal_message(run, "it is not the state that the run saved after round")[:90]
+    )
 
 
-def test_a_best_state_after_the_newest_checkpoint_is_told_of_by_the_metrics(train, tmp_path):
+def test_best_state_after_the_newest_checkpoint_is_confirmed_by_the_metrics(train, tmp_path):
     """Killed between two checkpoints: the state is good, also before the first one and after the metrics were cut."""
     more = (*MORE, "rounds=5", "checkpoint.every=2")
     for stop in (1, 3):
@@ -103,20 +105,20 @@ def test_a_best_state_after_the_newest_checkpoint_is_told_of_by_the_metrics(trai
         if stop == 1:
             rows = run.metrics.read_bytes()
             run.metrics.write_bytes(rows.replace(b'"round":1', b'"round":7'))
-            reason = "neither a checkpoint nor metrics.jsonl tells of its round 1"
-            assert refusal(check, tmp_path) == said(tmp_path, reason)
+            reason = "neither a checkpoint nor metrics.jsonl contains its round 1"
+            assert refusal(check, tmp_path) == refusal_message(tmp_path, reason)
             run.metrics.write_bytes(rows)
     run.metrics.write_bytes(run.metrics.read_bytes()[: facts.newest(run)["metrics"]["bytes"]])
     check(tmp_path)
-    _, told = train(tmp_path, RECIPE, *more)
-    assert "note:" not in told
+    _, output = train(tmp_path, RECIPE, *more)
+    assert output.count("note:") == 1 and "note: local_*" in output
     check(tmp_path)
 
 
-def test_training_goes_on_without_a_best_state_of_another_run(train, run):
+def test_training_continues_without_a_best_state_of_another_run(train, run):
     train(run.parent / "other", RECIPE, *MORE, "rounds=1")
     put(run.parent / "other", run)
-    summary, told = train(run, RECIPE, *MORE, "rounds=3")
-    assert f"note: the best state so far, of round 2, is lost ({run / 'best'}: it is of round 1, and" in told
+    summary, output = train(run, RECIPE, *MORE, "rounds=3")
+    assert f"note: the best state so far, of round 2, is lost ({run / 'best'}: it is of round 1, and" in output
     assert summary["best"]["round"] == 3
     check(run)

@@ -29,7 +29,7 @@ def test_training_equals_the_steps_and_measures_as_the_recipe_says():
     assert [row["round"] for row in longer.rows] == [4, 5] and hetero_tf.train(process(), 2, state=state).rows == []
 
 
-def test_callbacks_hear_of_every_round_and_end_the_training():
+def test_callbacks_are_called_after_every_round_and_can_end_the_training():
     heard, after = [], []
 
     def stop(end):
@@ -57,11 +57,13 @@ def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks,
     assert refusal(hetero_tf.train, process(), 1, callbacks=callbacks).startswith(sentence)
 
 
-def test_refusals_of_callbacks_say_what_to_pass():
-    said = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.EarlyStopping()])
-    assert said.endswith("or `lambda end: ...`. Received: keras.callbacks.EarlyStopping")
-    said = refusal(hetero_tf.train, process(), 1, callbacks=[lambda end: end.metrics["loss"]])
-    assert said == ("callbacks[0] must return True to end the training, and False or None otherwise. Received: float")
+def test_callback_errors_name_valid_callbacks():
+    message = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.EarlyStopping()])
+    assert message.endswith("or `lambda end: ...`. Received: keras.callbacks.EarlyStopping")
+    message = refusal(hetero_tf.train, process(), 1, callbacks=[lambda end: end.metrics["loss"]])
+    assert message == (
+        "callbacks[0] must return True to end the training, and False or None otherwise. Received: float"
+    )
 
 
 def ends(metric, values):
@@ -87,7 +89,7 @@ def test_early_stopping_counts_evaluations_without_an_improvement(metric, values
     assert [stopping(end) for end in ends(metric, values)] == stops
 
 
-def test_early_stopping_takes_the_metric_of_the_recipe_and_an_improvement_of_some_size():
+def test_early_stopping_uses_the_selection_metric_and_a_minimum_improvement():
     stopping = EarlyStopping(patience=1, least=5)
     assert process().selection_metric == "local_loss" or process().selection_metric.endswith("accuracy")
     sign = -1 if process().selection_metric.endswith("loss") else 1
@@ -95,7 +97,7 @@ def test_early_stopping_takes_the_metric_of_the_recipe_and_an_improvement_of_som
     assert stopping.best == sign * 10
 
 
-def test_a_checkpoint_goes_on_where_it_stopped(tmp_path):
+def test_training_resumes_from_a_checkpoint(tmp_path):
     keep = Checkpoint(tmp_path / "states", every=2, keep=1)
     assert keep.newest(process()) is None
     whole = hetero_tf.train(process(), 4)
@@ -109,10 +111,10 @@ def test_a_checkpoint_goes_on_where_it_stopped(tmp_path):
         keep.newest(tiny.shared(tiny.DENSE, "levels.mix=c"))
 
 
-def test_the_log_says_a_line_for_each_measured_round():
-    said = []
-    hetero_tf.train(process(), 3, callbacks=[log(said.append)])
-    assert [line.split(":")[0] for line in said] == ["round 2", "round 3"] and ", loss " in said[0]
+def test_log_prints_a_line_for_each_evaluated_round():
+    lines = []
+    hetero_tf.train(process(), 3, callbacks=[log(lines.append)])
+    assert [line.split(":")[0] for line in lines] == ["round 2", "round 3"] and ", loss " in lines[0]
 
 
 def test_wrong_arguments_are_refused():
@@ -137,14 +139,16 @@ def test_results_of_clients_add_up_to_the_local_metrics():
     np.testing.assert_allclose(narrow.accuracy, 100 * np.bincount(tests.owners, right) / tests.counts, rtol=1e-6)
     personal = tiny.shared(tiny.DENSE, "round.personal=[1]")
     state = hetero_tf.train(personal, 2).state
-    own, metrics = personal.client_results(state), personal.evaluate(state)[0]
-    assert own.accuracy.mean() == pytest.approx(metrics["local_mean"]) and own.levels == ()
+    personal_results, metrics = personal.client_results(state), personal.evaluate(state)[0]
+    assert personal_results.accuracy.mean() == pytest.approx(metrics["local_mean"]) and personal_results.levels == ()
 
 
 def test_results_of_clients_need_labelled_test_examples():
     text = tiny.shared(tiny.TEXT)
-    said = refusal(text.client_results, text.initialize())
-    assert said.startswith("results of clients need labelled test examples of theirs. Received: noise, 0 clients")
+    message = refusal(text.client_results, text.initialize())
+    assert message.startswith(
+        "results of clients need labelled test examples of the clients. Received: noise, 0 clients"
+    )
     assert [field.name for field in dataclasses.fields(type(process().client_results(process().initialize())))] == [
         "clients",
         "levels",

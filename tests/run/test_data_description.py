@@ -58,14 +58,14 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
     [
         ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
         ({"shape": [-1]}, InputError, "does not describe a data set"),
-        ({"dtype": "object"}, InputError, "does not describe a data set: an entry has a value that is not allowed"),
-        ({"statistics": [[1], [2]]}, InputError, "its statistics are not those of its features"),
-        ({"statistics": []}, InputError, "its statistics are not those of its features"),
+        ({"dtype": "object"}, InputError, "does not describe a data set: an entry has an invalid value"),
+        ({"statistics": [[1], [2]]}, InputError, "its statistics do not match its features"),
+        ({"statistics": []}, InputError, "its statistics do not match its features"),
         ({"class_names": [1, 2]}, InputError, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
         ({"columns": [["a", ["x", 1], True]]}, InputError, "names must be texts"),
         ({"classes": 10**30}, InputError, "does not describe a data set: Python int too large"),
         ({"vocabulary": 5}, InputError, "names must be texts, not 5"),
-        ({"data": 5}, InputError, "an entry has a value that is not allowed"),
+        ({"data": 5}, InputError, "an entry has an invalid value"),
     ],
 )
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
@@ -116,7 +116,7 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     assert (without.code, without.out) == (0, of_data.out), without.err
     export = run("export", "--run_dir", "run")
     assert export.code == 0, export.err
-    assert "note: exported without the data, so the files are not measured: run/recipe.yaml:" in export.out
+    assert "note: exported without data, so the files are not evaluated: run/recipe.yaml:" in export.out
     assert "exported round 1 to run/export/a/1: the model of level a, not measured" in export.out
     about = json.loads((tmp_path / "run" / "export" / "a" / "1" / "export.json").read_text())
     assert about["measured"] == {"on": "nothing, since the data were missing at the export"}
@@ -125,8 +125,8 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     # Statistics of a narrower level were not queried, and measuring needs examples.
     missing = "must name an existing file. Received: path='rows.csv'"
     reason = (
-        "; the data are needed: the run folder lacks the batch normalization statistics of level b; it has those of all "
-        "levels where the recipe says evaluate.levels: all\ndata: {"
+        "; the data are needed: the run folder lacks the batch normalization statistics of level b; runs with "
+        "evaluate.levels: all save them for all levels\ndata: {"
     )
     for words in (("export", "--run_dir", "run", "--level", "b"), (*predict, "--level", "b")):
         refused = run(*words)
@@ -164,7 +164,7 @@ def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data
     assert trained.code == 0, trained.err
     data_description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
     refused = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
-    assert refused.code == 2 and "was trained on other data than these (table (t.csv))" in refused.err, refused.err
+    assert refused.code == 2 and "was trained on other data than table (t.csv)" in refused.err, refused.err
     (folder / "partition.npz").unlink()
     read = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
     assert read.code == 2 and "x.png: could not read: No such file or directory" in read.err, read.err

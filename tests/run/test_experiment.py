@@ -23,18 +23,18 @@ RECIPE = programs.RECIPE
 
 
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
-    summary, said = train(tmp_path / "run", RECIPE)
+    summary, output = train(tmp_path / "run", RECIPE)
     files = "README.txt best checkpoints costs.json data.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
     files += " run.lock timings.jsonl"
     assert " ".join(sorted(path.name for path in (tmp_path / "run").iterdir())) == files
-    found = runs.rows(tmp_path / "run")
-    assert [row["round"] for row in found] == [1, 2, 3, 4]
+    rows = runs.rows(tmp_path / "run")
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
-    assert {name: found[3][name] for name in summary["last"]} == summary["last"]
-    assert said.startswith(
-        "data: synthetic images (seed 0)\nclients: 6, 2 active a round, 20 to 20 examples each\n"
-        "metrics: with masked_cross_entropy, local_ metrics choose among the labels that the client has, global_ ones "
-        "among all\nengine: one by one at levels a, b; 2 in flight, 1 thread each; float32, cpu\nfirst round after "
+    assert {name: rows[3][name] for name in summary["last"]} == summary["last"]
+    assert output.startswith(
+        "data: synthetic images (seed 0)\nclients: 6 with 20 examples each; 2 train in each round\n"
+        "note: local_* scores each client on its own classes only; global_* uses all classes\n"
+        "engine: CPU, float32; 2 threads, each training one client at a time\nready in "
     )
     assert json.loads(json.dumps(summary)) == summary
 
@@ -53,35 +53,35 @@ def test_another_recipe_is_refused_with_both_values(train, tmp_path):
     other = ("optimizer.learning_rate=0.1", "round.clients=3", "rounds=9")
     assert refusal(train, tmp_path, RECIPE, *other) == (
         f"{tmp_path}: holds a run of another recipe (round.clients: 2 -> 3; optimizer.learning_rate: 0.05 -> 0.1); "
-        "choose another folder by --run_dir, or give the recipe that the run began with"
+        "choose another folder by --run_dir, or use the recipe of that run"
     )
     assert programs.contents(tmp_path) == before
 
 
-def test_more_rounds_extend_a_run_and_fewer_say_that_it_is_done(train, tmp_path):
+def test_more_rounds_extend_a_run_and_fewer_report_that_it_is_done(train, tmp_path):
     train(tmp_path / "long", RECIPE, "rounds=6")
     train(tmp_path / "short", RECIPE)
-    summary, said = train(tmp_path / "short", RECIPE, "rounds=6")
-    assert summary["rounds"] == 6 and f"resumed {tmp_path / 'short'} after round 4\n" in said
+    summary, output = train(tmp_path / "short", RECIPE, "rounds=6")
+    assert summary["rounds"] == 6 and f"resumed {tmp_path / 'short'} after round 4\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
-    summary, said = train(tmp_path / "short", RECIPE, "rounds=2")
-    assert summary["rounds"] == 6 and "all 2 rounds are done; --set rounds=N trains more\n" in said
+    summary, output = train(tmp_path / "short", RECIPE, "rounds=2")
+    assert summary["rounds"] == 6 and "all 2 rounds are done; use --set rounds=N to train more\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
 
 
 def test_the_first_call_is_timed_and_only_that(train, tmp_path):
-    summary, said = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
-    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
-    (line,) = re.findall(rf"^first 3 rounds after \d+\.\d s: {parts}$", said, re.MULTILINE)
+    summary, output = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "first 3 rounds"))
+    (line,) = re.findall(rf"^ready in \d+\.\d s \({parts}\)$", output, re.MULTILINE)
     assert line in [logged[9:] for logged in (tmp_path / "log.txt").read_text().splitlines()]
     assert list(summary["first_round_s"]) == ["start", "data", "build", "trace", "round", "total"]
-    summary, said = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
-    assert summary["first_round_s"] is None and "\nfirst" not in said
+    summary, output = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+    assert summary["first_round_s"] is None and "\nready" not in output
     assert not any("first" in row or "start" in row for row in runs.rows(tmp_path))
 
 
 @pytest.mark.long
-def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_path):
+def test_another_engine_or_number_of_threads_is_another_environment(train, tmp_path):
     # Of batches of one shape the engine would know that.
     ragged = RECIPE.replace("batch_size: 10", "batch_size: 8")
     train(tmp_path, ragged, "rounds=1")
@@ -93,20 +93,20 @@ def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_pat
     assert facts["threads"] == {"inter_op": 2, "intra_op": 1}
     with pytest.raises(
         InputError,
-        match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
-        r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$",
+        match=r"started in another environment \(settings.clients_at_once was {'a': 1, 'b': 1}, "
+        r"is {'a': 2, 'b': 2}\), so its results .* --allow_other_machine to continue anyway$",
     ):
         train(tmp_path, ragged, "rounds=2", "engine=stacked")
-    with pytest.raises(InputError, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
+    with pytest.raises(InputError, match=r"in another environment \(threads.inter_op was 2, is 1\)"):
         train(tmp_path, ragged, "rounds=2", threads=1)
     with pytest.raises(InputError, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
         train(tmp_path, ragged, "rounds=2", "precision=float64", allow=True)
     # The name of the engine does not matter, but what it comes to.
-    _, said = train(tmp_path, ragged, "rounds=2", "engine=sequential")
-    assert "after round 1\n" in said and "note: settings" not in said
-    _, said = train(tmp_path, ragged, "rounds=3", "engine=stacked", allow=True)
-    assert "note: settings.clients_at_once was {'a': 1, 'b': 1}, is {'a': 2, 'b': 2}\n" in said
-    assert "engine: 2 clients at once at levels a, b; " in said
+    _, output = train(tmp_path, ragged, "rounds=2", "engine=sequential")
+    assert "after round 1\n" in output and "note: settings" not in output
+    _, output = train(tmp_path, ragged, "rounds=3", "engine=stacked", allow=True)
+    assert "note: settings.clients_at_once was {'a': 1, 'b': 1}, is {'a': 2, 'b': 2}\n" in output
+    assert "each training 2 clients together" in output
     assert train(tmp_path, ragged, "rounds=4", "engine=stacked")[0]["rounds"] == 4
 
 
@@ -115,15 +115,15 @@ def test_stand_in_data_are_announced_loudly(train, tmp_path, monkeypatch):
         raise NotAvailable("mnist is not there and could not be fetched; put it there")
 
     monkeypatch.setattr(tfds, "load", missing)
-    summary, said = train(tmp_path / "run", RECIPE, "data={name: tfds, dataset: mnist, fallback: digits}", "rounds=1")
+    summary, output = train(tmp_path / "run", RECIPE, "data={name: tfds, dataset: mnist, fallback: digits}", "rounds=1")
     assert summary["stand_in_for"] == "mnist"
     assert summary["data"].endswith("standing in for mnist: mnist is not there and could not be fetched")
-    loud = re.findall(r"^\*\*\* NOT THE REAL DATA: .* \*\*\*$", said, re.MULTILINE)
-    assert len(loud) == 2 and said.startswith(loud[0]) and "trained on" in loud[1]
+    loud = re.findall(r"^\*\*\* NOT THE REAL DATA: .* \*\*\*$", output, re.MULTILINE)
+    assert len(loud) == 2 and output.startswith(loud[0]) and "trained on" in loud[1]
     assert loud[1] in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_a_run_cannot_go_on_with_other_data(train, tmp_path):
+def test_run_cannot_resume_with_other_data(train, tmp_path):
     """A stand-in at first and the real data later: equal recipe, other examples."""
     path = tmp_path / "set.npz"
     text = re.sub(r"data: .*", f"data: {{name: npz, path: '{path}'}}", RECIPE)
@@ -133,9 +133,7 @@ def test_a_run_cannot_go_on_with_other_data(train, tmp_path):
         np.savez(path, x_train=x, y_train=y, x_test=x[:40], y_test=y[:40])
         if number == 0:
             train(tmp_path / "run", text, "rounds=1")
-    with pytest.raises(
-        InputError, match="run: was trained on other data than these .*; give the same data, for example"
-    ):
+    with pytest.raises(InputError, match="run: was trained on other data than .*; use the same data, for example"):
         train(tmp_path / "run", text, "rounds=2", allow=True)
 
 
@@ -149,7 +147,7 @@ def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_
         resume.check_stored_recipe(run, info)
 
 
-def test_a_new_folder_in_which_no_run_came_about_is_taken_away(tmp_path):
+def test_new_folder_is_removed_if_the_run_does_not_start(tmp_path):
     run = RunFolder(tmp_path / "deep" / "er" / "run")
     with pytest.raises(InputError, match="refused"), resume.locked(run):
         (run.path / "environment.json").write_text("{}")
@@ -166,25 +164,25 @@ def test_a_folder_in_use_is_refused(train, tmp_path):
         train(tmp_path / "run", RECIPE)
 
 
-def test_a_lost_best_state_is_said_and_replaced(train, tmp_path):
+def test_lost_best_state_is_reported_and_replaced(train, tmp_path):
     train(tmp_path, RECIPE)
     for path in (tmp_path / "best").glob("*/arrays.npz"):
         path.write_bytes(b"")
-    summary, said = train(tmp_path, RECIPE)
-    assert "note: the best state so far, of round" in said and "arrays.npz: has 0 bytes" in said
+    summary, output = train(tmp_path, RECIPE)
+    assert "note: the best state so far, of round" in output and "arrays.npz: has 0 bytes" in output
     assert summary["best"] == {} and summary["rounds"] == 4
-    summary, said = train(tmp_path, RECIPE, "rounds=5")
+    summary, output = train(tmp_path, RECIPE, "rounds=5")
     assert summary["best"]["round"] == 5
     assert [path.name for path in (tmp_path / "best").iterdir()] == ["round-000005"]
 
 
-def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):
+def test_checkpoint_of_another_version_is_refused(train, tmp_path):
     train(tmp_path / "run", RECIPE, "rounds=1")
     run = RunFolder(tmp_path / "run")
-    found = checkpoints.load_newest(run.checkpoints)
-    info = {name: value for name, value in found.info.items() if name != "environment"}
-    checkpoints.save(run.checkpoints, found.round, found.arrays, info, keep=1)
-    with pytest.raises(InputError, match="round 1 was sealed without environment, so by another version of hetero_tf"):
+    saved = checkpoints.load_newest(run.checkpoints)
+    info = {name: value for name, value in saved.info.items() if name != "environment"}
+    checkpoints.save(run.checkpoints, saved.round, saved.arrays, info, keep=1)
+    with pytest.raises(InputError, match="round 1 was saved without environment, by another version of hetero_tf"):
         train(tmp_path / "run", RECIPE, "rounds=2")
 
 
@@ -196,8 +194,8 @@ def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path
         "availability={dropout: 0.3, deadline: 0.5, late: partial, seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}",
     )
     train(tmp_path / "whole", RECIPE, *more)
-    found = runs.rows(tmp_path / "whole")
-    assert sum(row["dropped"] for row in found) > 0 and sum(row["partial"] for row in found) > 0
+    rows = runs.rows(tmp_path / "whole")
+    assert sum(row["dropped"] for row in rows) > 0 and sum(row["partial"] for row in rows) > 0
     for stop in (1, 4):
         with pytest.raises(runs.Stopped):
             train(tmp_path / f"cut{stop}", RECIPE, *more, console=runs.StoppingConsole(stop))
@@ -205,18 +203,18 @@ def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path
         assert programs.contents(tmp_path / f"cut{stop}") == programs.contents(tmp_path / "whole")
 
 
-def test_a_run_from_given_weights_does_not_need_them_again(train, tmp_path):
+def test_run_with_initial_weights_resumes_without_their_file(train, tmp_path):
     state = runs.built(RECIPE).initialize()
     path = tmp_path / "weights.npz"
     np.savez(path, **{name: np.asarray(value) + 0.5 for name, value in state.weights.items()})
-    given = RECIPE.replace("model:\n", f"model:\n  initial_weights: '{path}'\n")
-    train(tmp_path / "run", given, "rounds=1")
+    text = RECIPE.replace("model:\n", f"model:\n  initial_weights: '{path}'\n")
+    train(tmp_path / "run", text, "rounds=1")
     assert runs.arrays(tmp_path / "run" / "checkpoints") != {}
     path.unlink()
-    summary, _ = train(tmp_path / "run", given, "rounds=2")
+    summary, _ = train(tmp_path / "run", text, "rounds=2")
     assert summary["rounds"] == 2
     with pytest.raises(InputError, match="weights.npz: could not read: No such file"):
-        train(tmp_path / "new", given)
+        train(tmp_path / "new", text)
     assert not (tmp_path / "new").exists()
 
 
@@ -224,22 +222,22 @@ def test_a_run_starts_from_the_best_state_of_another(train, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     train(tmp_path / "first", RECIPE)
     best = checkpoint.open_newest(tmp_path / "first" / "best", runs.built(RECIPE)).state
-    given = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
-    _, said = train(tmp_path / "second", given, "rounds=1")
-    assert f"initial weights: first/best, round {best.round}\n" in said
-    found = runs.built(given).initialize()
-    assert found.round == 0 and {path: np.asarray(value).tobytes() for path, value in found.weights.items()} == {
+    text = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
+    _, output = train(tmp_path / "second", text, "rounds=1")
+    assert f"initial weights: first/best, round {best.round}\n" in output
+    actual = runs.built(text).initialize()
+    assert actual.round == 0 and {path: np.asarray(value).tobytes() for path, value in actual.weights.items()} == {
         path: np.asarray(value).tobytes() for path, value in best.weights.items()
     }
     drawn = runs.built(RECIPE).initialize()
-    assert any((np.asarray(value) != np.asarray(drawn.weights[path])).any() for path, value in found.weights.items())
+    assert any((np.asarray(value) != np.asarray(drawn.weights[path])).any() for path, value in actual.weights.items())
     # As with a file, nothing of it is needed to go on, and the recipe of the run folder is the whole recipe.
     shutil.rmtree(tmp_path / "first")
-    summary, said = train(tmp_path / "second", given, "rounds=2")
-    assert summary["rounds"] == 2 and "initial weights" not in said
-    told = refusal(train, tmp_path / "third", given)
-    assert "model.initial_weights: first: could not read: No such file or directory; name a .npz file, or" in told
-    assert told.startswith("test:") and told.endswith("^") and not (tmp_path / "third").exists()
+    summary, output = train(tmp_path / "second", text, "rounds=2")
+    assert summary["rounds"] == 2 and "initial weights" not in output
+    message = refusal(train, tmp_path / "third", text)
+    assert "model.initial_weights: first: could not read: No such file or directory; name a .npz file, or" in message
+    assert message.startswith("test:") and message.endswith("^") and not (tmp_path / "third").exists()
 
 
 def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_path):
@@ -255,20 +253,20 @@ def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_p
         before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         rounds = 4 if rest != "metrics.jsonl" else checkpoints.numbers(folder / "best")[0]
         assert refusal(train, folder, RECIPE) == (
-            f"{folder / 'checkpoints'}: holds no checkpoint, but {rounds} rounds of this run were done; put the folder "
-            "back, or begin again: in another folder by --run_dir, or here after removing this one"
+            f"{folder / 'checkpoints'}: has no checkpoint, but {rounds} rounds of this run are done; put the folder "
+            "back, or start again: in another folder by --run_dir, or here after removing this one"
         )
         after = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         assert before == {name: data for name, data in after.items() if name in before}
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(train, tmp_path):
+def test_run_stopped_before_its_first_checkpoint_starts_again(train, tmp_path):
     more = ("checkpoint.every=3",)
     with pytest.raises(runs.Stopped):
         train(tmp_path / "cut", RECIPE, *more, console=runs.StoppingConsole(2))
     assert len(runs.rows(tmp_path / "cut")) == 2 and not list((tmp_path / "cut" / "checkpoints").iterdir())
-    _, said = train(tmp_path / "cut", RECIPE, *more)
-    assert f"note: {tmp_path / 'cut'} was stopped before its first checkpoint; it begins again\n" in said
+    _, output = train(tmp_path / "cut", RECIPE, *more)
+    assert f"note: {tmp_path / 'cut'} was stopped before its first checkpoint; it starts again\n" in output
     train(tmp_path / "whole", RECIPE, *more)
     assert programs.contents(tmp_path / "cut") == programs.contents(tmp_path / "whole")
 
@@ -287,7 +285,7 @@ class ChangingConsole(runs.StoppingConsole):
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "shortened", "a pipe"])
-def test_rows_that_somebody_takes_away_while_a_run_goes_on_are_written_again(train, tmp_path, how):
+def test_metrics_removed_during_a_run_are_restored(train, tmp_path, how):
     path = tmp_path / "run" / "metrics.jsonl"
     changes = {
         "removed": path.unlink,
@@ -297,11 +295,11 @@ def test_rows_that_somebody_takes_away_while_a_run_goes_on_are_written_again(tra
     }
     console = ChangingConsole(changes[how])
     if how == "a pipe":
-        told = refusal(train, tmp_path / "run", RECIPE, console=console)
-        assert told.startswith(f"{path}: expected a file") and "Received: a pipe, device or socket" in told
+        message = refusal(train, tmp_path / "run", RECIPE, console=console)
+        assert message.startswith(f"{path}: expected a file") and "Received: a pipe, device or socket" in message
         return
     train(tmp_path / "run", RECIPE, console=console)
-    note = f"note: {path} was removed or changed while the run went on; its rows are written again\n"
+    note = f"note: {path} was removed or changed during the run; its rows were restored\n"
     assert console.stream.getvalue().count(note) == 1
     train(tmp_path / "whole", RECIPE)
     assert programs.contents(tmp_path / "run") == programs.contents(tmp_path / "whole")
@@ -311,10 +309,10 @@ def test_rows_that_somebody_takes_away_while_a_run_goes_on_are_written_again(tra
 def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
     """Nobody trains such a state, but somebody may seal it."""
     train(tmp_path, RECIPE, "rounds=1")
-    found = checkpoints.load_newest(tmp_path / "checkpoints")
-    name = min(name for name in found.arrays if name.startswith("weights/"))
-    spoiled = np.full_like(found.arrays[name], bad)
-    checkpoints.save(tmp_path / "checkpoints", 1, {**found.arrays, name: spoiled}, found.info, keep=1)
+    saved = checkpoints.load_newest(tmp_path / "checkpoints")
+    name = min(name for name in saved.arrays if name.startswith("weights/"))
+    spoiled = np.full_like(saved.arrays[name], bad)
+    checkpoints.save(tmp_path / "checkpoints", 1, {**saved.arrays, name: spoiled}, saved.info, keep=1)
     assert refusal(train, tmp_path, RECIPE, "rounds=2") == (
         f"{tmp_path / 'checkpoints'}: round 1 holds NaN or infinite values in {name!r}; restore the folder from a copy, "
         "or train again in another folder"

@@ -29,26 +29,26 @@ def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
     assert [row["round"] for row in many if "global_loss" in row] == [3, 6, 7]
     for full, row in zip(one, many, strict=True):
         assert {name: full[name] for name in row} == row
-    kept = sorted(path.name for path in (tmp_path / "many" / "checkpoints").iterdir())
-    assert kept == ["round-000006", "round-000007"]
+    remaining = sorted(path.name for path in (tmp_path / "many" / "checkpoints").iterdir())
+    assert remaining == ["round-000006", "round-000007"]
 
 
 @pytest.mark.parametrize(
     ("metric", "sign"), [("global_accuracy", 1), ("global_loss", -1), ("local_loss", -1), ("local_worst_decile", 1)]
 )
-def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metric, sign):
+def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric, sign):
     text = programs.RECIPE.replace("batch_size: 40}", f"batch_size: 40, best: {metric}}}")
-    summary, said = train(tmp_path, text, "rounds=6", "optimizer.learning_rate=0.4")
-    assert metric in said
-    assert not any(hidden in said for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
-    found = runs.rows(tmp_path)
+    summary, output = train(tmp_path, text, "rounds=6", "optimizer.learning_rate=0.4")
+    assert metric in output
+    assert not any(hidden in output for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
+    actual = runs.rows(tmp_path)
     loss = f"{metric.partition('_')[0]}_loss"
-    best = max(found, key=lambda row: (sign * row[metric], -row[loss], -row["round"]))
+    best = max(actual, key=lambda row: (sign * row[metric], -row[loss], -row["round"]))
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False, "")
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
     opened = open_newest(tmp_path / "best", process)
-    state, info = opened.state, opened.sealed.info
+    state, info = opened.state, opened.checkpoint.info
     assert state.round == best["round"] and info["best"]["round"] == best["round"] and opened.skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured
@@ -67,7 +67,7 @@ def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_the_last_good_state_is_kept_though_no_seal_was_due(train, tmp_path):
+def test_last_finite_state_is_saved_between_two_checkpoints(train, tmp_path):
     """Rounds 1 to 3 are good; the rate of round 4 is hopeless."""
     hopeless = RECIPE + "schedule: {name: steps, at: [3], factor: 1.0e+9}\n"
     more = ("checkpoint.every=50", "evaluate.every=2", "client.epochs=20")
@@ -79,8 +79,8 @@ def test_the_last_good_state_is_kept_though_no_seal_was_due(train, tmp_path):
     with pytest.raises(InputError, match=r"another recipe \(schedule.at: \[3\] -> \[30\]\)"):
         train(tmp_path / "run", hopeless.replace("[3]", "[30]"), *more, "rounds=50")
     train(tmp_path / "good", RECIPE, "rounds=3", "client.epochs=20")
-    kept, good = (runs.arrays(tmp_path / name / "checkpoints") for name in ("run", "good"))
-    assert kept and all(good[name] == value for name, value in kept.items())
+    remaining, good = (runs.arrays(tmp_path / name / "checkpoints") for name in ("run", "good"))
+    assert remaining and all(good[name] == value for name, value in remaining.items())
 
 
 class Diverging:
@@ -155,7 +155,7 @@ def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
         ("{name: sgd, learning_rate: 2}", 50.0, "optimizer.learning_rate. Received: learning_rate=50"),
     ],
 )
-def test_the_learning_rate_that_stands_out_is_to_be_lowered(server, rate, named):
+def test_error_names_the_learning_rate_to_lower(server, rate, named):
     process = Diverging([[4, 4]])
     process.recipe = recipe.loads(tiny.DENSE, "tiny", [f"round={{clients: 3, server: {server}}}"])
     process.run = lambda state, planned: (state, [{"non_finite": 4, "levels": {"a": 4}, "learning_rate": rate}])
@@ -164,7 +164,7 @@ def test_the_learning_rate_that_stands_out_is_to_be_lowered(server, rate, named)
     assert str(error.value).endswith(f"the state before this round is kept. Lower {named}")
 
 
-def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train, tmp_path, monkeypatch):
+def test_planning_ahead_gives_the_same_state(train, tmp_path, monkeypatch):
     planned, run, plan = [], LearningProcess.run, LearningProcess.plan
     ready = [threading.Event() for _ in range(7)]
 
@@ -189,11 +189,11 @@ def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train
     state = alone.initialize()
     for _ in range(7):
         state, _ = alone.next(state)
-    found = open_newest(tmp_path / "checkpoints", alone).state
-    assert found.round == 7 and tiny.same(tiny.arrays(found), tiny.arrays(state))
+    actual = open_newest(tmp_path / "checkpoints", alone).state
+    assert actual.round == 7 and tiny.same(tiny.arrays(actual), tiny.arrays(state))
 
 
-def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):
+def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
     """The first cohort of round 3 diverges within a call of four rounds."""
     made, calls, run, plan = [], [], LearningProcess.run, LearningProcess.plan
 
@@ -216,12 +216,12 @@ def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):
     state = alone.initialize()
     for number in range(4):
         state, _ = alone.run(state, [alone.plan(number, attempt=int(number == 2))])
-    found = open_newest(tmp_path / "checkpoints", alone).state
-    assert found.round == 4 and tiny.same(tiny.arrays(found), tiny.arrays(state))
+    actual = open_newest(tmp_path / "checkpoints", alone).state
+    assert actual.round == 4 and tiny.same(tiny.arrays(actual), tiny.arrays(state))
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_what_fails_in_planning_ends_the_run_after_the_rounds_before(train, tmp_path, monkeypatch):
+def test_error_in_planning_ends_the_run_after_the_previous_rounds(train, tmp_path, monkeypatch):
     plan = LearningProcess.plan
 
     def failing(self, round, cohort=None, attempt=0):
@@ -234,8 +234,8 @@ def test_what_fails_in_planning_ends_the_run_after_the_rounds_before(train, tmp_
         train(tmp_path, RECIPE)
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2]
     monkeypatch.undo()
-    summary, said = train(tmp_path, RECIPE)
-    assert summary["rounds"] == 4 and "after round 2\n" in said
+    summary, output = train(tmp_path, RECIPE)
+    assert summary["rounds"] == 4 and "after round 2\n" in output
 
 
 def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypatch):
@@ -247,9 +247,9 @@ def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypa
         return ({name: float("inf") for name in measured} if state.round == 2 else measured), statistics
 
     monkeypatch.setattr(LearningProcess, "evaluate", spoiled)
-    summary, said = train(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
+    summary, output = train(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
     assert summary["best"] == {} and summary["last"]["global_loss"] is None
-    assert runs.rows(tmp_path)[1]["global_loss"] is None and "last: round 2  global_loss -" in said
+    assert runs.rows(tmp_path)[1]["global_loss"] is None and "last: round 2  global_loss -" in output
     again, _ = train(tmp_path, RECIPE, "rounds=3", "evaluate.every=2")
     assert again["best"]["round"] == 3
 
@@ -257,9 +257,9 @@ def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypa
 def test_bytes_add_up_over_the_rounds(train, tmp_path):
     train(tmp_path, RECIPE, "rounds=2")
     train(tmp_path, RECIPE, "rounds=5", "evaluate.every=1")
-    found = runs.rows(tmp_path)
-    spent = np.cumsum([row["bytes_down"] + row["bytes_up"] for row in found]).tolist()
-    assert [row["bytes"] for row in found] == spent and spent[0] > 0
+    actual = runs.rows(tmp_path)
+    spent = np.cumsum([row["bytes_down"] + row["bytes_up"] for row in actual]).tolist()
+    assert [row["bytes"] for row in actual] == spent and spent[0] > 0
 
 
 def test_a_checkpoint_holds_finite_values_alone():

@@ -18,20 +18,20 @@ GOOD = {
 }
 
 
-def found(info):
-    return checkpoints.Sealed(4, {"x": np.zeros(1)}, info, "ab")
+def checkpoint_with(info):
+    return checkpoints.Checkpoint(4, {"x": np.zeros(1)}, info, "ab")
 
 
-def test_good_facts_come_back_with_round_and_seal():
-    assert facts.of(found(GOOD), "c") == {**GOOD, "best_seal": None, "round": 4, "seal": "ab"}
-    assert facts.of(found({**GOOD, "best_seal": "cd"}), "c")["best_seal"] == "cd"
+def test_valid_facts_are_returned_with_round_and_digest():
+    assert facts.from_checkpoint(checkpoint_with(GOOD), "c") == {**GOOD, "best_seal": None, "round": 4, "seal": "ab"}
+    assert facts.from_checkpoint(checkpoint_with({**GOOD, "best_seal": "cd"}), "c")["best_seal"] == "cd"
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_missing_fact_is_said(name):
+def test_missing_fact_is_reported(name):
     info = {key: value for key, value in GOOD.items() if key != name}
-    assert refusal(facts.of, found(info), "c") == (
-        f"c: round 4 was sealed without {name}, so by another version of hetero_tf; continue with that version, or "
+    assert refusal(facts.from_checkpoint, checkpoint_with(info), "c") == (
+        f"c: round 4 was saved without {name}, by another version of hetero_tf; continue with that version, or "
         "choose another folder by --run_dir"
     )
 
@@ -48,7 +48,7 @@ ODD = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in ODD for value in ODD[name]])
-def test_odd_facts_are_refused_in_a_sentence(name, value):
-    told = refusal(facts.of, found({**GOOD, name: value}), "c")
-    assert told.startswith(f"c: round 4 was not sealed by hetero_tf: its `{name}` must be ")
-    assert f"; restore the folder from a copy. Received: {name}=" in told and len(told) < 250
+def test_invalid_facts_are_refused(name, value):
+    message = refusal(facts.from_checkpoint, checkpoint_with({**GOOD, name: value}), "c")
+    assert message.startswith(f"c: round 4 was not saved by hetero_tf: its `{name}` must be ")
+    assert f"; restore the folder from a copy. Received: {name}=" in message and len(message) < 250

@@ -28,10 +28,10 @@ def folder(train, tmp_path):
 
 
 def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
-    found = overview.overview(folder)
+    stopped = overview.overview(folder)
     last = runs.rows(folder)[1]["global_accuracy"]
-    assert (found.state, found.round, found.rounds, found.recipe) == ("stopped", 2, 4, "small")
-    assert (found.metric, found.last, found.changes) == ("global_accuracy", last, None)
+    assert (stopped.state, stopped.round, stopped.rounds, stopped.recipe) == ("stopped", 2, 4, "small")
+    assert (stopped.metric, stopped.last, stopped.changes) == ("global_accuracy", last, None)
     with RunFolder(folder).lock():
         assert RunFolder(folder).holder is not None and overview.overview(folder).state == "running"
     assert RunFolder(folder).holder is None
@@ -43,35 +43,35 @@ def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
     assert damaged.state == "damaged" and damaged.problem.startswith(f"{folder / 'checkpoints'}: none of its 2 rounds")
 
 
-def test_what_differs_from_the_shipped_recipe_of_that_name_is_told(folder):
+def test_differences_from_the_shipped_recipe_are_reported(folder):
     text = hetero_tf.load_recipe("tiny/digits", ["seed=4", "rounds=9", "levels.mix=a1-b3"]).source
     (folder.parent / "two").mkdir()
     (folder.parent / "two" / "recipe.yaml").write_text(text)
-    found = overview.overview(folder.parent / "two")
-    assert (found.state, found.round, found.rounds, found.metric) == ("stopped", 0, 9, "")
-    assert found.changes == ("levels.mix: a-b-c -> a1-b3", "seed: 0 -> 4")
+    actual = overview.overview(folder.parent / "two")
+    assert (actual.state, actual.round, actual.rounds, actual.metric) == ("stopped", 0, 9, "")
+    assert actual.changes == ("levels.mix: a-b-c -> a1-b3", "seed: 0 -> 4")
 
 
-def test_listed_are_run_folders_and_those_right_below_a_folder(folder):
+def test_list_shows_run_folders_and_subfolders(folder):
     (folder.parent / "other").mkdir()
     assert overview.run_folders([folder.parent, folder]) == [folder]
     run = programs.shared().run("list", folder.parent, "--json")
     assert run.code == 0, run.err
-    (told,) = json.loads(run.out)["runs"]
-    assert (told["path"], told["state"], told["round"]) == (str(folder), "stopped", 2)
+    (listed,) = json.loads(run.out)["runs"]
+    assert (listed["path"], listed["state"], listed["round"]) == (str(folder), "stopped", 2)
     assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
 
 
-def test_a_run_of_modules_of_ones_own_names_them(folder):
+def test_run_with_plugins_names_them(folder):
     for path in folder.glob("checkpoints/*/info.json"):
         path.unlink()
     facts = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps({**facts, "plugins": ["own.windows"]}))
-    found = overview.overview(folder)
-    assert (found.state, found.problem) == ("unknown", "was made with modules of one's own; add --plugin own.windows")
+    actual = overview.overview(folder)
+    assert (actual.state, actual.problem) == ("unknown", "needs --plugin own.windows to be read")
 
 
-def test_runs_of_a_sweep_are_found_in_the_folder_of_all_runs(folder):
+def test_runs_of_a_sweep_are_listed_with_the_folder_of_all_runs(folder):
     (folder.parent / "s" / "x").mkdir(parents=True)
     (folder.parent / "s" / "x" / "recipe.yaml").touch()
     assert overview.run_folders([folder.parent]) == [folder]
@@ -82,7 +82,7 @@ def test_runs_of_a_sweep_are_found_in_the_folder_of_all_runs(folder):
 def test_without_a_folder_the_recipes_are_listed(tmp_path):
     run = programs.shared().run("list", cwd=tmp_path)
     assert run.code == 0 and run.out.endswith("no runs in runs\n")
-    assert "  digits                     Handwritten digits that come with the program" in run.out
+    assert "  digits                     Handwritten digits included in the package" in run.out
     assert "\nsweeps:\n" in run.out and re.search(
         r"^  heterofl_table7 +HeteroFL, Table 7: MNIST, IID", run.out, re.MULTILINE
     )
@@ -101,11 +101,11 @@ def test_a_run_folder_explains_itself(folder):
     text = (folder / "README.txt").read_text()
     for name in ("recipe.yaml", "metrics.jsonl", "best", "checkpoints", "partition.npz", "log.txt", "run.lock"):
         assert f"\n  {name} " in text
-    assert "that global_accuracy chose" in text and "\n  command\n" in text
+    assert "the checkpoint of the best round by global_accuracy" in text and "\n  command\n" in text
     assert f"command export --run_dir {folder}" in text
 
 
-def test_from_a_run_folder_back_to_a_state(folder):
+def test_load_run_returns_a_state(folder):
     process, state = hetero_tf.load_run(folder, "last", threads=2)
     stored = checkpoints.load_newest(folder / "checkpoints")
     assert state.round == 2 and len(state.weights) > 2
@@ -118,4 +118,4 @@ def test_from_a_run_folder_back_to_a_state(folder):
     assert (
         refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
     )
-    assert refusal(hetero_tf.load_run, folder.parent).endswith("name one that `train` wrote")
+    assert refusal(hetero_tf.load_run, folder.parent).endswith("name a folder that `train` wrote")

@@ -9,7 +9,7 @@ import programs
 import pytest
 import runs
 
-from hetero_tf.base.console import Console, Live
+from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.run import loop
 from hetero_tf.runs import timings
 from hetero_tf.store import metrics_file
@@ -18,7 +18,7 @@ from hetero_tf.store import metrics_file
 def test_a_row_counts_the_clients_and_steps_of_its_rounds():
     planned = [SimpleNamespace(steps=np.asarray(steps, np.int32)) for steps in ([3, 2, 0], [1, 0, 0])]
     parts = {"planning": 0.1, "training": 1.25, "merging": 0.25, "measuring": 0.5, "sealing": None}
-    assert timings.of_call(7, planned, 30, 1.5, parts) == {
+    assert timings.call_row(7, planned, 30, 1.5, parts) == {
         "round": 7,
         "rounds": 2,
         "seconds": 1.5,
@@ -31,16 +31,16 @@ def test_a_row_counts_the_clients_and_steps_of_its_rounds():
         "examples_per_second": 20.0,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
     }
-    nobody = timings.of_call(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
+    nobody = timings.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
     assert (nobody["client_seconds"], nobody["step_seconds"], nobody["examples_per_second"]) == (None, None, 0.0)
 
 
 def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(train, tmp_path):
     train(tmp_path / "run", programs.RECIPE, "checkpoint.every=2", "evaluate.every=2")
-    found = metrics_file.rows(tmp_path / "run" / "timings.jsonl")
-    assert [(row["round"], row["rounds"], row["clients"]) for row in found] == [(2, 2, 4), (4, 2, 4)]
-    assert all(row["seconds"] > 0 and row["steps"] >= row["clients"] for row in found)
-    for row in found:
+    rows = metrics_file.rows(tmp_path / "run" / "timings.jsonl")
+    assert [(row["round"], row["rounds"], row["clients"]) for row in rows] == [(2, 2, 4), (4, 2, 4)]
+    assert all(row["seconds"] > 0 and row["steps"] >= row["clients"] for row in rows)
+    for row in rows:
         assert row["training_seconds"] + row["merging_seconds"] == pytest.approx(row["seconds"], abs=1e-4)
         assert min(row["planning_seconds"], row["merging_seconds"]) > 0
         assert row["measuring_seconds"] > 0.001 and row["sealing_seconds"] > 0
@@ -68,7 +68,7 @@ def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training
 def test_the_time_left_after_the_first_round_is_that_of_its_steps(train, tmp_path, monkeypatch):
     """Graphs that are optimised before the first step, and the first evaluation, do not come again."""
     seconds = [0.0]
-    advance, measure, seen = loop.advance, loop._measure, Live.seen
+    advance, measure, seen = loop.advance, loop._measure, ProgressDisplay.add_progress
 
     def later(by, function):
         def call(*arguments):
@@ -79,7 +79,7 @@ def test_the_time_left_after_the_first_round_is_that_of_its_steps(train, tmp_pat
 
     monkeypatch.setattr(loop, "advance", later(lambda arguments: 100 * (arguments[1].round == 0), advance))
     monkeypatch.setattr(loop, "_measure", later(lambda arguments: 50 * (arguments[1].round == 1), measure))
-    monkeypatch.setattr(Live, "seen", later(lambda arguments: arguments[1], seen))
+    monkeypatch.setattr(ProgressDisplay, "add_progress", later(lambda arguments: arguments[1], seen))
     printed = io.StringIO()
     train(tmp_path / "run", programs.RECIPE, console=Console(printed, lambda: seconds[0]))
     left = re.findall(r"round ./4 .*?(\d.*) left", printed.getvalue())

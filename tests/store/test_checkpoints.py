@@ -41,12 +41,12 @@ def test_all_dtypes_and_shapes_round_trip_bit_for_bit(tmp_path):
     arrays["Straße/核 \n"] = KERNEL[::-1, ::2]
     arrays[""] = np.asfortranarray(np.arange(24).reshape(2, 3, 4))
     checkpoints.save(tmp_path, 0, arrays, {"a": [1, {"b": None}], "ü": 0.1}, keep=1)
-    found = checkpoints.load_newest(tmp_path)
-    assert (found.round, found.info, found.skipped) == (0, {"a": [1, {"b": None}], "ü": 0.1}, ())
-    assert list(found.arrays) == list(arrays)
+    loaded = checkpoints.load_newest(tmp_path)
+    assert (loaded.round, loaded.info, loaded.skipped) == (0, {"a": [1, {"b": None}], "ü": 0.1}, ())
+    assert list(loaded.arrays) == list(arrays)
     for name, value in arrays.items():
-        assert found.arrays[name].dtype == value.dtype and found.arrays[name].shape == value.shape
-        assert found.arrays[name].tobytes() == value.tobytes()
+        assert loaded.arrays[name].dtype == value.dtype and loaded.arrays[name].shape == value.shape
+        assert loaded.arrays[name].tobytes() == value.tobytes()
     assert os.listdir(tmp_path) == ["round-000000"]
 
 
@@ -95,10 +95,10 @@ def test_a_round_saved_again_replaces_itself(tmp_path):
 def test_skipped_rounds_are_named(tmp_path):
     saved(tmp_path, (4, 5))
     (tmp_path / "round-000005" / "arrays.npz").unlink()
-    found = checkpoints.load_newest(tmp_path)
+    loaded = checkpoints.load_newest(tmp_path)
     path = tmp_path / "round-000005" / "arrays.npz"
-    assert found.round == 4
-    assert found.skipped == (f"skipped {path}: could not read: No such file or directory",)
+    assert loaded.round == 4
+    assert loaded.skipped == (f"skipped {path}: could not read: No such file or directory",)
 
 
 def test_nothing_there_is_none_but_nothing_whole_is_an_error(tmp_path):
@@ -141,7 +141,7 @@ def test_other_arrays_than_expected(tmp_path, expect, text):
     path = saved(tmp_path)
     os.truncate(path / "arrays.npz", 0)  # the comparison comes before the arrays are looked at
     assert refusal(checkpoints.load_newest, tmp_path, expect) == (
-        f"{path}: {text}; it was saved by another recipe: continue with that one, or choose a new run folder"
+        f"{path}: {text}; another recipe saved it: continue with that recipe, or choose a new run folder"
     )
 
 
@@ -165,7 +165,7 @@ def test_expected_arrays_load(tmp_path):
         ({}, {}, 1, -1, "`round_number` at least 0.*round_number=-1"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_unwritten(tmp_path, arrays, info, keep, number, text):
+def test_invalid_arguments_are_refused_before_the_first_write(tmp_path, arrays, info, keep, number, text):
     with pytest.raises(InputError, match=text):
         checkpoints.save(tmp_path / "new", number, arrays, info, keep)
     assert os.listdir(tmp_path) == []
@@ -235,9 +235,9 @@ def test_reseal_itself_is_accepted(tmp_path):
         (lambda body: body["arrays"][0].update(name=7), "'name' is missing or not of type str"),
         (lambda body: body["arrays"][0].update(name="step"), "one array name appears twice"),
         (lambda body: body["arrays"].append("x"), "'name' is missing or not of type str"),
-        (lambda body: body["arrays"].append({"name": "x", "shape": [0], "dtype": "<f4"}), "other members than the 3"),
+        (lambda body: body["arrays"].append({"name": "x", "shape": [0], "dtype": "<f4"}), "its members are not the 3"),
         (lambda body: body.update(arrays={}), "'arrays' is missing or not of type list"),
-        (lambda body: body.update(round=6), "its manifest is that of round 6"),
+        (lambda body: body.update(round=6), "its manifest belongs to round 6"),
         (lambda body: body.update(round="5"), "'round' is missing or not of type int"),
         (lambda body: body.update(format="hetero_tf sealed folder 9"), "unknown format 'hetero_tf sealed folder 9'"),
         (lambda body: body["files"].update({"../../x": body["files"]["info.json"]}), "lists files .*'../../x'"),
@@ -257,7 +257,7 @@ def test_hostile_manifest(tmp_path, change, text):
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         (b"[" * 10**6, "nested deeper than 32"),
         (b" " * (2**22 + 1), "has 4194305 bytes, at most 4194304 are allowed"),
@@ -269,10 +269,10 @@ def test_hostile_manifest(tmp_path, change, text):
         (b"", "is not plain JSON: Expecting value"),
     ],
 )
-def test_hostile_manifest_text(tmp_path, text, said):
+def test_hostile_manifest_text(tmp_path, text, message):
     path = saved(tmp_path)
     (path / "MANIFEST.json").write_bytes(text)
-    with pytest.raises(Damaged, match=said):
+    with pytest.raises(Damaged, match=message):
         checkpoints.read(path)
 
 
@@ -355,7 +355,7 @@ def test_a_linked_checkpoints_folder_is_neither_read_nor_written(tmp_path):
     assert os.listdir(tmp_path / "outside") == ["round-000005"]
 
 
-def test_info_that_is_no_dict(tmp_path):
+def test_info_that_is_not_a_dict_is_refused(tmp_path):
     path = saved(tmp_path)
     (path / "info.json").write_text("[1]")
     reseal(path)

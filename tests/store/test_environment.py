@@ -37,7 +37,7 @@ def test_nothing_personal(facts):
 
 
 @pytest.mark.parametrize(
-    "section, name, value, said",
+    "section, name, value, message",
     [
         ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
         ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
@@ -52,15 +52,15 @@ def test_nothing_personal(facts):
         ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
     ],
 )
-def test_what_decides_changes_the_fingerprint(facts, section, name, value, said):
+def test_fingerprint_depends_on_decisive_facts(facts, section, name, value, message):
     other = copy.deepcopy(facts)
     other[section][name] = value
     assert fingerprint(other) != fingerprint(facts)
-    assert differences(facts, other) == [said.format(facts[section].get(name))]
+    assert differences(facts, other) == [message.format(facts[section].get(name))]
 
 
 @pytest.mark.parametrize("change", [{"python": "3.99"}, {"platform": "Plan 9"}, {"cores": 999}])
-def test_what_does_not_decide_leaves_it(facts, change):
+def test_fingerprint_ignores_other_facts(facts, change):
     assert fingerprint(facts | change) == fingerprint(facts)
     assert differences(facts, facts | change) == []
 

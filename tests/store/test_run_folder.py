@@ -98,8 +98,8 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
 
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):
     run = RunFolder(tmp_path)
-    told = f"process {os.getpid()} works on this run folder; wait for it, stop it, or"
-    with run.lock(), pytest.raises(Locked, match=told):
+    message = f"process {os.getpid()} works on this run folder; wait for it, stop it, or"
+    with run.lock(), pytest.raises(Locked, match=message):
         taken(run.path)
     assert not taken(run.path)
 
@@ -191,7 +191,7 @@ FILES += ("log.txt", "README.txt")
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])
-def test_what_stands_in_the_place_of_a_file_of_the_run_is_refused_before_anything_is_written(tmp_path, name):
+def test_paths_of_another_type_are_refused_before_the_first_write(tmp_path, name):
     folder, wanted = tmp_path / "run", "a file" if name in FILES else "a folder"
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / ".tmp-round-000001").mkdir()
@@ -222,19 +222,21 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
     assert not taken(tmp_path / "run")
     assert os.listdir(tmp_path / "large disk") == ["run.lock"]
     (tmp_path / "lost").symlink_to(tmp_path / "unplugged disk")
-    expected = f"{tmp_path / 'lost'}: is a link that leads nowhere, not a folder; choose another run folder"
+    expected = f"{tmp_path / 'lost'}: is a broken link, not a folder; choose another run folder"
     assert refusal(taken, tmp_path / "lost") == expected
 
 
-def test_reading_what_is_no_run(tmp_path):
-    with pytest.raises(InputError, match="is not a run folder, it has no recipe.yaml; name one that `train` wrote"):
+def test_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(
+        InputError, match="is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"
+    ):
         RunFolder(tmp_path).read_recipe()
     (tmp_path / "recipe.yaml").write_bytes(b"\xff")
     with pytest.raises(Damaged, match="recipe.yaml: is not UTF-8 text"):
         RunFolder(tmp_path).read_recipe()
 
 
-def test_only_what_this_program_left_is_swept(tmp_path):
+def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
     """Drafts of files under the lock are nobody's."""
     left = [
         ".tmp-recipe.yaml.7",

@@ -25,7 +25,7 @@ BASES = {"images": tiny.DROPOUT_IMAGES, "text": tiny.DROPOUT_TEXT, "on_disk": ti
 EVERYONE = (0, 1, 2, 3)
 
 
-def alone(name):
+def single_device_process(name):
     """The process of a tiny recipe, with stacks as small as two devices have them."""
     if name in BASES:
         return tiny.process(BASES[name], "precision=float64", "evaluate.levels=all", parallel=2)
@@ -53,7 +53,7 @@ def gaps(one, other):
 
 def compare(name, strategy):
     """The comparison of one recipe, as a dict."""
-    one = alone(name)
+    one = single_device_process(name)
     dataset = on_disk(one.dataset) if name == "on_disk" else one.dataset
     two = learning_process(one.recipe, dataset=dataset, partition=one.partition, parallel=1, strategy=strategy)
     plans = [*tiny.plans(one, 1), one.plan(1, EVERYONE)]

@@ -36,7 +36,7 @@ class Simulated:
         return self.process.learning_rate(self.state.round)
 
     @property
-    def where(self):
+    def coordinates(self):
         """The coordinates of its sub-model."""
         labels, setup = tf.range(self.process.dataset.classes), self.process.setup
         client = tf.constant(self.client)
@@ -47,13 +47,15 @@ class Simulated:
 
     def cut(self):
         """Its values before the round, `{path: array}`."""
-        values = gather(self.process.setup.layout.cut, self.submodel, list(self.state.weights.values()), self.where)
+        values = gather(
+            self.process.setup.layout.cut, self.submodel, list(self.state.weights.values()), self.coordinates
+        )
         return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
     def batches(self):
         """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
-        stack = layout.build_client_block(self.process.family, self.level, 1, self.process.dataset.classes)
-        routed = stack.stages[0].models[0]
+        block = layout.build_client_block(self.process.family, self.level, 1, self.process.dataset.classes)
+        routed = block.stages[0].models[0]
         for step in range(self.steps):
             rows = self.plan.rows[self.slot, step]
             key = tf.constant([int(self.seed), self.state.round, self.client, step])
@@ -121,7 +123,7 @@ def _draws(routed, key, inputs):
 
 def round_by_devices(process, state, plan, devices):
     """The state after a round whose clients are trained by devices, `{level: device.Client}`."""
-    setup, totals, where_merged = process.setup, None, []
+    setup, totals, merged_masks = process.setup, None, []
     cut = setup.layout.cut
     for slot in range(len(plan.clients)):
         client = Simulated(process, state, plan, slot)
@@ -129,11 +131,11 @@ def round_by_devices(process, state, plan, devices):
         device.push(client.cut())
         device.train(client.batches(), client.learning_rate, client.present, np.random.default_rng(0))
         pulled = device.pull()
-        where = select_merged(cut, client.where, tf.constant(client.present))
-        placed = scatter(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], where)
+        coordinates = select_merged(cut, client.coordinates, tf.constant(client.present))
+        placed = scatter(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], coordinates)
         totals = placed if totals is None else [total + value for total, value in zip(totals, placed)]
-        where_merged.append(axis_masks(cut, where, setup.layout.dtype))
-    masks = {axis: tf.stack([mask[axis] for mask in where_merged]) for axis in cut.distinct}
+        merged_masks.append(axis_masks(cut, coordinates, setup.layout.dtype))
+    masks = {axis: tf.stack([mask[axis] for mask in merged_masks]) for axis in cut.distinct}
     counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
     covered = coverage(cut, masks, counts, setup.layout.zeros_count)
     return state_of(state.round + 1, process.paths, (), merge_variables(setup, in_order(state), totals, covered))

@@ -160,12 +160,12 @@ def gap(one, other):
 
 
 def stacks(build):
-    """`clients -> Stack` with one stage, of the models that `build(clients)` gives."""
+    """`clients -> ClientBlock` with one stage of the models from `build(clients)`."""
 
     def make(clients):
-        alone = build(1)
-        shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
-        model = alone if clients == 1 else build(clients)
+        single_model = build(1)
+        shapes = tuple(tuple(variable.shape) for variable in single_model.trainable_variables)
+        model = single_model if clients == 1 else build(clients)
         routed = RowModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
         return ClientBlock(clients, shapes, len(shapes), 1, (StageStep((routed,), None, None),))
 
@@ -173,7 +173,7 @@ def stacks(build):
 
 
 def stacked(build, clients):
-    """The stack of several clients that `build` makes, refused where it does not compute what one client's does."""
-    stack = build(clients)
-    check_block(stack, build(1))
-    return stack
+    """The block of several clients from `build`; refused if it differs from the block of one client."""
+    block = build(clients)
+    check_block(block, build(1))
+    return block

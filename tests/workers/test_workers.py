@@ -19,7 +19,7 @@ from ports import free_ports
 
 from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.sharing import deal, share_stacks
+from hetero_tf.planning.sharing import assign_jobs, share_blocks
 from hetero_tf.workers import channel
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
@@ -42,7 +42,7 @@ def test_flags_and_tf_config_name_the_same_cluster(index):
     assert read_cluster((), None, {"TF_CONFIG": json.dumps(config)}) == wanted
 
 
-def test_a_process_alone_is_no_cluster():
+def test_single_process_is_not_a_cluster():
     for text in ("", "{}", '{"cluster": {"worker": ["a:1"], "chief": []}, "task": {"type": "worker", "index": 0}}'):
         assert read_cluster((), None, {"TF_CONFIG": text}) is None
     assert read_cluster(("a:1",), 0, {}) is None and read_cluster((), None, {}) is None
@@ -51,7 +51,7 @@ def test_a_process_alone_is_no_cluster():
 @pytest.mark.parametrize(
     ("workers", "worker", "config", "sentence"),
     [
-        (ADDRESSES, None, "", "--workers needs --worker, which of them this process is: 0 to 2"),
+        (ADDRESSES, None, "", "--workers needs --worker, the index of this process: 0 to 2"),
         ((), 1, "", "--worker needs --workers, the host:port of each"),
         (ADDRESSES, 3, "", "--workers: worker must be 0 to 2. Received: 3"),
         (("a:1", "b"), 0, "", "--workers: an address must be host:port. Received: 'b'"),
@@ -75,7 +75,7 @@ def test_a_process_alone_is_no_cluster():
         (("a:1", "a-:1"), 0, "", "must be host:port. Received: 'a-:1'"),
     ],
 )
-def test_what_names_no_cluster_is_refused(workers, worker, config, sentence):
+def test_invalid_clusters_are_refused(workers, worker, config, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         read_cluster(workers, worker, {"TF_CONFIG": config})
 
@@ -105,34 +105,34 @@ def test_no_other_task_becomes_the_leading_worker(kind, jobs):
         ({"worker": ["a:1", "b:1"]}, "worker", False, "TF_CONFIG must be JSON such as"),
     ],
 )
-def test_a_task_is_one_of_its_own_job(jobs, kind, index, sentence):
+def test_task_index_must_be_within_its_job(jobs, kind, index, sentence):
     config = {"cluster": jobs, "task": {"type": kind, "index": index}}
     with pytest.raises(InputError, match=re.escape(sentence)):
         read_cluster((), None, {"TF_CONFIG": json.dumps(config)})
 
 
-def test_stacks_are_dealt_by_cost_and_everyone_gets_one():
-    assert deal(np.array([1.0, 5.0, 3.0, 3.0]), 2).tolist() == [0, 0, 1, 1]
-    assert deal(np.zeros(3), 3).tolist() == [0, 1, 2]
+def test_blocks_are_assigned_by_cost_and_every_replica_gets_one():
+    assert assign_jobs(np.array([1.0, 5.0, 3.0, 3.0]), 2).tolist() == [0, 0, 1, 1]
+    assert assign_jobs(np.zeros(3), 3).tolist() == [0, 1, 2]
     rng = np.random.default_rng(0)
     for _ in range(100):
         replicas = int(rng.integers(1, 9))
         costs = rng.gamma(1.0, size=int(rng.integers(replicas, 40)))
-        loads = np.bincount(deal(costs, replicas), costs, replicas)
+        loads = np.bincount(assign_jobs(costs, replicas), costs, replicas)
         least = max(costs.max(), costs.sum() / replicas)
         assert loads.min() > 0 and loads.max() <= 4 / 3 * least * 1.5
         # Nobody who has finished could have taken over the last job of another.
-        last = min(costs[np.flatnonzero(deal(costs, replicas) == loads.argmax())])
+        last = min(costs[np.flatnonzero(assign_jobs(costs, replicas) == loads.argmax())])
         assert loads.max() - last <= loads.min() + 1e-9
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 9])
-def test_shared_stacks_hold_the_same_clients(replicas):
+def test_shared_blocks_have_the_same_clients(replicas):
     process = methods.built("fedprox")
     plan = process.plan(0)
-    sizes = [stack.clients for stack in process.parts.engine.stacks]
+    sizes = [stack.clients for stack in process.setup.engine.blocks]
     packed = pack_rounds([plan], sizes, process.family.submodel_of)
-    shared = share_stacks(packed, np.arange(1.0, len(plan.clients) + 1), replicas)
+    shared = share_blocks(packed, np.arange(1.0, len(plan.clients) + 1), replicas)
     stacks = packed.clients.shape[1]
     assert shared.replicas.shape == shared.clients.shape[:2] == (1, max(stacks, replicas))
     assert set(shared.replicas.ravel().tolist()) == set(range(replicas))
@@ -156,8 +156,8 @@ def test_a_message_is_what_was_sent():
 
 
 def test_a_message_that_is_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(channel, "LONGEST", 100)
-    with pytest.raises(MemoryProblem, match="what the workers must be told is too long: .* train this recipe with one"):
+    monkeypatch.setattr(channel, "MAX_BYTES", 100)
+    with pytest.raises(MemoryProblem, match="the message to the workers is too long: .* train this recipe with one"):
         channel.pack({}, {"x": np.zeros(100)})
 
 
@@ -176,9 +176,9 @@ def shared_rounds(*names):
     "names", [pytest.param(QUICK, id="quick"), pytest.param(LONG, id="others", marks=pytest.mark.long)]
 )
 def test_two_devices_equal_one(names):
-    told = shared_rounds(*names)
-    assert [each["name"] for each in told] == list(names)
-    for each in told:
+    results = shared_rounds(*names)
+    assert [each["name"] for each in results] == list(names)
+    for each in results:
         assert each["moved"] > 1e-3, each
         assert max(each[what] for what in ("state", "rows", "metrics", "statistics")) < 1e-12, each
         assert each["traces"] == 1, each
@@ -237,7 +237,7 @@ def test_shared_rounds_equal_those_of_one_process(tmp_path, trained):
     # It goes on with another number of them, and says that bits may differ.
     again = programs.command(*alone, f"--run_dir={tmp_path / 'two'}", "--set=rounds=5")
     assert again.returncode == 0, again.stderr
-    assert "note: 1 process or device trains each round in place of 2: the numbers" in again.stdout
+    assert "note: 1 process or device trains each round instead of 2: results" in again.stdout
     assert "resumed" in again.stdout and rows_of(tmp_path / "two")[-1]["round"] == 5
 
 
@@ -267,7 +267,7 @@ def test_a_launch_listens_on_no_port_and_ends_by_a_signal(tmp_path):
     finally:
         run.kill(signal.SIGTERM)
     assert run.wait() == 143
-    assert run.err == "\nstopped by SIGTERM; finished rounds are kept and the same command continues from there\n"
+    assert run.err == "\nstopped by SIGTERM; finished rounds are saved; the same command continues from there\n"
 
 
 def test_workers_warn_of_their_port_and_refuse_different_recipes(tmp_path):
@@ -282,11 +282,11 @@ def test_workers_warn_of_their_port_and_refuse_different_recipes(tmp_path):
                 "authentication; a program that can connect can run operations that read and write files as this "
                 "user. Use a private network\n"
             ) in output
-            assert "all workers must be given the same; worker 1 has another recipe than worker 0" in output
+            assert "all workers must have the same settings; worker 1 has another recipe than worker 0" in output
     assert not (tmp_path / "run").exists()
 
 
-def test_a_taken_port_is_told(tmp_path):
+def test_port_in_use_is_reported(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -295,7 +295,7 @@ def test_a_taken_port_is_told(tmp_path):
             *(f"--recipe={programs.recipe_file(tmp_path)}", f"--run_dir={tmp_path / 'run'}", "--worker=0"),
             f"--workers={address},127.0.0.1:{free_ports(1)[0]}",
         )
-    assert done.returncode == 2 and f"worker 0 cannot listen at {address}; is the port taken?" in done.stderr
+    assert done.returncode == 2 and f"worker 0 cannot listen at {address}; is the port in use?" in done.stderr
 
 
 def children_of(parent):
@@ -311,7 +311,7 @@ def finished(folder):
 
 
 @pytest.mark.long
-def test_killed_workers_end_the_run_in_a_sentence_and_the_same_command_goes_on(tmp_path):
+def test_killed_workers_end_the_run_with_a_message_and_the_same_command_resumes(tmp_path):
     """Random moments of a run; a worker that hangs is noticed by its heart beat, within half a minute."""
     rng = np.random.default_rng(7)
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 5000"))

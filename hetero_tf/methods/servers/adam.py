@@ -22,7 +22,7 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = beta2 * v + (1 - beta2) * d^2` inside the step of `adaptive`, d = mean - old.
 
-    There is no bias correction, and v starts at 0. Flower's FedAdam also scales the step of round t, counted from 0,
+    The bias is not corrected, and v starts at 0. Flower's FedAdam also scales the step of round t, counted from 0,
     by `sqrt(1 - beta2^(t + 1)) / (1 - beta1^(t + 1))`.
 
     Args:

@@ -24,7 +24,7 @@ def adaptive_step(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`m = beta1 * m + (1 - beta1) * d`, `v = accumulate(v, d^2)`, then `old + learning_rate * m / (sqrt(v) + tau)`.
 
-    d is `mean - old`, tau the adaptivity. As in the paper there is no bias correction. m and v start at 0. The paper
+    d is `mean - old`, tau the adaptivity. As in the paper the bias is not corrected. m and v start at 0. The paper
     starts v at tau^2 or above, so the first steps here are longer if changes are small compared with tau.
 
     Args:

@@ -22,7 +22,7 @@ def apply(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = v - (1 - beta2) * d^2 * sign(v - d^2)` inside the step of `adaptive`, d = mean - old.
 
-    There is no bias correction, and v starts at 0, so the first round equals that of FedAdam.
+    The bias is not corrected, and v starts at 0, so the first round equals that of FedAdam.
 
     Args:
         learning_rate: length of a step if all changes agree.

@@ -1,7 +1,7 @@
-"""What a model costs at every level: parameters, operations, traffic and memory.
+"""Costs of a model at every level: parameters, operations, traffic and memory.
 
-Two counts of operations stand side by side: `paper_flops` in the convention of the HeteroFL paper's tables, so that the
-numbers can be compared, and `multiply_adds`, the products that really run.
+Operations are counted twice: `paper_flops` follows the convention of the HeteroFL paper's tables for comparison, and
+`multiply_adds` counts the executed products.
 """
 
 import dataclasses
@@ -15,26 +15,27 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage
 from hetero_tf.models import global_layout
-from hetero_tf.models.costs.level_costs import Costs, travelling
+from hetero_tf.models.costs.level_costs import LevelCosts, transferred_values
 from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
 
-# Numbers of a level of which a mix has a mean.
+
+# Numbers of a level that are averaged over the clients of a mix.
 MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Estimate of what local training of a whole sub-model (one network of an ensemble) holds, in bytes by kind.
+    """Estimated memory of training a complete sub-model (one network of an ensemble), in bytes by kind.
 
     Attributes:
         weights: Trainable values.
-        gradients: As many.
-        optimizer: What the optimizer keeps of each value, such as its momentum.
-        activations: What the layers hand on for every example of a batch and the backward pass reads again, at all
-            widths that a step trains. Gradients of activations are not counted: each is gone when the next is known.
+        gradients: Gradients of the trainable values.
+        optimizer: Optimizer slots, such as momentum.
+        activations: Layer outputs of a batch that the backward pass reads, at all widths that a step trains. Gradients
+            of activations are not counted: each is freed when the next is computed.
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), Figure 1, for the split by kind.
     """
@@ -46,17 +47,17 @@ class TrainingMemory:
 
     @property
     def total(self) -> int:
-        """The sum of all kinds."""
+        """Sum of all kinds."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
 @dataclass(frozen=True)
 class InferenceMemory:
-    """Estimate of what predicting one example holds, in bytes: weights, and what a layer takes and hands on.
+    """Estimated memory of predicting one example, in bytes: weights, and input and output of a layer.
 
     Attributes:
-        whole: With the weights of one whole network.
-        by_unit: With those of one unit at a time, see `evaluation.unit_by_unit`.
+        whole: With all weights of one network.
+        by_unit: With the weights of one unit at a time, see `evaluation.unit_by_unit`.
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), "memory-efficient inference".
     """
@@ -67,7 +68,7 @@ class InferenceMemory:
 
 @dataclass(frozen=True)
 class LevelCost:
-    """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
+    """Costs of one level: its sub-model with its exits, or all networks of an ensemble that its clients train.
 
     Attributes:
         width: Share of channels.
@@ -75,8 +76,8 @@ class LevelCost:
         paper_flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
         megabytes: Of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
-            clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
-            only. What stays with the clients does not travel.
+            clients. With label cuts, only rows of the client's labels count. The row of the mask token is only sent
+            down. Local units are not transferred.
         memory: `TrainingMemory`.
         inference: `InferenceMemory`.
         shapes: `{variable path: shape}` of one network, with all labels.
@@ -97,38 +98,38 @@ class LevelCost:
 def level_costs(
     family: ModelFamily, names: Iterable[str], example: tuple, labels: np.ndarray, batch: int
 ) -> dict[str, LevelCost]:
-    """Counts what each of some levels of a recipe costs.
+    """Compute the costs of levels.
 
     Args:
         family: The models of all levels.
-        names: Levels of the recipe, also outside of the mix.
+        names: Levels of the recipe, in or outside of the mix.
         example: Shape of one input: (height, width, channels), or (positions,) for text.
-        labels: int [clients], how many labels each client has.
-        batch: Most examples of a local step.
+        labels: int [clients], number of labels of each client.
+        batch: Maximum examples of a local step.
     """
     recipe, classes = family.recipe, family.classes
     narrowest = min(recipe.levels.widths.values())
     deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
     route = dataclasses.replace(family.route(deepest), width=narrowest)
-    label_axes = find_label_axes(*(_shapes(family.alone(route, few)) for few in (2, 3)))
-    costs, described = Costs(family, example, classes), {}
+    label_axes = find_label_axes(*(_shapes(family.single_client_model(route, few)) for few in (2, 3)))
+    costs, cost_by_level = LevelCosts(family, example, classes), {}
     for name in names:
-        model = family.trained(name, classes)
-        shapes = _shapes(model) | _tracked(family, name)
-        learned = sum(math.prod(value.shape) for value in model.trainable_variables)
-        fixed = {variable.path for variable in constants(model)}
-        moved = travelling(costs, name, shapes, fixed, label_axes, classes, labels)
+        model = family.training_model(name, classes)
+        shapes = _shapes(model) | _running_statistics_shapes(family, name)
+        parameters = sum(math.prod(value.shape) for value in model.trainable_variables)
+        constant_paths = {variable.path for variable in constants(model)}
+        transferred = transferred_values(costs, name, shapes, constant_paths, label_axes, classes, labels)
         route = family.route(name)
-        found = family.forward(route, classes, example)
-        beside = () if family.drawn else widths_of(costs.stages(name)) - {recipe.levels.widths[name]}
-        others = [family.forward(dataclasses.replace(route, width=width), classes, example) for width in beside]
-        held = found.activations + sum(other.activations for other in others)
-        described[name] = _cost(recipe, name, learned, shapes, found, held, moved, batch)
-    return described
+        forward_cost = family.forward(route, classes, example)
+        other_widths = () if family.drawn else stage_widths(costs.stages(name)) - {recipe.levels.widths[name]}
+        others = [family.forward(dataclasses.replace(route, width=width), classes, example) for width in other_widths]
+        activations = forward_cost.activations + sum(other.activations for other in others)
+        cost_by_level[name] = _cost(recipe, name, parameters, shapes, forward_cost, activations, transferred, batch)
+    return cost_by_level
 
 
 def costs_to_json(levels: dict[str, LevelCost], shares: dict[str, float]) -> dict:
-    """Returns costs ready for JSON: "levels", and "mix" with the means over the clients.
+    """Return costs ready for JSON: "levels", and "mix" with the means over the clients.
 
     Args:
         levels: Costs of levels, among them those of the mix.
@@ -149,8 +150,8 @@ def _to_json(cost):
     return plain
 
 
-def widths_of(stages: tuple[Stage, ...]) -> frozenset[float]:
-    """Returns the widths at which a client's steps run its sub-model."""
+def stage_widths(stages: tuple[Stage, ...]) -> frozenset[float]:
+    """Return the widths at which local steps run the sub-model of a client."""
     return frozenset(route.width for stage in stages for route in stage.routes)
 
 
@@ -158,43 +159,46 @@ def _shapes(model):
     return {variable.path: tuple(variable.shape) for variable in values(model)}
 
 
-def _tracked(family, level):
-    """What a level of the mix has besides: the running statistics of its narrower routes."""
+def _running_statistics_shapes(family, level):
+    """Return shapes of the running statistics of the narrower routes of a level in the mix."""
     if level not in family.stages:
         return {}
     axes = family.recipe.levels.ensemble is not None
     return {path: shape[axes:] for path, shape in global_layout.shapes(family, level, family.classes).items()}
 
 
-def _cost(recipe, level, parameters, shapes, found, held, moved, batch):
-    """The `LevelCost` of one network's values.
+def _cost(recipe, level, parameters, shapes, forward_cost, activations, transferred, batch):
+    """Return the `LevelCost` of one network.
 
     Args:
-        found: Its `counting.Forward`.
-        held: Activations of one example that a step holds: those of all widths that it trains.
-        moved: Values that go down and up.
+        forward_cost: Its `counting.Forward`.
+        activations: Activations of one example, over all widths that a step trains.
+        transferred: Values that are sent down and up.
     """
     size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
-    down, up = (round(members * count * size) for count in moved)
+    down, up = (round(members * count * size) for count in transferred)
     weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
     return LevelCost(
         recipe.levels.widths[level],
         members * parameters,
-        members * found.paper_flops,
-        members * found.multiply_adds,
+        members * forward_cost.paper_flops,
+        members * forward_cost.multiply_adds,
         members * parameters * size / MEGABYTE,
         down,
         up,
-        TrainingMemory(weights, weights, slots * weights, batch * held * size),
-        _inference(found, recipe.model.units, size),
+        TrainingMemory(weights, weights, slots * weights, batch * activations * size),
+        _inference(forward_cost, recipe.model.units, size),
         shapes,
     )
 
 
-def _inference(found, units, size):
-    """The `InferenceMemory` of a network; `units`: `{name of a layer: name of its unit}`."""
-    by_unit = itertools.groupby(sorted(found.held, key=lambda one: units[one.layer]), lambda one: units[one.layer])
-    return InferenceMemory(size * _peak(found.held), size * max(_peak(tuple(layers)) for _, layers in by_unit))
+def _inference(forward_cost, units, size):
+    """Return the `InferenceMemory` of a network; `units` is `{layer name: unit name}`."""
+    footprints = sorted(forward_cost.footprints, key=lambda footprint: units[footprint.layer])
+    by_unit = itertools.groupby(footprints, key=lambda footprint: units[footprint.layer])
+    return InferenceMemory(
+        size * _peak(forward_cost.footprints), size * max(_peak(tuple(layers)) for _, layers in by_unit)
+    )
 
 
 def _peak(layers):

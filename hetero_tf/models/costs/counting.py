@@ -120,7 +120,7 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
         return record_outer if id(layer) in directly_in_model else record
 
     layers = list(all_layers(model))
-    own_calls = {id(layer): layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
+    instance_calls = {id(layer): layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
     for layer in layers:
         layer.call = recording(layer, layer.call)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
@@ -129,8 +129,8 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     finally:
         for layer in layers:
             del layer.call
-            if id(layer) in own_calls:
-                layer.call = own_calls[id(layer)]
+            if id(layer) in instance_calls:
+                layer.call = instance_calls[id(layer)]
     return outer_calls
 
 

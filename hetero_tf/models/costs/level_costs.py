@@ -100,6 +100,7 @@ def transferred_values(
     """
     recipe = costs.family.recipe
     run, trained = run_and_trained(costs.stages(level), recipe.model.exits)
+    # Untrained copies are sent too if the recipe counts them in the merge.
     sent = run if recipe.round.untrained == "counted" else trained
     received, returned = _label_rows(recipe, classes, labels)
     down = up = 0.0

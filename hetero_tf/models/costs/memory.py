@@ -109,6 +109,7 @@ def fit_levels(
     levels, counted = recipe.levels, {} if counted is None else counted
     if levels.fit is None and not any(isinstance(budget, Megabytes) for budget in levels.budgets.values()):
         return recipe
+    # Without budgets, so that building the family does not check them.
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
     whole = LevelCosts(build_family(free, shape, example, classes), example, classes, counted).whole
     budgets = {name: _as_share(budget, whole) for name, budget in levels.budgets.items()}
@@ -188,6 +189,7 @@ def _members(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
         return {"members": dict.fromkeys(levels.members, 1), "widths": dict.fromkeys(levels.widths, width)}
 
     changes = change(_widest(recipe, level, levels.widths[level], limits[level], change, holds))
+    # The cost of one network; budgets hold a multiple of it.
     per_network = holds(level, **changes)
     members = {
         name: max(1, min(max_members, math.floor(limits[name] / per_network))) if name in limits else max_members

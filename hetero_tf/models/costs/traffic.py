@@ -63,6 +63,7 @@ def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]]
         costs, learns, trained = units(route.width), False, stage.trained_by_network[route.network]
         frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
+        # Units in the order of the forward pass; gradients stop before the first trained weight.
         for number, unit in enumerate((*route.units, *branches)):
             cost = costs[unit]
             learns = learns or cost.parameters > 0
@@ -100,6 +101,7 @@ def round_cost(
     per_example = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
     for level, each in enumerate(client_costs):
         per_example[level, : len(each.train_flops)] = each.train_flops
+    # Examples of the steps that reached the server, [cohort, steps].
     counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
     down, up = (
         np.asarray([getattr(each, name) for each in client_costs], np.int64)[levels]
