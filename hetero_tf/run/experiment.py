@@ -61,12 +61,7 @@ def simulated(build: Build, console: Console, display: ProgressDisplay) -> Itera
     yield build(None, 1)
 
 
-def train(
-    recipe: Recipe,
-    settings: Settings,
-    console: Console,
-    runner: Runner = simulated,
-) -> dict:
+def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner = simulated) -> dict:
     """Trains a recipe to its last round; continues the run if the folder has one.
 
     Args:

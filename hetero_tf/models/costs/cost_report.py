@@ -21,7 +21,6 @@ from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
 
-
 # Numbers of a level that are averaged over the clients of a mix.
 MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 
