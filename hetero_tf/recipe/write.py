@@ -116,9 +116,9 @@ def _plain_value(value):
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
     if dataclasses.is_dataclass(value):
-        beside = inline_plugin_field(type(value))
-        chosen = {} if beside is None else _plain_value(getattr(value, beside.name))
-        return {**chosen, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
+        plugin_field = inline_plugin_field(type(value))
+        options = {} if plugin_field is None else _plain_value(getattr(value, plugin_field.name))
+        return {**options, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
     return value
 
 
