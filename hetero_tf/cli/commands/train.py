@@ -1,15 +1,15 @@
-"""`train`: trains a recipe in its run folder, or goes on with it."""
+"""`train`: trains a recipe in its run folder, or resumes the run."""
 
 import dataclasses
 import os
 import shlex
 from typing import TYPE_CHECKING
 
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.flags import again, program
-from hetero_tf.cli.open_run import settings_of
+from hetero_tf.cli.commands import RECIPE_FLAGS
+from hetero_tf.cli.flags import program_name, shared_flags
+from hetero_tf.cli.open_run import build_settings
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from hetero_tf.run.experiment import Settings
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
-SHARING = ("workers", "worker", "devices")
-FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *SHARING, *OF_RECIPES)
+CLUSTER_FLAGS = ("workers", "worker", "devices")
+FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *CLUSTER_FLAGS, *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 
 def shared_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
-    """Returns the settings of a run, with the processes or devices that share it.
+    """Return the settings of a run, with its worker processes or devices.
 
     Raises:
-        InputError: The flags or TF_CONFIG name no cluster that this process could belong to.
+        InputError: The flags or TF_CONFIG define no cluster with this process.
     """
     from hetero_tf.workers.cluster import read_cluster
 
     cluster = read_cluster(flags.workers, flags.worker, os.environ)
     if cluster is not None and flags.devices > 1:
-        raise InputError("--devices has no effect beside --workers: every worker uses all of its own GPUs")
-    return dataclasses.replace(settings_of(recipe, flags), cluster=cluster, devices=flags.devices)
+        raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
+    return dataclasses.replace(build_settings(recipe, flags), cluster=cluster, devices=flags.devices)
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Trains, and says what to type next."""
+    """Train, and print the next commands."""
     from hetero_tf.run import experiment
 
     settings = shared_settings(recipe, flags)
@@ -49,17 +49,17 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
 
 def train(recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console) -> dict:
-    """Trains with these settings, prints the next commands, and returns the summary, ready for JSON."""
+    """Train with these settings, print the next commands, and return the summary, ready for JSON."""
     from hetero_tf.run import experiment
 
-    began = console.clock()
+    start = console.clock()
     summary = experiment.train(recipe, settings, console)
-    summary["seconds"] = round(console.clock() - began, 1)
-    where = settings.run_dir
+    summary["seconds"] = round(console.clock() - start, 1)
+    run_dir = settings.run_dir
+    console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
+    run_flags = f"--run_dir {shlex.quote(str(run_dir))}{shared_flags(flags)}"
+    compare = f"{program_name()} compare {shlex.quote(str(run_dir))}   (and other runs)"
     console.say(
-        f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt"
+        f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
     )
-    run = f"--run_dir {shlex.quote(str(where))}{again(flags)}"
-    compare = f"{program()} compare {shlex.quote(str(where))}   (and other runs)"
-    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}\n      {compare}")
     return summary
