@@ -143,7 +143,9 @@ def _by_level(what, example, read_one, empty=True):
         for name in value:
             if not re.fullmatch(_LEVEL, name):
                 raise InvalidValue(
-                    (*path, name), f"not a level; its name must be letters alone. Received: {format_value(name)}", True
+                    (*path, name),
+                    f"not a level; its name may contain only letters. Received: {format_value(name)}",
+                    True,
                 )
         return {name: read_one(entry, (*path, name)) for name, entry in value.items()}
 

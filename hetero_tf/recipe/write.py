@@ -17,7 +17,7 @@ _TAGS = ("!w", "!classes", "!setting")
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
-def resolved(recipe: Recipe, model: dict) -> str:
+def resolved_text(recipe: Recipe, model: dict) -> str:
     """Return the YAML text from which `loads` builds an equal recipe.
 
     Args:
@@ -40,7 +40,7 @@ def resolved(recipe: Recipe, model: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def written(recipe: Mapping[str, Any]) -> str:
+def mapping_to_yaml(recipe: Mapping[str, Any]) -> str:
     """Return a mapping as the YAML text of a recipe.
 
     Args:

@@ -68,7 +68,7 @@ def test_only_the_named_units_change_and_the_state_stays_unchanged(eager):
     process = build_process(EPOCHS, "model.frozen=[1]", "evaluate.fine_tune.units=[1]", "levels.mix=a1")
     state, _ = process.next(process.initialize())
     before, tuning = tiny.arrays(state), process._fine_tuning
-    after = tuning.tuned(state, range(4))
+    after = tuning.fine_tune(state, range(4))
     moved = {path: bool(np.any(np.asarray(table) != before[path])) for path, table in after.clients["personal"].items()}
     assert moved == {path: path.startswith("1_") for path in before}
     process.evaluate(state)
