@@ -177,7 +177,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:
         raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")
-    # Without data there are no examples to evaluate.
+    # Without data, no examples can be evaluated.
     partition = dataclasses.replace(
         partition, test=ClientExamples.empty(clients), held_out=ClientExamples.empty(clients)
     )

@@ -31,7 +31,7 @@ def open_state(
 
     Raises:
         NotBuilt: The data are missing, or are not those of the run.
-        InputError: There is no checkpoint yet, or the state is damaged or of another run.
+        InputError: The folder has no checkpoint yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
     # Read it before the state: a running training saves the best state first.

@@ -176,7 +176,7 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
 
 def _wait_at_most(seconds, processes):
     """Set TensorFlow's timeout for the other processes, by default one hour."""
-    # There is no public function; without this private one the wait is only longer.
+    # TensorFlow has no public function for this; without the private one the wait is only longer.
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         from tensorflow.python.eager import context
 
