@@ -59,7 +59,7 @@ def public_keys(folder: Path) -> dict[int, Path]:
     """Return the paths of the public keys of devices, by client.
 
     Raises:
-        InputError: There are no keys.
+        InputError: The folder has no keys.
     """
     names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
     if not names:
