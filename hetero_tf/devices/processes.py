@@ -18,7 +18,7 @@ from hetero_tf.devices import certificates, job
 from hetero_tf.devices.endpoints import ADDRESS, check_socket_path
 from hetero_tf.devices.job import Job
 
-CHILD = Path(__file__).with_name("child.py")
+CHILD = Path(__file__).with_name("flower_child.py")
 # Seconds: limits for the start of Flower's server and for a command to it; between two checks of a run; until a
 # rejected device retries.
 START_TIMEOUT, COMMAND_TIMEOUT, POLL_INTERVAL, RETRY_PAUSE = 60.0, 600.0, 0.2, 5.0
