@@ -1,10 +1,10 @@
-"""Help texts: all commands, or the flags of one command with their defaults."""
+"""Help texts: the list of commands, or the flags of one command with their defaults."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hetero_tf.cli import commands
-from hetero_tf.cli.flags import program
+from hetero_tf.cli.flags import program_name
 from hetero_tf.version import __version__
 
 if TYPE_CHECKING:
@@ -13,41 +13,41 @@ if TYPE_CHECKING:
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
 # Width of the first column.
 WIDTH = 24
-_TRAINED = "folder of a trained run; required"
-_RUNS = "run folders, or folders of them; the words after the command are the same; required"
-_BATCHES = "batches in flight at once"
-# Meaning of a flag for one command, where `flags.definitions` has that of another.
+_RUN_DIR = "folder of a trained run; required"
+_RUNS = "run folders, or folders of them; same as the words after the command; required"
+_BATCHES = "batches to compute at the same time"
+# Meaning of a flag for one command, if it differs from `flags.define_flags`.
 MEANINGS = {
-    "launch": {"threads": "clients in flight at once, divided among the parts"},
+    "launch": {"threads": "clients to train at the same time, divided among the devices"},
     "sweep": {
-        "recipe": "recipe to vary, in place of FILE; default none",
+        "recipe": "recipe to vary, instead of FILE; default none",
         "run_dir": "folder of all runs; default runs/sweep-NAME",
-        "threads": "clients in flight at once, divided among the runs",
+        "threads": "clients to train at the same time, divided among the runs",
     },
     "describe": {
-        "workers": "host:port of every process, to see how the work is divided; default none",
-        "devices": "devices of one process, to see how the work is divided",
+        "workers": "host:port of every worker process, to show the division of the work; default none",
+        "devices": "devices of one process, to show the division of the work",
     },
-    "evaluate": {"run_dir": _TRAINED, "threads": _BATCHES},
+    "evaluate": {"run_dir": _RUN_DIR, "threads": _BATCHES},
     "export": {
-        "run_dir": _TRAINED,
-        "level": "level to export, or all; default the global model's",
+        "run_dir": _RUN_DIR,
+        "level": "level to export, or all; default the level of the global model",
         "out": "folder to write into; default RUN_DIR/export",
         "threads": _BATCHES,
     },
-    "predict": {"run_dir": _TRAINED, "threads": _BATCHES},
+    "predict": {"run_dir": _RUN_DIR, "threads": _BATCHES},
     "serve": {
-        "run_dir": "run whose exports are served; required without --out",
+        "run_dir": "run with exports to serve; required without --out",
         "out": "folder of exports to serve; default RUN_DIR/export",
-        "threads": "requests that are computed at once",
+        "threads": "requests to compute at the same time",
     },
     "flower": {
-        "run_dir": "server: folder of the run; default runs/NAME, with what --set changes",
+        "run_dir": "server: folder of the run; default runs/NAME, plus the changes of --set",
         "out": "keys: new folder for certificates and keys; required",
-        "level": "client: level of the device; default that of the recipe for its number",
+        "level": "client: level of the device; default that of the recipe for its index",
     },
-    "list": {"run": "folders of runs; the words after list are the same; default runs"},
-    "compare": {"run": _RUNS, "out": "file to write the table into; default standard output"},
+    "list": {"run": "folders of runs; same as the words after list; default runs"},
+    "compare": {"run": _RUNS, "out": "output file of the table; default standard output"},
     "plot": {"run": _RUNS, "out": "picture to write, such as curves.png or curves.svg; required"},
     "report": {"run": _RUNS, "out": "page to write; default report.html"},
     "tensorboard": {"run": _RUNS, "out": "folder to write into; default tensorboard"},
@@ -55,15 +55,16 @@ MEANINGS = {
 
 
 def render(command: str | None, flags: "FlagValues") -> str:
-    """Return the help of a command; of the program, a line for each command, if `command` is None."""
+    """Return the help of a command, or the list of commands if `command` is None."""
     if command is None:
         calls = [
-            f"  {program()} {module.USAGE:{WIDTH}} {module.SUMMARY}" for module in map(commands.find, commands.NAMES)
+            f"  {program_name()} {module.USAGE:{WIDTH}} {module.SUMMARY}"
+            for module in map(commands.find, commands.NAMES)
         ]
-        return "\n".join([TITLE, "", *calls, "", f"{program()} COMMAND --help shows the flags of a command."])
+        return "\n".join([TITLE, "", *calls, "", f"{program_name()} COMMAND --help shows the flags of a command."])
     module: ModuleType = commands.find(command)
     groups = {f"Flags of {command}:": module.FLAGS, "Flags of every command:": commands.COMMON}
-    lines = [f"{program()} {module.USAGE}", f"  {module.SUMMARY}"]
+    lines = [f"{program_name()} {module.USAGE}", f"  {module.SUMMARY}"]
     for title, names in groups.items():
         lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_describe(command, flags[name])}" for name in names)]
     return "\n".join(lines)

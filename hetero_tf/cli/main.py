@@ -1,4 +1,4 @@
-"""The command line: flags to a command, refusals to one sentence and an exit code."""
+"""The command line: dispatch flags to a command; print errors as one sentence and set the exit code."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 import traceback
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.console import Console, Live, prepare_streams, printable
+from hetero_tf.base.console import Console, ProgressDisplay, escape_unprintable, prepare_streams
 from hetero_tf.base.errors import (
     DiskProblem,
     InputError,
@@ -18,88 +18,90 @@ from hetero_tf.base.errors import (
     error_from_graph,
 )
 from hetero_tf.cli import commands, help, interrupts
-from hetero_tf.cli.flags import again, parse, program
+from hetero_tf.cli.flags import parse, program_name, shared_flags
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command and returns its exit code.
+    """Run a command and return its exit code.
 
-    0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish,
-    8 a worker of the run is gone, or too few devices return a result; 128 + the number of a signal: 129 SIGHUP,
-    130 SIGINT, 138 SIGUSR1, 140 SIGUSR2, 143 SIGTERM, 152 SIGXCPU (numbers of Linux).
+    0 success, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with unfinished runs, 8 a lost worker or
+    too few results of devices; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2,
+    143 SIGTERM, 152 SIGXCPU (Linux numbers).
     """
     prepare_streams()
-    interrupts.install("nothing is half-written")
+    interrupts.install("no file is partially written")
     argv = sys.argv if argv is None else argv
-    code = _guarded(argv, "--debug" in argv)
-    problem = _flushed(sys.stdout)
+    code = _run_safely(argv, "--debug" in argv)
+    problem = _flush(sys.stdout)
     if problem is not None and not isinstance(problem, BrokenPipeError):
-        code = _unexpected(problem, False, DiskProblem.code, "standard output was not written; free some space")
-    _flushed(sys.stderr)
+        code = _report_unexpected(
+            problem, False, DiskProblem.code, "standard output could not be written; free some space"
+        )
+    _flush(sys.stderr)
     if code == WorkerLost.code:
-        # TensorFlow would wait for the other workers at the end of the process.
+        # At a normal exit, TensorFlow would wait for the other workers.
         os._exit(code)
     return code
 
 
-def _flushed(stream):
-    """Writes what a stream still holds; returns the error if it cannot, and lets the rest go nowhere."""
+def _flush(stream):
+    """Flush a stream; on an error, return it and discard the rest of the output."""
     try:
         stream.flush()
     except OSError as error:
-        # Python would try again at its end, and complain.
+        # Otherwise Python would flush again at exit and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return error
     return None
 
 
-def _guarded(argv, debug):
-    """Parses and runs; turns every exception into a sentence and an exit code."""
+def _run_safely(argv, debug):
+    """Parse and run; turn every exception into a message and an exit code."""
     try:
         command, flags = parse(argv)
         return _run(command, flags)
-    except UserError as refusal:
-        _complain(str(refusal), debug)
-        return refusal.code
+    except UserError as user_error:
+        _print_error(str(user_error), debug)
+        return user_error.code
     except BrokenPipeError:
         return 0
     except Exception as error:
-        told = error_from_graph(error)
-        if told is not None:
-            _complain(str(told), debug)
-            return told.code
-        return _unexpected(error, debug, *_diagnosis(error))
+        graph_error = error_from_graph(error)
+        if graph_error is not None:
+            _print_error(str(graph_error), debug)
+            return graph_error.code
+        return _report_unexpected(error, debug, *_diagnose(error))
 
 
-def _diagnosis(error):
-    """Exit code and advice for what no refusal foresaw."""
-    # TensorFlow's own class is known by name: it may not be imported yet.
+def _diagnose(error):
+    """Return exit code and advice for an unexpected exception."""
+    # Compare TensorFlow's class by name: it may not be imported yet.
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return MemoryProblem.code, (
             "out of memory; lower client.batch_size, evaluate.batch_size, round.clients or --threads"
         )
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
-        return DiskProblem.code, "set TMPDIR to a folder that you may write"
+        return DiskProblem.code, "set TMPDIR to a writable folder"
     if isinstance(error, OSError):
         return DiskProblem.code, "check the disk and run the same command again"
-    if (place := registry.blamed(error)) is not None:
-        return InputError.code, f"this is an error of your module: {place}"
-    return 1, "this is a defect of the program; --debug shows where"
+    if (location := registry.plugin_location(error)) is not None:
+        return InputError.code, f"the error is in your module: {location}"
+    return 1, "this is a bug in hetero_tf; --debug shows the traceback"
 
 
-def _unexpected(error, debug, code, advice):
-    _complain(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; {advice}", debug)
+def _report_unexpected(error, debug, code, advice):
+    _print_error(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; {advice}", debug)
     return code
 
 
-def _complain(sentence, debug):
-    """Says on standard error why the program ends; nothing else happens where nobody reads it."""
+def _print_error(message, debug):
+    """Print the reason for the exit on standard error; a closed stream is ignored."""
     console = Console(sys.stderr)
     if debug:
         console.say(traceback.format_exc().rstrip())
-    console.say(f"hetero_tf: {sentence}")
+    console.say(f"hetero_tf: {message}")
 
 
 def _run(command, flags):
@@ -107,7 +109,7 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(printable(help.render(command, flags)))
+        print(escape_unprintable(help.render(command, flags)))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
     module = commands.find(command or "train")
@@ -115,16 +117,16 @@ def _run(command, flags):
     for note in recipe.notes if recipe is not None else ():
         console.say(f"note: {note}")
     interrupts.install(
-        "finished rounds are kept and the same command continues from there"
-        if (command or "train") in commands.RESUMED
-        else "nothing is half-written"
+        "finished rounds are saved; the same command continues from there"
+        if (command or "train") in commands.RESUMABLE
+        else "no file is partially written"
     )
-    if command not in commands.QUICK:
-        with Live(console) as live:
-            live.begin("loading TensorFlow")
+    if command not in commands.WITHOUT_TENSORFLOW:
+        with ProgressDisplay(console) as display:
+            display.begin("loading TensorFlow")
             hardware.import_quietly()
     try:
-        result = interrupts.in_worker(lambda: module.run(recipe, flags, console))
+        result = interrupts.run_in_thread(lambda: module.run(recipe, flags, console))
     except Unfinished as unfinished:
         _print(unfinished.result, flags)
         raise
@@ -133,7 +135,7 @@ def _run(command, flags):
 
 
 def _print(result, flags):
-    """The line of --json."""
+    """Print the line of --json."""
     if flags.json:
         from hetero_tf.store.plain_json import finite
 
@@ -141,7 +143,7 @@ def _print(result, flags):
 
 
 def _recipe(source, command, flags):
-    """The recipe of --recipe, or of the run folder where `source` is "run_dir"."""
+    """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"."""
     from hetero_tf.recipe import load, loads
     from hetero_tf.store.run_folder import RunFolder
 
@@ -149,25 +151,25 @@ def _recipe(source, command, flags):
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if source == "recipe":
         if not flags.recipe:
-            words = [program(), *([command] if command not in (None, "train") else []), "--recipe digits"]
+            words = [program_name(), *([command] if command not in (None, "train") else []), "--recipe digits"]
             raise InputError(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
     if not flags.run_dir:
-        raise InputError("--run_dir is missing; name the folder that a run left, such as runs/digits")
+        raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     _check_plugins(command, flags)
     return loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe), overrides)
 
 
 def _check_plugins(command, flags):
-    """Says which modules of a person's own a run needs; they are imported only if this command names them too."""
+    """Refuse a run that needs plug-in modules which this command does not name by --plugin."""
     from hetero_tf.store import environment
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
     missing = [name for name in environment.plugins(run.environment) if name not in flags.plugin]
     if missing:
-        own = " ".join(f"--plugin {name}" for name in missing)
+        plugin_flags = " ".join(f"--plugin {name}" for name in missing)
         raise InputError(
-            f"{run.path}: was made with modules of your own; add {own}: "
-            f"{program()} {command} --run_dir {shlex.quote(flags.run_dir)}{again(flags)} {own}"
+            f"{run.path}: needs {plugin_flags} to be read: "
+            f"{program_name()} {command} --run_dir {shlex.quote(flags.run_dir)}{shared_flags(flags)} {plugin_flags}"
         )

@@ -1,4 +1,4 @@
-"""What commands share: the settings of a run, and the state of a run folder."""
+"""Shared by commands: the settings of a run, and the state of a run folder."""
 
 import os
 import shlex
@@ -10,46 +10,46 @@ from typing import TYPE_CHECKING
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean
-from hetero_tf.cli.flags import program
+from hetero_tf.cli.flags import program_name
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
     from hetero_tf.process.learning_process import LearningProcess
     from hetero_tf.recipe.schema import Recipe
-    from hetero_tf.run.checkpoint import Opened
+    from hetero_tf.run.checkpoint import LoadedState
     from hetero_tf.run.experiment import Settings
 
 
-def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
-    """Returns what --run_dir, --data_dir, --threads and --allow_other_machine say of a run."""
+def build_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
+    """Return the settings of --run_dir, --data_dir, --threads and --allow_other_machine."""
     from hetero_tf.run.experiment import Settings
 
-    hardware.prepare(flags.threads)
+    hardware.configure_threads(flags.threads)
     data_dir = Path(flags.data_dir) if flags.data_dir else None
-    return Settings(run_dir_of(recipe, flags), data_dir, flags.threads, flags.allow_other_machine, typed())
+    return Settings(run_dir_of(recipe, flags), data_dir, flags.threads, flags.allow_other_machine, command_line())
 
 
 def run_dir_of(recipe: "Recipe", flags: "FlagValues") -> Path:
-    """Returns the folder of a run: --run_dir, or a folder below `runs` named after the recipe and what was set."""
+    """Return the folder of a run: --run_dir, or runs/NAME with the recipe and the changes of --set as name."""
     from hetero_tf.recipe.naming import run_name
 
     return Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
 
 
-def typed() -> str:
-    """Returns the command as a person typed it."""
-    return shlex.join([program(), *sys.argv[1:]])
+def command_line() -> str:
+    """Return the command line that the user typed."""
+    return shlex.join([program_name(), *sys.argv[1:]])
 
 
 def register_plugins(flags: "FlagValues") -> None:
-    """Imports the modules of --plugin, which then belong to the plug-ins that recipes name.
+    """Import the modules of --plugin and register their plug-ins.
 
     Raises:
-        InputError: One cannot be imported, or adds nothing.
+        InputError: A module cannot be imported, or adds nothing.
     """
     if flags.plugin:
-        # Only for --plugin, and behind everything else: a file of the working folder never replaces a library.
+        # Only for --plugin, and at the end of the path: a file in the working folder never shadows a library.
         sys.path.append(os.getcwd())
         hardware.import_quietly()
     for module in flags.plugin:
@@ -57,21 +57,21 @@ def register_plugins(flags: "FlagValues") -> None:
             registry.register_plugin(module)
         except SystemExit as error:
             raise InputError(
-                f"--plugin {module}: ends the program when it is imported; give a module that only defines things"
+                f"--plugin {module}: the import ends the program; use a module that only contains definitions"
             ) from error
 
 
-def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[LearningProcess, Opened]":
-    """Returns the process of a run folder, and the state that --state names."""
+def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[LearningProcess, LoadedState]":
+    """Return the learning process of a run folder, and the state of --state."""
     from hetero_tf.run.load_run import open_state
 
-    return open_state(recipe, settings_of(recipe, flags), flags.state, console.say)
+    return open_state(recipe, build_settings(recipe, flags), flags.state, console.say)
 
 
-def open_described(
+def open_without_data(
     recipe: "Recipe", flags: "FlagValues", levels: Sequence[str], console: Console
-) -> "tuple[LearningProcess, Opened] | str":
-    """Opens a run folder as `open_run` does, without the data; returns why `levels` need the data where they do."""
+) -> "tuple[LearningProcess, LoadedState] | str":
+    """Open a run folder like `open_run`, but without data; if `levels` need the data, return the reason."""
     from hetero_tf.run.load_run import open_state
     from hetero_tf.store.run_folder import RunFolder
 
@@ -79,51 +79,51 @@ def open_described(
     if not (run.data.exists() and run.partition.exists()):
         return "the run folder has no description of the data"
     if recipe.evaluate.members != "first":
-        return f"evaluate.members: {recipe.evaluate.members} compares networks on held-out examples"
-    process, found = open_state(recipe, settings_of(recipe, flags), flags.state, console.say, described=True)
-    missing = [level for level in levels if _sealed_statistics(process, found, level) is None]
+        return f"evaluate.members: {recipe.evaluate.members} compares networks on validation examples"
+    process, loaded = open_state(recipe, build_settings(recipe, flags), flags.state, console.say, described=True)
+    missing = [level for level in levels if _checkpoint_statistics(process, loaded, level) is None]
     if missing:
         return (
-            f"the run folder lacks the batch normalization statistics of level {', '.join(missing)}; it has those of "
-            "all levels where the recipe says evaluate.levels: all"
+            f"the run folder lacks the batch normalization statistics of level {', '.join(missing)}; runs with "
+            "evaluate.levels: all save them for all levels"
         )
-    return process, found
+    return process, loaded
 
 
 def open_with_data(
     recipe: "Recipe", flags: "FlagValues", console: Console, reason: str
-) -> "tuple[LearningProcess, Opened]":
-    """Opens a run folder as `open_run` does; an error about the data says why they are needed."""
+) -> "tuple[LearningProcess, LoadedState]":
+    """Open a run folder like `open_run`; an error about the data names the reason why they are needed."""
     try:
         return open_run(recipe, flags, console)
     except NotBuilt as problem:
-        raise data_needed(problem, reason) from problem
+        raise data_required_error(problem, reason) from problem
 
 
-def data_needed(problem: NotBuilt, reason: str) -> NotBuilt:
-    """Returns an error with the reason why a command needs the data, see `open_described`."""
-    # The line of the recipe and its mark follow the sentence.
-    sentence, *quoted = str(problem).split("\n")
-    return NotBuilt("\n".join([f"{sentence}; the data are needed: {reason}", *quoted]))
+def data_required_error(problem: NotBuilt, reason: str) -> NotBuilt:
+    """Return an error with the reason why a command needs the data, see `open_without_data`."""
+    # The message precedes the quoted line of the recipe.
+    message, *quoted = str(problem).split("\n")
+    return NotBuilt("\n".join([f"{message}; the data are needed: {reason}", *quoted]))
 
 
-def _sealed_statistics(process, found, level):
-    """The statistics of a level as the state was sealed with them; None where they have to be queried."""
+def _checkpoint_statistics(process, loaded, level):
+    """Return the statistics of a level from the checkpoint; None if they must be computed from data."""
     from hetero_tf.evaluation.calibration import statistics_paths
 
     if not statistics_paths(process.family.predictor(level)):
         return {}
-    return found.statistics.get(level)
+    return loaded.statistics.get(level)
 
 
-def statistics_of(process: "LearningProcess", found: "Opened", level: str) -> dict:
-    """Returns the statistics of a level: the sealed ones where there are any, else queried."""
-    sealed = _sealed_statistics(process, found, level)
-    return process.statistics(found.state, level) if sealed is None else sealed
+def level_statistics(process: "LearningProcess", loaded: "LoadedState", level: str) -> dict:
+    """Return the statistics of a level from the checkpoint, or compute them from data."""
+    stored = _checkpoint_statistics(process, loaded, level)
+    return process.statistics(loaded.state, level) if stored is None else stored
 
 
 def check_level(recipe: "Recipe", flags: "FlagValues", *others: str) -> None:
-    """Refuses a --level that the recipe does not have; `others` are words that are allowed besides."""
+    """Refuse a --level that the recipe does not have; `others` are additional allowed words."""
     if flags.level is not None and flags.level not in recipe.levels.widths:
         known = [*recipe.levels.widths, *others]
         raise InputError(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")

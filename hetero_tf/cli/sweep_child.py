@@ -1,18 +1,18 @@
-"""A run that `sweep` has started: the ordinary program, which ends when the sweep does, however that ends.
+"""Entry point of a run that `sweep` starts: the normal program, which exits together with the sweep.
 
-Its standard input is a pipe to which the sweep writes nothing. It can be read once the other end is gone, after a
-SIGKILL too; then the run ends at once, as by a signal: what is on disk is whole at any moment.
+Its standard input is a pipe without data. The pipe closes when the sweep ends, even by SIGKILL; then the run exits
+as after a signal. Files on disk are complete at any moment.
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    # Started by the path of this file, so that no module is looked for in the working folder.
+    # The file is started by its path, so that Python does not search the working folder for modules.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-    from hetero_tf.base.children import end_with
+    from hetero_tf.base.children import exit_with_parent
     from hetero_tf.cli.main import main
 
-    end_with(0)
+    exit_with_parent(0)
     sys.exit(main())

@@ -18,7 +18,7 @@ from hetero_tf.data.in_memory import from_arrays, from_tf_data
 __all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
 
 # Embedded data sets that a recipe may name as fallback, with the options that they inherit from the recipe.
-STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
+FALLBACKS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
 # Shapes of well-known image sets, needed when the set itself is not available.
 SHAPES = {
     "mnist": (28, 1),
@@ -48,17 +48,17 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
         NotAvailable: The data are missing and cannot be downloaded, and no fallback is set.
         InputError: A name, an option or the data are invalid; damaged data are never replaced by the fallback.
     """
-    if fallback is not None and fallback not in STAND_INS:
+    if fallback is not None and fallback not in FALLBACKS:
         raise InputError(
             f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
-            f"{did_you_mean(fallback, STAND_INS)}"
+            f"{did_you_mean(fallback, FALLBACKS)}"
         )
     try:
         return registry.find("data", plugin.name).load(data_folder(data_dir), **plugin.options)
     except NotAvailable as error:
         if fallback is None:
             raise
-        return _stand_in(plugin, fallback, error)
+        return _load_fallback(plugin, fallback, error)
 
 
 def data_folder(data_dir: str | Path | None) -> Path | None:
@@ -74,14 +74,14 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
     return folder
 
 
-def _stand_in(plugin, fallback, error):
+def _load_fallback(plugin, fallback, error):
     """Loads the fallback in the shape of the missing data set."""
     missing = plugin.options.get("dataset", plugin.name)
     options = dict(plugin.options)
     if missing.split("/")[0] in SHAPES:
         size, channels = SHAPES[missing.split("/")[0]]
         options = {"channels": channels, **options, "size": options.get("size") or size}
-    known = {name: options[name] for name in STAND_INS[fallback] if options.get(name) is not None}
+    known = {name: options[name] for name in FALLBACKS[fallback] if options.get(name) is not None}
     stand_in = registry.find("data", fallback).load(None, **known)
     # Drop the advice of the message: it suggests the fallback that is already in use.
     source = f"{stand_in.source}, standing in for {missing}: {str(error).split('; ')[0]}"

@@ -14,7 +14,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file, read_bytes
 from hetero_tf.data.arrow_messages import unpacked_bytes
-from hetero_tf.data.data_files import READS
+from hetero_tf.data.data_files import LOADERS
 from hetero_tf.data.parquet_pages import columns_in, read_pages
 from hetero_tf.data.table_dataset import RawTable
 from hetero_tf.data.unpacked import check_unpacked
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".parquet", ".arrow")
 # Names of the test split in order of preference.
-TESTS = ("test", "val", "validation", "valid")
+TEST_NAMES = ("test", "val", "validation", "valid")
 # Peak memory of a table while its columns become arrays, in multiples of its unpacked size.
 MEMORY = 4
 LARGEST_JSON = 2**26
@@ -55,39 +55,39 @@ def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
     """
     if not path.is_dir():
         return [path], None
-    if not _files(path) and (path / "data").is_dir():
+    if not _list_files(path) and (path / "data").is_dir():
         path = path / "data"
     if (path / "train").is_dir():
-        test_folders = [path / name for name in TESTS if (path / name).is_dir()]
+        test_folders = [path / name for name in TEST_NAMES if (path / name).is_dir()]
         return _split_files(path / "train"), _split_files(test_folders[0]) if test_folders else None
-    by_name = {name: [file for file in _files(path) if _begins(file, name)] for name in ("train", *TESTS)}
+    by_name = {name: [file for file in _list_files(path) if _has_prefix(file, name)] for name in ("train", *TEST_NAMES)}
     if by_name["train"]:
-        return by_name["train"], next((by_name[name] for name in TESTS if by_name[name]), None)
+        return by_name["train"], next((by_name[name] for name in TEST_NAMES if by_name[name]), None)
     return _split_files(path), None
 
 
-def _begins(file, name):
+def _has_prefix(file, name):
     return file.name.partition("-")[0].partition(".")[0] == name
 
 
-def _files(folder):
+def _list_files(folder):
     return sorted(file for file in folder.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
 
 
 def _split_files(folder):
-    if (folder / "state.json").exists() and _json(folder / "state.json").get("_indices_data_files"):
+    if (folder / "state.json").exists() and _read_json(folder / "state.json").get("_indices_data_files"):
         raise InputError(
             f"{folder}: the data set was saved with an indices mapping; call flatten_indices() and save_to_disk() again"
         )
     # `datasets` also writes cache files into its folders.
-    files = [file for file in _files(folder) if not file.name.startswith(("cache-", "indices-"))]
+    files = [file for file in _list_files(folder) if not file.name.startswith(("cache-", "indices-"))]
     if not files:
-        raise InputError(f"{folder}: expected {' or '.join(ENDINGS)} files. Received: none; {READS}")
+        raise InputError(f"{folder}: expected {' or '.join(ENDINGS)} files. Received: none; {LOADERS}")
     return files
 
 
 def read_split(
-    source: str, files: Sequence[Path], wanted: Collection[str] | None, ignore: Collection[str], image: str | None
+    source: str, files: Sequence[Path], requested: Collection[str] | None, ignore: Collection[str], image: str | None
 ) -> ArrowSplit:
     """Reads the columns of the files of one split.
 
@@ -105,7 +105,7 @@ def read_split(
     """
     import pyarrow as pa
 
-    tables = [_table(path, wanted, ignore, image) for path in files]
+    tables = [_read_file(path, requested, ignore, image) for path in files]
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
             raise InputError(f"{path}: must have the columns of {files[0]}, with the same types")
@@ -116,30 +116,32 @@ def read_split(
         return f"{files[index]}, row {row - (ends[index - 1] if index else 0)}"
 
     combined = pa.concat_tables(tables)
-    columns = {name: _values(name, combined.column(name), locate, name == image) for name in combined.column_names}
+    columns = {
+        name: _convert_column(name, combined.column(name), locate, name == image) for name in combined.column_names
+    }
     size = sum(path.stat().st_size for path in files)
-    return ArrowSplit(RawTable(source, columns, locate, size), _features(combined.schema, files[0].parent))
+    return ArrowSplit(RawTable(source, columns, locate, size), _read_features(combined.schema, files[0].parent))
 
 
-def _table(path, wanted, ignore, image):
+def _read_file(path, requested, ignore, image):
     """Reads the requested columns of a file into a fully validated `pyarrow.Table`."""
     with open_file(path) as file:
         try:
             begin = file.read(6)
             file.seek(0)
             read = _read_parquet if begin.startswith(b"PAR1") else _read_arrow
-            return read(path, file, wanted, ignore, image)
+            return read(path, file, requested, ignore, image)
         except (UserError, MemoryError):
             raise
         # Malformed bytes make the readers raise many kinds of exceptions.
         except Exception as error:
             raise InputError(
                 f"{path}: cannot be read as a Parquet or Arrow file; it is damaged or has another format: "
-                f"{shorten_repr(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {READS}"
+                f"{shorten_repr(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {LOADERS}"
             ) from error
 
 
-def _selected(path, schema, wanted, ignore, image):
+def _select_columns(path, schema, requested, ignore, image):
     """Returns the names of the columns to read, after a check of their types; other columns are never unpacked."""
     names = schema.names
     seen: set[str] = set()
@@ -147,22 +149,22 @@ def _selected(path, schema, wanted, ignore, image):
         if name in seen:
             raise InputError(f"{path}: column names must be unique. Received: {name!r} twice")
         seen.add(name)
-    for option, listed in (("ignore", ignore), ("label, image and owner", wanted or ())):
+    for option, listed in (("ignore", ignore), ("label, image and owner", requested or ())):
         for name in listed:
             if name not in seen:
                 raise InputError(f"{path}: {option} must name columns. Received: {name!r}{did_you_mean(name, names)}")
-    selected = [name for name in names if name not in ignore and (wanted is None or name in wanted)]
+    selected = [name for name in names if name not in ignore and (requested is None or name in requested)]
     for name in selected:
         _check_type(path, name, schema.field(name).type, name == image)
     return selected
 
 
-def _read_parquet(path, file, wanted, ignore, image):
+def _read_parquet(path, file, requested, ignore, image):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(file)
-    names = _selected(path, schema, wanted, ignore, image)
+    names = _select_columns(path, schema, requested, ignore, image)
     kinds = {name: schema.field(name).type for name in names}
     texts = {name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)}
     file.seek(0)
@@ -180,14 +182,14 @@ def _read_parquet(path, file, wanted, ignore, image):
     return _concatenate(path, batches, reader.schema_arrow, names, packed)
 
 
-def _read_arrow(path, file, wanted, ignore, image):
+def _read_arrow(path, file, requested, ignore, image):
     """Reads an Arrow stream or file; a file is a stream after an eight-byte header, with an index at the end."""
     import pyarrow as pa
 
     packed, first = os.fstat(file.fileno()).st_size, 8 if file.read(6) == b"ARROW1" else 0
     file.seek(first)
     schema = pa.ipc.open_stream(file).schema
-    names = _selected(path, schema, wanted, ignore, image)
+    names = _select_columns(path, schema, requested, ignore, image)
     file.seek(first)
     check_unpacked(path, unpacked_bytes(file), packed, MEMORY)
     file.seek(first)
@@ -243,15 +245,15 @@ def _check_type(path, name, kind, is_image):
     )
 
 
-def _values(name, column: "pa.ChunkedArray", locate, is_image):
+def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
     """Returns numbers as an array, and texts or picture bytes as a list."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type):
-        column = _bytes_of(column)
+        column = _get_bytes_field(column)
     is_indexed = pa.types.is_dictionary(column.type)
     kind = column.type.value_type if is_indexed else column.type
-    values = _from_dictionaries(column) if is_indexed else None
+    values = _decode_dictionaries(column) if is_indexed else None
     missing = column.is_null().to_numpy() if values is None else np.array([value is None for value in values], bool)
     if missing.any():
         advice = (
@@ -276,7 +278,7 @@ def _is_numeric(kind):
     return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
-def _from_dictionaries(column):
+def _decode_dictionaries(column):
     """Returns the values of a dictionary-encoded column as a list; equal values share one object."""
     values, last, words = [], None, []
     for chunk in column.chunks:
@@ -287,28 +289,28 @@ def _from_dictionaries(column):
     return values
 
 
-def _bytes_of(column):
+def _get_bytes_field(column):
     """Returns the `bytes` field of a Hugging Face image column."""
     import pyarrow as pa
 
     return pa.chunked_array([chunk.field("bytes") for chunk in column.chunks] or [pa.array([], pa.binary())])
 
 
-def _features(schema, folder):
+def _read_features(schema, folder):
     """Reads the Hugging Face `datasets` features from the file schema or from dataset_info.json."""
     metadata = (schema.metadata or {}).get(b"huggingface")
     try:
         features = (
             json.loads(metadata)["info"]["features"]
             if metadata
-            else _json(folder / "dataset_info.json").get("features")
+            else _read_json(folder / "dataset_info.json").get("features")
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         features = None
     return features if isinstance(features, dict) else {}
 
 
-def _json(path):
+def _read_json(path):
     """Reads a mapping from a JSON file; empty if the file is missing."""
     if not path.exists():
         return {}

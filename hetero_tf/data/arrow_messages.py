@@ -26,21 +26,21 @@ def unpacked_bytes(file: BinaryIO) -> int:
             message = reader.read_next_message()
         except StopIteration:
             return total
-        total += _unpacked(message.metadata.to_pybytes(), message.body)
+        total += _message_bytes(message.metadata.to_pybytes(), message.body)
 
 
-def _unpacked(metadata, body):
+def _message_bytes(metadata, body):
     """Return the decompressed size of one message's buffers in bytes."""
-    message = _root(metadata)
-    kind_at, batch = _field(metadata, message, _HEADER_TYPE), _table(metadata, message, _HEADER)
+    message = _find_root(metadata)
+    kind_at, batch = _find_field(metadata, message, _HEADER_TYPE), _find_table(metadata, message, _HEADER)
     kind = metadata[kind_at] if kind_at else 0
     if kind == _DICTIONARY and batch:
-        batch = _table(metadata, batch, _DICTIONARY_DATA)
+        batch = _find_table(metadata, batch, _DICTIONARY_DATA)
     if kind not in (_DICTIONARY, _BATCH) or not batch or body is None:
         return 0
-    if not _field(metadata, batch, _COMPRESSION):
+    if not _find_field(metadata, batch, _COMPRESSION):
         return body.size
-    vector, total, data = _table(metadata, batch, _BUFFERS), 0, memoryview(body)
+    vector, total, data = _find_table(metadata, batch, _BUFFERS), 0, memoryview(body)
     (count,) = struct.unpack_from("<I", metadata, vector)
     for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 : vector + 4 + 16 * count]):
         if length >= 8:
@@ -50,11 +50,11 @@ def _unpacked(metadata, body):
     return total
 
 
-def _root(data):
+def _find_root(data):
     return struct.unpack_from("<I", data, 0)[0]
 
 
-def _field(data, table, number):
+def _find_field(data, table, number):
     """Return the position of a field's value; 0 if the table lacks the field."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
@@ -63,7 +63,7 @@ def _field(data, table, number):
     return table + offset if offset else 0
 
 
-def _table(data, table, number):
+def _find_table(data, table, number):
     """Return the position of the table or vector that a field refers to; 0 if the field is absent."""
-    position = _field(data, table, number)
+    position = _find_field(data, table, number)
     return position + struct.unpack_from("<I", data, position)[0] if position else 0

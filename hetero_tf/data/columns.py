@@ -57,7 +57,7 @@ class Column:
             InputError: The value is neither a finite number nor a known category.
         """
         if not self.categories:
-            return [number(value, self.name)]
+            return [parse_number(value, self.name)]
         if value not in self.categories:
             raise InputError(
                 f"column {self.name!r} must be one of {', '.join(self.categories[:10])}"
@@ -98,7 +98,7 @@ def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
     return [feature for column in columns for feature in column.encode(named[column.name].strip())]
 
 
-def number(value: str, name: str) -> float:
+def parse_number(value: str, name: str) -> float:
     """Parses a number.
 
     Args:
@@ -117,12 +117,12 @@ def number(value: str, name: str) -> float:
 def is_number(text: str) -> bool:
     """Return True for a finite number in plain notation; `float` also accepts `1_3` and non-ASCII digits."""
     try:
-        return are_plain([text]) and bool(np.isfinite(float(text)))
+        return are_plain_numbers([text]) and bool(np.isfinite(float(text)))
     except ValueError:
         return False
 
 
-def are_plain(numbers: Iterable[str]) -> bool:
+def are_plain_numbers(numbers: Iterable[str]) -> bool:
     """Return True if texts that Python parses as numbers are ASCII and have no underscore."""
     joined = "".join(numbers)
     return joined.isascii() and "_" not in joined
@@ -142,7 +142,7 @@ def resembles_number(text: str) -> bool:
         return bool(_OTHER_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 
-def plain_number(text: str, notation: Literal["point", "comma"]) -> str:
+def to_plain_number(text: str, notation: Literal["point", "comma"]) -> str:
     """Rewrite a number in plain notation; other texts are returned unchanged.
 
     Args:
@@ -151,13 +151,13 @@ def plain_number(text: str, notation: Literal["point", "comma"]) -> str:
         notation: The decimal sign.
     """
     point, group = (".", ",") if notation == "point" else (",", ".")
-    whole, fraction = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d*", rf"(?:{re.escape(point)}(\d*))?"
-    pattern = rf"([+-]?)({whole}){fraction}([eE][+-]?\d+)?\s*(%?)"
+    integer, fraction = rf"\d{{1,3}}(?:[{group} \u00a0\u202f'\u2019]\d{{3}})+|\d*", rf"(?:{re.escape(point)}(\d*))?"
+    pattern = rf"([+-]?)({integer}){fraction}([eE][+-]?\d+)?\s*(%?)"
     match = re.fullmatch(pattern, text.replace("\u2212", "-"), re.ASCII)
     if match is None or not (match[2] or match[3]):
         return text
-    sign, whole, fraction, exponent, percent = (part or "" for part in match.groups())
-    number = f"{sign}{re.sub(r'[^0-9]', '', whole).lstrip('0') or '0'}.{fraction or '0'}{exponent}"
+    sign, integer, fraction, exponent, percent = (part or "" for part in match.groups())
+    number = f"{sign}{re.sub(r'[^0-9]', '', integer).lstrip('0') or '0'}.{fraction or '0'}{exponent}"
     return repr(float(number) / 100) if percent else number
 
 

@@ -20,7 +20,7 @@ from hetero_tf.data.table_dataset import ColumnRoles, RawTable, table_dataset
 MEMORY = 20
 LONGEST_LINE = 2**24
 # Each column costs time, whatever its content.
-MOST_COLUMNS = 100_000
+MAX_COLUMNS = 100_000
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " "}
 
 
@@ -83,7 +83,9 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
         size = os.fstat(file.fileno()).st_size
         check_memory(path, MEMORY * size)
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        reader = csv.reader(_lines(path, text, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
+        reader = csv.reader(
+            _iterate_lines(path, text, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True
+        )
         try:
             for row in reader:
                 # Skip blank lines.
@@ -97,7 +99,7 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
             ) from error
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: cannot be parsed as CSV: {error}") from error
-    names = _names(path, rows, lines, header, delimiter)
+    names = _read_names(path, rows, lines, header, delimiter)
     columns: dict = {name: [row[index].strip() for row in rows] for index, name in enumerate(names)}
     return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
 
@@ -105,17 +107,17 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
 def _skip_separator_line(path, text, delimiter):
     """Returns the first line; blank for a line such as `sep=;`, with which some spreadsheets declare the delimiter."""
     first = text.readline(LONGEST_LINE)
-    stated = re.fullmatch(r'"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
-    if stated is None:
+    declared = re.fullmatch(r'"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
+    if declared is None:
         return first
-    if stated[1] != delimiter:
-        known = next((name for name, sign in DELIMITERS.items() if sign == stated[1]), None)
+    if declared[1] != delimiter:
+        known = next((name for name, sign in DELIMITERS.items() if sign == declared[1]), None)
         advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} as delimiter"
-        raise InputError(f"{path}:1: the first line sep={stated[1]} declares another delimiter; {advice}")
+        raise InputError(f"{path}:1: the first line sep={declared[1]} declares another delimiter; {advice}")
     return "\n"
 
 
-def _lines(path, text, delimiter):
+def _iterate_lines(path, text, delimiter):
     """Yields the lines of a table; `InputError` for a line longer than `LONGEST_LINE`."""
     line, number = _skip_separator_line(path, text, delimiter), 1
     while line:
@@ -125,7 +127,7 @@ def _lines(path, text, delimiter):
         line, number = text.readline(LONGEST_LINE), number + 1
 
 
-def _names(path, rows, lines, header, delimiter):
+def _read_names(path, rows, lines, header, delimiter):
     """Returns the column names, removes the header line from `rows`, and checks the length of every row."""
     if len(rows) <= header:
         raise InputError(f"{path}: expected at least one row of data. Received: none")
@@ -140,8 +142,8 @@ def _names(path, rows, lines, header, delimiter):
         raise InputError(
             f"{path}:1: the header has no {delimiter!r}; is it `delimiter: {other}`? Received: {shorten_repr(names[0])}"
         )
-    if len(names) > MOST_COLUMNS:
-        raise InputError(f"{path}:1: a table may have at most {MOST_COLUMNS:,} columns. Received: {len(names):,}")
+    if len(names) > MAX_COLUMNS:
+        raise InputError(f"{path}:1: a table may have at most {MAX_COLUMNS:,} columns. Received: {len(names):,}")
     seen: set[str] = set()
     for name in names:
         if name in seen:

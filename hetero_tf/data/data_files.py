@@ -6,7 +6,7 @@ from pathlib import Path
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 
-READS = (
+LOADERS = (
     "data: npz reads .npz files, data: npy reads a folder of .npy files, data: csv reads text tables, data: parquet "
     "reads .parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
     "data: text reads plain text"
@@ -37,7 +37,7 @@ def find_file(data_dir: Path | None, name: str, argument: str) -> Path:
     """Finds a path that must be a file; the `InputError` for a folder lists the loaders of folders."""
     path = find(data_dir, name, argument)
     if path.is_dir():
-        raise InputError(f"{path}: expected a file. Received: a folder; {READS}")
+        raise InputError(f"{path}: expected a file. Received: a folder; {LOADERS}")
     return path
 
 
@@ -45,5 +45,5 @@ def find_folder(data_dir: Path | None, name: str, argument: str) -> Path:
     """Finds a path that must be a folder; the `InputError` for a file lists the loaders of files."""
     path = find(data_dir, name, argument)
     if not path.is_dir():
-        raise InputError(f"{path}: expected a folder. Received: a file; {READS}")
+        raise InputError(f"{path}: expected a folder. Received: a file; {LOADERS}")
     return path

@@ -38,10 +38,10 @@ class Split:
         """Prediction targets: labels int32 `[n]`, or the words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
-    def of(self, chosen: np.ndarray) -> "Split":
-        """Returns the selected examples; `chosen` is bool `[n]` or an array of indices."""
-        y, owners = (None if array is None else array[chosen] for array in (self.y, self.owners))
-        x = self.x.of(chosen) if isinstance(self.x, DiskArray) else self.x[chosen]
+    def select(self, selected: np.ndarray) -> "Split":
+        """Returns the selected examples; `selected` is bool `[n]` or an array of indices."""
+        y, owners = (None if array is None else array[selected] for array in (self.y, self.owners))
+        x = self.x.select(selected) if isinstance(self.x, DiskArray) else self.x[selected]
         return Split(x, y, owners)
 
 
@@ -166,19 +166,19 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _check_images(where, split, dataset):
+def _check_images(location, split, dataset):
     if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected images uint8 or float [n, height, width, channels], all dimensions above 0. "
+            f"{location}: expected images uint8 or float [n, height, width, channels], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
-    check_channels_last(where, split.x.shape)
+    check_channels_last(location, split.x.shape)
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
-        raise InputError(f"{where}: expected finite pixels. Received: NaN or infinity")
-    _check_labels(where, split, "image", dataset.classes)
+        raise InputError(f"{location}: expected finite pixels. Received: NaN or infinity")
+    _check_labels(location, split, "image", dataset.classes)
 
 
-def check_channels_last(where: str, shape: tuple[int, ...]) -> None:
+def check_channels_last(location: str, shape: tuple[int, ...]) -> None:
     """Raise `InputError` for images [n, channels, height, width], the layout of PyTorch.
 
     The check fires if the last axis exceeds 4 and the second one does not, or if the second axis is shorter than two
@@ -187,84 +187,87 @@ def check_channels_last(where: str, shape: tuple[int, ...]) -> None:
     _, first, second, last = shape
     if last > 4 and (first <= 4 or first < second == last):
         raise InputError(
-            f"{where}: expected images [n, height, width, channels], but the second axis seems to be the channels; "
+            f"{location}: expected images [n, height, width, channels], but the second axis seems to be the channels; "
             f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
         )
 
 
-def check_text(where: str, what: str, text: str) -> None:
+def check_text(location: str, item: str, text: str) -> None:
     """Raise `InputError` for a text that is not valid Unicode: half of a surrogate pair cannot be saved as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{where}: every {what} must be valid Unicode text. Received: {shorten_repr(text, 80)}"
+            f"{location}: every {item} must be valid Unicode text. Received: {shorten_repr(text, 80)}"
         ) from None
 
 
-def _check_table(where, split, dataset):
+def _check_table(location, split, dataset):
     if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected table rows float32 [n, features], all dimensions above 0. "
+            f"{location}: expected table rows float32 [n, features], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
     finite = np.isfinite(split.x)
     if not finite.all():
         row, feature = np.argwhere(~finite)[0]
         raise InputError(
-            f"{where}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
+            f"{location}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
         )
-    _check_labels(where, split, "row", dataset.classes)
+    _check_labels(location, split, "row", dataset.classes)
 
 
-def _check_labels(where, split, of, classes):
+def _check_labels(location, split, unit, classes):
     if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
         received = "none" if split.y is None else f"{split.y.dtype} {split.y.shape}"
-        raise InputError(f"{where}: expected labels int32 [{len(split.x)}], one per {of}. Received: {received}")
-    _check_range(where, "label", split.y, classes)
+        raise InputError(f"{location}: expected labels int32 [{len(split.x)}], one per {unit}. Received: {received}")
+    _check_range(location, "label", split.y, classes)
 
 
-def _check_text(where, split, dataset):
+def _check_text(location, split, dataset):
     if split.y is not None:
-        raise InputError(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
+        raise InputError(f"{location}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected words int32 [rows, length], all dimensions above 0. "
+            f"{location}: expected words int32 [rows, length], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
-    _check_range(where, "word number", split.x, dataset.classes)
+    _check_range(location, "word id", split.x, dataset.classes)
 
 
-def _check_sequences(where, split, dataset):
+def _check_sequences(location, split, dataset):
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
         raise InputError(
-            f"{where}: expected words int32 [n, length], all dimensions above 0. "
+            f"{location}: expected words int32 [n, length], all dimensions above 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
-    _check_range(where, "word number", split.x, len(dataset.vocabulary))
-    _check_labels(where, split, "sequence", dataset.classes)
+    _check_range(location, "word id", split.x, len(dataset.vocabulary))
+    _check_labels(location, split, "sequence", dataset.classes)
 
 
-def _check_owners(where, split):
+def _check_owners(location, split):
     owners = split.owners
     if owners is None:
         return
     if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
         raise InputError(
-            f"{where}: expected owners int32 [{len(split.x)}], one per example. Received: {owners.dtype} {owners.shape}"
+            f"{location}: expected owners int32 [{len(split.x)}], one per example. "
+            f"Received: {owners.dtype} {owners.shape}"
         )
     if owners.min() < 0:
         raise InputError(
-            f"{where}: owners must be integers from 0. Received: {owners.min()} at position {owners.argmin()}"
+            f"{location}: owners must be integers from 0. Received: {owners.min()} at position {owners.argmin()}"
         )
 
 
-def _check_range(where, what, values, classes):
+def _check_range(location, item, values, classes):
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= classes:
-        wrong = low if low < 0 else high
-        first = int(np.flatnonzero(values.reshape(-1) == wrong)[0])
-        raise InputError(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")
+        invalid = low if low < 0 else high
+        first = int(np.flatnonzero(values.reshape(-1) == invalid)[0])
+        raise InputError(
+            f"{location}: every {item} must be in 0..{classes - 1}. Received: {invalid} at position {first}"
+        )
 
 
 # A new kind also needs an entry in `inputs` and in `export.kinds`.

@@ -28,7 +28,7 @@ SMALLEST, LARGEST = 10_000, 2**31
 STALE = 3600
 
 
-def cached(
+def load_cached(
     name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of `read()`, from the cache if possible.

@@ -29,7 +29,7 @@ def is_large(size: int) -> bool:
     return size > min(decoded.LARGEST, memory_limit() // 4)
 
 
-def cached_on_disk(
+def open_cached(
     name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
 ) -> DiskArray:
     """Returns the uint8 rows of `blocks()`, from the cache if possible; a lock serialises concurrent processes.
@@ -97,7 +97,7 @@ def _write(path, stem, source, shape, blocks):
         f"decoding {shape[0]:,} pictures of {source}{reason}: {size / 2**30:.1f} GiB, cached for later runs in {path}"
     )
     with replace_file(path) as file:
-        about = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, about)
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
         for block in blocks():
             file.write(np.ascontiguousarray(block).data)

@@ -12,8 +12,8 @@ from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 
 # Number of random examples of a split, and their allowed dtypes.
-DRAWN = 32
-TYPES = ("uint8", "int32", "float32", "float64")
+NUM_EXAMPLES = 32
+DTYPES = ("uint8", "int32", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,8 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: It was not written by `describe`.
     """
     kind, dtype, classes = value["kind"], value["dtype"], int(value["classes"])
-    shape, words, columns = (DRAWN, *map(int, value["shape"])), value["vocabulary"], value["columns"]
-    if dtype not in TYPES or not isinstance(value["data"], str) or not isinstance(value["source"], str):
+    shape, words, columns = (NUM_EXAMPLES, *map(int, value["shape"])), value["vocabulary"], value["columns"]
+    if dtype not in DTYPES or not isinstance(value["data"], str) or not isinstance(value["source"], str):
         raise ValueError(f"an entry has an invalid value, such as dtype {dtype!r}")
     check_memory(value["source"], 2 * int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize)
     rng = seeds.rng(0, "examples of a description")
@@ -91,7 +91,7 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
             x = np.clip(low + (high - low) * rng.random(shape), low, high)
             # Later checks compare the normalisation with the range.
             x.flat[:2] = low, high
-        labels = None if kind == "text" else np.arange(DRAWN, dtype=np.int32) % classes
+        labels = None if kind == "text" else np.arange(NUM_EXAMPLES, dtype=np.int32) % classes
         return Split(x.astype(dtype), labels)
 
     return DescribedDataset(
@@ -100,20 +100,20 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         classes=classes,
         source=value["source"],
         stand_in_for=value["stand_in_for"],
-        vocabulary=_texts(words),
-        class_names=_texts(value["class_names"]),
-        columns=columns and tuple(_column(*column) for column in columns),
+        vocabulary=_check_texts(words),
+        class_names=_check_texts(value["class_names"]),
+        columns=columns and tuple(_build_column(*column) for column in columns),
         digest=value["data"],
         statistics=statistics,
     )
 
 
-def _column(name, categories, one_hot):
-    (name,) = _texts([name])
-    return Column(name, _texts(categories) or (), bool(one_hot))
+def _build_column(name, categories, one_hot):
+    (name,) = _check_texts([name])
+    return Column(name, _check_texts(categories) or (), bool(one_hot))
 
 
-def _texts(values):
+def _check_texts(values):
     """Returns names as a tuple; None stays None."""
     if values is not None and not (isinstance(values, list) and all(isinstance(one, str) for one in values)):
         raise ValueError(f"names must be texts, not {values!r:.80}")

@@ -105,9 +105,9 @@ class DiskArray:
             self._fill(values.reshape(-1).view(np.uint8).data, flat)
         return values
 
-    def of(self, chosen: np.ndarray) -> "DiskArray":
-        """Returns a view of the selected rows without reading; `chosen` is bool `[n]` or an array of indices."""
-        positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+    def select(self, selected: np.ndarray) -> "DiskArray":
+        """Returns a view of the selected rows without reading; `selected` is bool `[n]` or an array of indices."""
+        positions = np.flatnonzero(selected) if selected.dtype == bool else selected
         ids = positions if self.ids is None else self.ids[positions]
         return DiskArray(self.path, self.file, self.first, self.dtype, self.row, ids.astype(np.int64), len(ids))
 

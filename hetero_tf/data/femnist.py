@@ -11,7 +11,7 @@ from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
-from hetero_tf.data.decoded import cached
+from hetero_tf.data.decoded import load_cached
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 SIDE = 28
@@ -42,7 +42,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
             f"{error}; create its train/ and test/ with LEAF's scripts: github.com/TalwalkarLab/leaf, "
             "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample"
         ) from error
-    train, test = (_arrays(folder / part) for part in ("train", "test"))
+    train, test = (_load_arrays(folder / part) for part in ("train", "test"))
     number = {name: index for index, name in enumerate(train["writers"].tolist())}
     unknown = [name for name in test["writers"].tolist() if name not in number]
     if unknown:
@@ -51,38 +51,38 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
             f"(-t sample). Received: {unknown[0]!r} in test/ only"
         )
     return Dataset(
-        _split(train, number),
-        _split(test, number),
+        _build_split(train, number),
+        _build_split(test, number),
         len(CHARACTERS),
         f"FEMNIST, {len(number)} writers ({folder})",
         class_names=CHARACTERS,
     )
 
 
-def _split(arrays, number):
+def _build_split(arrays, number):
     """Returns the `Split` of cached arrays; `number` maps a writer's name to its number."""
     owners = np.repeat([number[name] for name in arrays["writers"].tolist()], arrays["sizes"])
     return Split(arrays["x"].reshape(-1, SIDE, SIDE, 1), arrays["y"], owners=owners.astype(np.int32))
 
 
-def _arrays(folder):
+def _load_arrays(folder):
     """Returns the arrays `ARRAYS` of one split, grouped by writer; the JSON is parsed only once."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise InputError(f"{folder}: expected LEAF's .json files. Received: none")
-    return cached(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read(files))
+    return load_cached(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read_files(files))
 
 
-def _read(files):
+def _read_files(files):
     images, labels = {}, {}
     for file in files:
-        document = _document(file)
-        for writer in _writers(file, document):
+        document = _parse_json(file)
+        for writer in _check_writers(file, document):
             if writer in images:
                 raise InputError(
                     f"{file}: writer {writer!r} appears in two files; use the files of a single LEAF export"
                 )
-            images[writer], labels[writer] = _examples(f"{file}, writer {writer!r}", document["user_data"][writer])
+            images[writer], labels[writer] = _read_examples(f"{file}, writer {writer!r}", document["user_data"][writer])
     writers = sorted(images)
     return {
         "x": np.concatenate([images[name] for name in writers]),
@@ -92,7 +92,7 @@ def _read(files):
     }
 
 
-def _document(file):
+def _parse_json(file):
     """Parses the JSON of a file."""
     with open_file(file) as content:
         check_memory(file, GROWTH * os.fstat(content.fileno()).st_size)
@@ -104,7 +104,7 @@ def _document(file):
             ) from error
 
 
-def _writers(file, document):
+def _check_writers(file, document):
     """Returns the writers' names in a LEAF file, after a check of its structure."""
     keys = sorted(document) if isinstance(document, dict) else type(document).__name__
     if not isinstance(document, dict) or not {"users", "user_data"} <= set(keys):
@@ -119,30 +119,30 @@ def _writers(file, document):
     return names
 
 
-def _examples(where, document):
+def _read_examples(location, document):
     """Returns the images uint8 [n, 784] and labels int32 [n] of one writer."""
     x, y = (document.get(name) if isinstance(document, dict) else None for name in ("x", "y"))
-    pixels, labels = _array(x, np.float32, (0, SIDE**2)), _array(y, None, (0,))
+    pixels, labels = _to_array(x, np.float32, (0, SIDE**2)), _to_array(y, None, (0,))
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != SIDE**2:
         raise InputError(
-            f"{where}: x must have {SIDE**2} numbers for each image. "
+            f"{location}: x must have {SIDE**2} numbers for each image. "
             f"Received: {None if pixels is None else pixels.shape}"
         )
     if not ((pixels >= 0) & (pixels <= 1)).all():
-        raise InputError(f"{where}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
+        raise InputError(f"{location}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
     if labels is None or labels.dtype.kind != "i" or labels.shape != pixels.shape[:1]:
         raise InputError(
-            f"{where}: y must have one integer for each of {len(pixels)} images. "
+            f"{location}: y must have one integer for each of {len(pixels)} images. "
             f"Received: {None if labels is None else f'{labels.dtype} {labels.shape}'}"
         )
     if ((labels < 0) | (labels >= len(CHARACTERS))).any():
         raise InputError(
-            f"{where}: labels must be in 0..{len(CHARACTERS) - 1}. Received: {labels.min()} to {labels.max()}"
+            f"{location}: labels must be in 0..{len(CHARACTERS) - 1}. Received: {labels.min()} to {labels.max()}"
         )
     return np.round(pixels * 255).astype(np.uint8), labels.astype(np.int32)
 
 
-def _array(values, dtype, empty):
+def _to_array(values, dtype, empty):
     """Converts a JSON list to an array, of shape `empty` if the list is empty; None if it is not a regular list."""
     if not isinstance(values, list):
         return None

@@ -98,19 +98,19 @@ def _fetch_any(file, part):
     for address in file.addresses:
         server = address.split("/")[2]
         try:
-            _fill(address, part, file.max_bytes)
+            _download(address, part, file.max_bytes)
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             reasons.setdefault(str(getattr(reason, "strerror", None) or reason), []).append(server)
             continue
-        if _digest(part) == file.sha256:
+        if _sha256(part) == file.sha256:
             return
         reasons.setdefault("it sent a file that differs from the published one", []).append(server)
         os.ftruncate(part, 0)
     raise Unreachable(reasons)
 
 
-def _fill(address, part, max_bytes):
+def _download(address, part, max_bytes):
     """Sends requests until the file is complete; raises `OSError` or `ValueError` if the server fails."""
     for _ in range(ATTEMPTS):
         before = os.fstat(part).st_size
@@ -157,7 +157,7 @@ def _copy(response, part, max_bytes):
     return copied
 
 
-def _digest(part):
+def _sha256(part):
     digest = hashlib.sha256()
     os.lseek(part, 0, os.SEEK_SET)
     while block := os.read(part, BLOCK):

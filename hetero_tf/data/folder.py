@@ -15,16 +15,16 @@ from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import cached
-from hetero_tf.data.decoded_to_disk import cached_on_disk, is_large
+from hetero_tf.data.decoded import load_cached
+from hetero_tf.data.decoded_to_disk import is_large, open_cached
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
 # Names of the folder of test pictures in order of preference.
-TESTS = ("test", "val", "validation", "valid")
+TEST_NAMES = ("test", "val", "validation", "valid")
 # Unsupported picture formats: rejected, because skipping them silently would shrink a class.
-OTHERS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
+UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
 # Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
@@ -56,14 +56,14 @@ def load(
     """
     folder = find_folder(data_dir, path, "path")
     train, test = _split_folders(folder)
-    names = _classes(train)
-    read = functools.partial(_read, size=size, channels=channels)
+    names = _find_classes(train)
+    read = functools.partial(_read_split, size=size, channels=channels)
     files, labels = _list_files(train, names)
     if test is not None:
         splits = read(train, files, labels), read(test, *_list_files(test, names))
     else:
         full_split, is_test = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
-        splits = full_split.of(~is_test), full_split.of(is_test)
+        splits = full_split.select(~is_test), full_split.select(is_test)
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
     return Dataset(splits[0], splits[1], len(names), f"pictures ({folder}{on_disk})", class_names=tuple(names))
@@ -73,11 +73,11 @@ def _split_folders(folder):
     """Returns the folders of the training and the test split; the latter is None if one folder has both."""
     if not (folder / "train").is_dir():
         return folder, None
-    test_folders = [folder / name for name in TESTS if (folder / name).is_dir()]
+    test_folders = [folder / name for name in TEST_NAMES if (folder / name).is_dir()]
     return folder / "train", test_folders[0] if test_folders else None
 
 
-def _folders(folder):
+def _list_folders(folder):
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name))
     for name in names:
         check_utf8(folder / name)
@@ -88,8 +88,8 @@ def _is_system(name):
     return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
 
 
-def _classes(folder):
-    names = _folders(folder)
+def _find_classes(folder):
+    names = _list_folders(folder)
     if len(names) < 2:
         raise InputError(
             f"{folder}: expected one folder of pictures per class, at least two classes, such as {folder}/cat/1.png. "
@@ -102,10 +102,10 @@ def _list_files(folder, names):
     """Returns (files, labels) ordered by class and then by path."""
     number = {name: label for label, name in enumerate(names)}
     files, labels = [], []
-    for name in _folders(folder):
+    for name in _list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training pictures: {', '.join(names[:10])}")
-        pictures = sorted(_pictures_in(folder / name))
+        pictures = sorted(_iterate_pictures(folder / name))
         if not pictures:
             raise InputError(f"{folder / name}: expected {', '.join(ENDINGS)} files. Received: none")
         # Strings take a third of the memory of paths.
@@ -116,13 +116,13 @@ def _list_files(folder, names):
     return files, labels
 
 
-def _pictures_in(folder):
+def _iterate_pictures(folder):
     """Yields the pictures in a folder and its subfolders, without hidden and system folders."""
     for entry in folder.iterdir():
         if _is_system(entry.name):
             continue
         if entry.is_dir() and not entry.is_symlink():
-            yield from _pictures_in(entry)
+            yield from _iterate_pictures(entry)
         elif _is_picture(entry):
             check_utf8(entry)
             yield entry
@@ -131,12 +131,12 @@ def _pictures_in(folder):
 def _is_picture(file):
     """Return True for a picture to read; other files, such as notes, are skipped."""
     ending = file.suffix.lower()
-    if ending in OTHERS and file.is_file():
+    if ending in UNSUPPORTED and file.is_file():
         raise InputError(f"{file}: {ending} files are not supported; convert it to {FORMATS}")
     return ending in ENDINGS and file.is_file()
 
 
-def _content(path):
+def _read_picture(path):
     """Reads a picture; rejects GIF and WebP content with another file extension, since GIFs may have many frames."""
     content = read_bytes(path, LARGEST_FILE, follow=True)
     for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
@@ -145,18 +145,18 @@ def _content(path):
     return content
 
 
-def _read(folder, files, labels, size, channels):
+def _read_split(folder, files, labels, size, channels):
     """Returns the `Split` of pictures, from the cache if the files are unchanged."""
     stamp = hashlib.sha256()
     for path in files:
         status = os.stat(path)
         stamp.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
-    readers = ((path, functools.partial(_content, path)) for path in files)
+    readers = ((path, functools.partial(_read_picture, path)) for path in files)
     name = f"folder-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]}"
     options, shape = [size, channels, stamp.hexdigest()], (len(files), size, size, channels)
     if is_large(math.prod(shape)):
-        x = cached_on_disk(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
+        x = open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
     else:
         pictures = str(folder), readers, len(files), size, channels
-        x = cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]
+        x = load_cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]
     return Split(x, np.array(labels, np.int32))

@@ -44,8 +44,8 @@ def from_arrays(
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
-    train = _split(source, "train", x_train, y_train, train_owners)
-    test = _split(source, "test", x_test, y_test, test_owners)
+    train = _build_split(source, "train", x_train, y_train, train_owners)
+    test = _build_split(source, "test", x_test, y_test, test_owners)
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.labels):
             raise InputError(
@@ -54,7 +54,7 @@ def from_arrays(
             )
     names = None if class_names is None else tuple(map(str, class_names))
     if classes is None:
-        classes = _count(source, train.labels) if names is None else len(names)
+        classes = _count_classes(source, train.labels) if names is None else len(names)
     columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
     return Dataset(train, test, classes, source, class_names=names, columns=columns)
 
@@ -77,11 +77,11 @@ def from_tf_data(
     Raises:
         InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
-    arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read(source, part, pairs)]
+    arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read_pairs(source, part, pairs)]
     return from_arrays(*arrays, classes=classes, class_names=class_names, feature_names=feature_names, source=source)
 
 
-def _read(source, part, pairs):
+def _read_pairs(source, part, pairs):
     """Reads a `tf.data.Dataset` into the arrays x and y."""
     spec = pairs.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank not in (None, 0):
@@ -89,26 +89,26 @@ def _read(source, part, pairs):
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    pairs_list = list(pairs.as_numpy_iterator())
-    shapes = sorted({np.shape(x) for x, _ in pairs_list})
+    examples = list(pairs.as_numpy_iterator())
+    shapes = sorted({np.shape(x) for x, _ in examples})
     if len(shapes) != 1:
         raise InputError(
             f"{source}, {part}: all examples must have the same shape. Received: {shapes[:5] or 'no example'}"
         )
-    return np.stack([x for x, _ in pairs_list]), np.stack([y for _, y in pairs_list])
+    return np.stack([x for x, _ in examples]), np.stack([y for _, y in examples])
 
 
-def _split(source, part, x, y, owners):
+def _build_split(source, part, x, y, owners):
     if isinstance(x, DiskArray):
         rows = x
     else:
         x = np.asarray(x)
-        rows = (_rows if x.ndim == 2 else _images)(source, f"x_{part}", x)
-    owners = None if owners is None else _integers(source, f"{part}_owners", "owner", owners)
-    return Split(rows, _integers(source, f"y_{part}", "label", y), owners)
+        rows = (_check_rows if x.ndim == 2 else _check_images)(source, f"x_{part}", x)
+    owners = None if owners is None else _to_integers(source, f"{part}_owners", "owner", owners)
+    return Split(rows, _to_integers(source, f"y_{part}", "label", y), owners)
 
 
-def _rows(source, name, x):
+def _check_rows(source, name, x):
     if x.dtype.kind not in "iufb" or x.size == 0:
         raise InputError(
             f"{source}: {name} must be numbers [n, features], all dimensions above 0. Received: {x.dtype} {x.shape}"
@@ -124,7 +124,7 @@ def _rows(source, name, x):
     return rows
 
 
-def _images(source, name, x):
+def _check_images(source, name, x):
     if x.ndim == 3:
         x = x[..., None]
     if x.ndim != 4 or x.size == 0:
@@ -139,9 +139,9 @@ def _images(source, name, x):
             f"{source}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
             f"convert it with {name}.astype('uint8')"
         )
-    wrong = ~((x >= 0) & (x <= 1))
-    if wrong.any():
-        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    invalid = ~((x >= 0) & (x <= 1))
+    if invalid.any():
+        index = tuple(int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"{source}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
             "scale the images or store uint8 in 0..255"
@@ -149,21 +149,21 @@ def _images(source, name, x):
     return np.round(x * 255).astype(np.uint8)
 
 
-def _integers(source, name, what, values):
+def _to_integers(source, name, item, values):
     """Converts labels or owners to int32 `[n]`."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
         allowed = (
-            "whole numbers 0..k-1, one for each example (classification only)" if what == "label" else "integers [n]"
+            "whole numbers 0..k-1, one for each example (classification only)" if item == "label" else "integers [n]"
         )
         raise InputError(f"{source}: {name} must be {allowed}. Received: {values.dtype} {values.shape}")
     if values.min() < 0 or values.max() >= 2**31 - 1:
-        wrong = values.min() if values.min() < 0 else values.max()
-        raise InputError(f"{source}: {name} must be in 0..{2**31 - 2}. Received: {what} {wrong}")
+        invalid = values.min() if values.min() < 0 else values.max()
+        raise InputError(f"{source}: {name} must be in 0..{2**31 - 2}. Received: {item} {invalid}")
     return values.astype(np.int32)
 
 
-def _count(source, labels):
+def _count_classes(source, labels):
     # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.
     seen = np.unique(labels)
     if seen[-1] != len(seen) - 1:

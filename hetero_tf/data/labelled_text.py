@@ -12,7 +12,7 @@ from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_words
-from hetero_tf.data.table_dataset import RawTable, classes_of, labels_of, owner_numbers, owners_of
+from hetero_tf.data.table_dataset import RawTable, find_classes, number_owners, read_labels, read_owners
 from hetero_tf.data.words import LONGEST_LINE
 
 # Delimiter by file extension; every other extension means commas.
@@ -56,10 +56,10 @@ def load(
     tables = [_read_rows(find_file(data_dir, path, "path"))]
     if test is not None:
         tables.append(_read_rows(find_file(data_dir, test, "test")))
-    texts = [_words(table, text) for table in tables]
-    names, owners = _classes(tables[0], label), owner_numbers(tables, owner)
-    labels = [labels_of(table, label, names) for table in tables]
-    owners_by_table = [owners_of(table, owner, owners) for table in tables]
+    texts = [_split_texts(table, text) for table in tables]
+    names, owners = _find_classes(tables[0], label), number_owners(tables, owner)
+    labels = [read_labels(table, label, names) for table in tables]
+    owners_by_table = [read_owners(table, owner, owners) for table in tables]
     is_test = held_out(labels[0], test_share, tables[0].source) if test is None else None
     training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
     known = build_sentence_vocabulary(training_texts, vocabulary)
@@ -68,15 +68,15 @@ def load(
         for of_table, y, row_owners in zip(texts, labels, owners_by_table)
     ]
     if is_test is not None:
-        splits = [splits[0].of(~is_test), splits[0].of(is_test)]
+        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
     source = f"labelled text ({tables[0].source})"
     train, tests = splits
     return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names)
 
 
-def _classes(table, label):
+def _find_classes(table, label):
     _check_column(table, "label", label)
-    return classes_of(table, label)
+    return find_classes(table, label)
 
 
 def _check_column(table, option, name):
@@ -87,7 +87,7 @@ def _check_column(table, option, name):
         )
 
 
-def _words(table: RawTable, text: str) -> list[list[str]]:
+def _split_texts(table: RawTable, text: str) -> list[list[str]]:
     """Splits each text of a table into words; `InputError` for a text without words."""
     _check_column(table, "text", text)
     words_by_row = [split_words(one) for one in table.columns[text]]
@@ -99,17 +99,17 @@ def _words(table: RawTable, text: str) -> list[list[str]]:
 
 def _read_rows(path):
     if path.suffix.lower() in JSON_LINES:
-        return _json_lines(path)
+        return _read_json_lines(path)
     return read_table(path, True, DELIMITERS.get(path.suffix.lower(), ","))
 
 
-def _json_lines(path):
+def _read_json_lines(path):
     """Reads the `RawTable` of a JSON Lines file; all objects must have the keys of the first."""
     rows, lines = [], []
     with open_file(path) as file:
         while line := file.readline(LONGEST_LINE + 1):
             lines.append(len(lines) + 1)
-            rows.append(_object(f"{path}:{len(lines)}", line, rows))
+            rows.append(_parse_object(f"{path}:{len(lines)}", line, rows))
     remaining = [(row, line) for row, line in zip(rows, lines) if row is not None]
     if not remaining:
         raise InputError(f"{path}: expected at least one row. Received: none")
@@ -117,7 +117,7 @@ def _json_lines(path):
     return RawTable(str(path), columns, lambda row: f"{path}:{remaining[row][1]}", path.stat().st_size)
 
 
-def _object(position: str, line: bytes, before: Iterable[dict | None]) -> dict[str, str] | None:
+def _parse_object(position: str, line: bytes, before: Iterable[dict | None]) -> dict[str, str] | None:
     """Parses the texts and numbers of a line as texts; None for a blank line."""
     if len(line) > LONGEST_LINE:
         raise InputError(f"{position}: a line may have at most {LONGEST_LINE} bytes")

@@ -35,12 +35,12 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
         MemoryProblem: The labels do not fit into memory.
     """
     folder = find_folder(data_dir, path, "path")
-    arrays = [_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]
+    arrays = [_open_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]
     owners = {name: _read_integers(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
     return from_arrays(*arrays, **owners, classes=classes, source=f"images that stay on disk ({folder})")
 
 
-def _file(folder, name):
+def _open(folder, name):
     if not (folder / f"{name}.npy").exists():
         raise InputError(f"{folder}: expected the files {', '.join(f'{each}.npy' for each in NAMES)}. Missing: {name}")
     return DiskArray.open(folder / f"{name}.npy")
@@ -48,14 +48,14 @@ def _file(folder, name):
 
 def _read_integers(folder, name):
     """Reads labels or owners into memory."""
-    array = _file(folder, name)
+    array = _open(folder, name)
     check_memory(array.path, array.nbytes)
     return array[:]
 
 
-def _images(folder, name):
+def _open_images(folder, name):
     """Opens images and adds a channel axis if needed."""
-    x = _file(folder, name)
+    x = _open(folder, name)
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
         raise InputError(
             f"{folder / name}.npy: must be uint8 [n, height, width] or [n, height, width, channels] in 0..255. "

@@ -6,7 +6,7 @@ from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
 from hetero_tf.base.npz_reader import array_bytes, array_names, read_arrays
-from hetero_tf.data.data_files import READS, find_file
+from hetero_tf.data.data_files import LOADERS, find_file
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.unpacked import check_unpacked
@@ -38,7 +38,7 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     file = find_file(data_dir, path, "path")
     with open_file(file) as content:
         if content.read(2) != b"PK":
-            raise InputError(f"{file}: cannot be read as an .npz file; it is damaged or has another format; {READS}")
+            raise InputError(f"{file}: cannot be read as an .npz file; it is damaged or has another format; {LOADERS}")
     names = [*NAMES, *({*OWNERS, *TEXTS} & set(array_names(file)))]
     check_unpacked(file, array_bytes(file, names), file.stat().st_size)
     data = read_arrays(file, names)
@@ -47,7 +47,7 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
             raise InputError(
                 f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
             )
-    what = "table" if data["x_train"].ndim == 2 else "images"
+    kind = "table" if data["x_train"].ndim == 2 else "images"
     arrays = [data[name] for name in NAMES]
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
-    return from_arrays(*arrays, **named, classes=classes, source=f"{what} ({file})")
+    return from_arrays(*arrays, **named, classes=classes, source=f"{kind} ({file})")

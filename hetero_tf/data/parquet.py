@@ -13,7 +13,14 @@ from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.table_dataset import ColumnRoles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
+from hetero_tf.data.table_dataset import (
+    ColumnRoles,
+    find_classes,
+    number_owners,
+    read_labels,
+    read_owners,
+    table_dataset,
+)
 
 
 def load(
@@ -68,11 +75,11 @@ def load(
     splits = [
         read_split(source, files, selected, ignore, image) for source, files in _source_files(data_dir, path, test)
     ]
-    names = _class_names(splits, label)
+    names = _read_class_names(splits, label)
     tables = [_name_labels(part.table, label, names) for part in splits]
     train, tests = tables[0], tables[1] if len(tables) > 1 else None
     if image is not None:
-        return _pictures(train, tests, (label, image, owner), (size, channels), test_share, names)
+        return _build_picture_dataset(train, tests, (label, image, owner), (size, channels), test_share, names)
     # Ignored columns were not read.
     roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
     return table_dataset(train, tests, roles, test_share, names)
@@ -91,7 +98,7 @@ def _source_files(data_dir, path, test):
     return sources
 
 
-def _class_names(splits, label):
+def _read_class_names(splits, label):
     """Returns the class names from Hugging Face metadata, or None."""
     feature = splits[0].features.get(label)
     names = feature.get("names") if isinstance(feature, dict) else None
@@ -112,19 +119,19 @@ def _name_labels(table, label, names):
     return replace(table, columns={**table.columns, label: [names[int(value)] for value in values]})
 
 
-def _pictures(train, tests, roles, shape, test_share, names):
+def _build_picture_dataset(train, tests, roles, shape, test_share, names):
     """Builds the data set of a picture column."""
     label, image, owner = roles
-    names = names or classes_of(train, label)
-    owners = owner_numbers([table for table in (train, tests) if table is not None], owner)
+    names = names or find_classes(train, label)
+    owners = number_owners([table for table in (train, tests) if table is not None], owner)
 
     def split(table):
         pictures = [(table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image])]
         x = decode_pictures(table.source, pictures, table.rows, *shape)
-        return Split(x, labels_of(table, label, names), owners_of(table, owner, owners))
+        return Split(x, read_labels(table, label, names), read_owners(table, owner, owners))
 
     splits = [split(table) for table in (train, tests) if table is not None]
     if tests is None:
         is_test = held_out(splits[0].labels, test_share, train.source)
-        splits = [splits[0].of(~is_test), splits[0].of(is_test)]
+        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
     return Dataset(splits[0], splits[1], len(names), f"pictures ({train.source})", class_names=names)

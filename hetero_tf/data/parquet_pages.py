@@ -55,11 +55,11 @@ def read_pages(file: BinaryIO, metadata: "pq.FileMetaData", names: Collection[st
         row_group = metadata.row_group(group)
         for number in range(row_group.num_columns):
             chunk = row_group.column(number)
-            if not _is_below(chunk.path_in_schema, names):
+            if not _is_in_columns(chunk.path_in_schema, names):
                 continue
             values += chunk.num_values
-            is_dense = chunk.physical_type == "BYTE_ARRAY" and _is_below(chunk.path_in_schema, dense)
-            for header in _headers(file, chunk):
+            is_dense = chunk.physical_type == "BYTE_ARRAY" and _is_in_columns(chunk.path_in_schema, dense)
+            for header in _iterate_headers(file, chunk):
                 size = header[_UNPACKED]
                 unpacked += size
                 details = header.get(_DATA, {}), header.get(_DATA_2, {})
@@ -76,20 +76,20 @@ def columns_in(metadata: "pq.FileMetaData", encoding: str) -> set[str]:
     return {chunk.path_in_schema for chunk in chunks if encoding in chunk.encodings}
 
 
-def _is_below(path, names):
+def _is_in_columns(path, names):
     """Return True if a column is one of `names` or nested in one; names may contain dots."""
     parts = path.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
-def _headers(file, chunk):
+def _iterate_headers(file, chunk):
     """Yields the page headers of a column chunk in the order in which the reader visits them."""
     position = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < position:
         position = chunk.dictionary_page_offset
     end, remaining = position + chunk.total_compressed_size, chunk.num_values
     while remaining > 0 and position < end:
-        header, length = _header(file, position)
+        header, length = _read_header(file, position)
         if min(header.get(_UNPACKED, -1), header.get(_PACKED, -1)) < 0:
             raise ValueError("a page has no size")
         yield header
@@ -97,7 +97,7 @@ def _headers(file, chunk):
         remaining -= header.get(_DATA, header.get(_DATA_2, {})).get(_VALUES, 0)
 
 
-def _header(file, position):
+def _read_header(file, position):
     """Returns (fields, length) of the page header at a position."""
     window = WINDOW
     while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.words import read_words, split_off, text_dataset
+from hetero_tf.data.words import read_words, split_end, text_dataset
 
 FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
 
@@ -32,7 +32,7 @@ def load(
     Raises:
         InputError: An option is out of range.
     """
-    train, test = split_off(read_words(FILE), test_share)
+    train, test = split_end(read_words(FILE), test_share)
     return text_dataset(
         train, test, "help topics of CPython 3.11 (embedded)", rows=rows, test_rows=test_rows, vocabulary=vocabulary
     )

@@ -10,12 +10,12 @@ import numpy as np
 from hetero_tf.base.errors import InputError, did_you_mean, find_nearest
 from hetero_tf.data.columns import (
     Column,
-    are_plain,
+    are_plain_numbers,
     has_leading_zero,
     is_number,
-    plain_number,
     resembles_number,
     sort_categories,
+    to_plain_number,
 )
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
@@ -24,8 +24,8 @@ from hetero_tf.data.unpacked import check_unpacked
 # Texts that denote a missing value.
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 # A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
-MOST_CATEGORIES = 1000
-MOST_CLASSES = 10_000
+MAX_CATEGORIES = 1000
+MAX_CLASSES = 10_000
 # Copies of the features in memory at peak: the table, its splits, and one during the checks.
 COPIES = 3
 # Names that pandas gives to an index and to columns without a name.
@@ -94,22 +94,22 @@ def table_dataset(
     Raises:
         InputError: A column is missing, or a value is missing or has another type than the rows above.
     """
-    train, test = _in_plain_notation(train, roles), test and _in_plain_notation(test, roles)
-    feature_columns = _feature_columns(train, roles)
-    columns = tuple(_column(train, name, roles) for name in feature_columns)
-    names = class_names or classes_of(train, roles.label)
-    owners = owner_numbers([table for table in (train, test) if table is not None], roles.owner)
-    splits = [_split(train, columns, names, roles, owners)]
+    train, test = _convert_notation(train, roles), test and _convert_notation(test, roles)
+    feature_columns = _find_feature_columns(train, roles)
+    columns = tuple(_build_column(train, name, roles) for name in feature_columns)
+    names = class_names or find_classes(train, roles.label)
+    owners = number_owners([table for table in (train, test) if table is not None], roles.owner)
+    splits = [_build_split(train, columns, names, roles, owners)]
     if test is not None:
         _check_same_columns(train, test)
-        splits.append(_split(test, columns, names, roles, owners))
+        splits.append(_build_split(test, columns, names, roles, owners))
     else:
         is_test = held_out(splits[0].labels, test_share, train.source)
-        splits = [splits[0].of(~is_test), splits[0].of(is_test)]
+        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
     return Dataset(splits[0], splits[1], len(names), f"table ({train.source})", class_names=names, columns=columns)
 
 
-def _in_plain_notation(table, roles):
+def _convert_notation(table, roles):
     """Converts the numbers of feature columns to plain notation."""
     if roles.numbers == "plain":
         return table
@@ -117,13 +117,13 @@ def _in_plain_notation(table, roles):
     columns = {
         name: values
         if name in others or isinstance(values, np.ndarray)
-        else [plain_number(text, roles.numbers) for text in values]
+        else [to_plain_number(text, roles.numbers) for text in values]
         for name, values in table.columns.items()
     }
     return replace(table, columns=columns)
 
 
-def _feature_columns(table, roles):
+def _find_feature_columns(table, roles):
     """Returns the names of the columns that become features."""
     names_by_option = {"label": (roles.label,), "owner": (roles.owner,) if roles.owner else ()}
     names_by_option |= {"ignore": roles.ignore, "categorical": roles.categorical}
@@ -152,19 +152,19 @@ def _check_same_columns(train, test):
         raise InputError(f"{test.source}: must have the columns of {train.source}. Received: {odd} in only one of them")
 
 
-def _column(table, name, roles):
+def _build_column(table, name, roles):
     """Builds a `Column`: numeric, unless it contains texts or is listed in `categorical`."""
-    if name not in roles.categorical and numbers_of(table, name) is not None:
+    if name not in roles.categorical and parse_numbers(table, name) is not None:
         if roles.numbers == "plain":
             _reject_leading_zeros(table, name)
         return Column(name)
-    texts, numbers = _distinct(table, name)
+    texts, numbers = _find_distinct(table, name)
     if name not in roles.categorical:
         _reject_mixed(table, name, texts, numbers)
     categories = sort_categories(set(texts))
-    if len(categories) > MOST_CATEGORIES:
+    if len(categories) > MAX_CATEGORIES:
         raise InputError(
-            f"{table.source}: column {name!r} must have at most {MOST_CATEGORIES} categories; add it to "
+            f"{table.source}: column {name!r} must have at most {MAX_CATEGORIES} categories; add it to "
             f"`ignore`. Received: {len(categories)} distinct values, such as {categories[0]!r}"
         )
     return Column(name, categories, roles.one_hot)
@@ -204,7 +204,7 @@ def _reject_leading_zeros(table, name):
         )
 
 
-def numbers_of(table: RawTable, name: str) -> np.ndarray | None:
+def parse_numbers(table: RawTable, name: str) -> np.ndarray | None:
     """Returns a column as float64 [n]; None if a text is not a finite number."""
     values = table.columns[name]
     if isinstance(values, np.ndarray):
@@ -213,10 +213,10 @@ def numbers_of(table: RawTable, name: str) -> np.ndarray | None:
         numbers = np.asarray(values, np.float64)
     except ValueError:
         return None
-    return numbers if np.isfinite(numbers).all() and are_plain(values) else None
+    return numbers if np.isfinite(numbers).all() and are_plain_numbers(values) else None
 
 
-def _distinct(table, name):
+def _find_distinct(table, name):
     """Returns the distinct texts of a column and the index of each row's text [n]; rejects missing values.
 
     Integers become texts without a decimal point.
@@ -225,8 +225,8 @@ def _distinct(table, name):
     if isinstance(values, np.ndarray):
         is_float = values.dtype.kind == "f"
         # Adding 0 turns -0 into 0.
-        different, numbers = np.unique(values + 0.0 if is_float else values, return_inverse=True)
-        texts = [np.format_float_positional(each, trim="-") if is_float else str(int(each)) for each in different]
+        distinct, numbers = np.unique(values + 0.0 if is_float else values, return_inverse=True)
+        texts = [np.format_float_positional(each, trim="-") if is_float else str(int(each)) for each in distinct]
     else:
         number: dict[str, int] = {}
         numbers = np.array([number.setdefault(text, len(number)) for text in values], np.int64)
@@ -245,10 +245,10 @@ def _first_row(numbers, selected):
     return int(np.flatnonzero(np.isin(numbers, selected))[0])
 
 
-def classes_of(table: RawTable, label: str) -> tuple[str, ...]:
+def find_classes(table: RawTable, label: str) -> tuple[str, ...]:
     """Returns the class names: the distinct values of the label column."""
-    names = sort_categories(set(_distinct(table, label)[0]))
-    if len(names) > min(MOST_CLASSES, max(2, table.rows // 2)):
+    names = sort_categories(set(_find_distinct(table, label)[0]))
+    if len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
         raise InputError(
             f"{table.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
             f"distinct values in {table.rows} rows"
@@ -256,7 +256,7 @@ def classes_of(table: RawTable, label: str) -> tuple[str, ...]:
     return names
 
 
-def owner_numbers(tables: Sequence[RawTable], owner: str | None) -> dict[str, int]:
+def number_owners(tables: Sequence[RawTable], owner: str | None) -> dict[str, int]:
     """Numbers the owners of all tables in sorted order."""
     if owner is None:
         return {}
@@ -266,11 +266,11 @@ def owner_numbers(tables: Sequence[RawTable], owner: str | None) -> dict[str, in
                 f"{table.source}: `owner` must name a column. Received: owner={owner!r}"
                 f"{did_you_mean(owner, table.columns)}"
             )
-    owners = sort_categories({text for table in tables for text in _distinct(table, owner)[0]})
+    owners = sort_categories({text for table in tables for text in _find_distinct(table, owner)[0]})
     return {name: number for number, name in enumerate(owners)}
 
 
-def _split(table, columns, names, roles, owners):
+def _build_split(table, columns, names, roles, owners):
     """Encodes a table as a `Split`."""
     if not table.rows:
         raise InputError(f"{table.source}: expected at least one row. Received: none")
@@ -282,40 +282,40 @@ def _split(table, columns, names, roles, owners):
     for column in columns:
         _encode(table, column, x[:, first : first + column.width])
         first += column.width
-    y = labels_of(table, roles.label, names)
-    return Split(x, y, owners_of(table, roles.owner, owners))
+    y = read_labels(table, roles.label, names)
+    return Split(x, y, read_owners(table, roles.owner, owners))
 
 
-def labels_of(table: RawTable, label: str, names: Sequence[str]) -> np.ndarray:
+def read_labels(table: RawTable, label: str, names: Sequence[str]) -> np.ndarray:
     """Returns labels int32 `[n]`, indices of the class names."""
-    return _numbers(
+    return _look_up(
         table, label, {name: number for number, name in enumerate(names)}, "not a class of the training rows"
     )
 
 
-def owners_of(table: RawTable, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
+def read_owners(table: RawTable, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
     """Returns owners int32 `[n]`; None without an owner column."""
-    return None if owner is None else _numbers(table, owner, owners, "not an owner")
+    return None if owner is None else _look_up(table, owner, owners, "not an owner")
 
 
-def _numbers(table, name, number, refused):
-    texts, numbers = _distinct(table, name)
+def _look_up(table, name, number, problem):
+    texts, numbers = _find_distinct(table, name)
     unknown = [position for position, text in enumerate(texts) if text not in number]
     if unknown:
         row = _first_row(numbers, unknown)
         text = texts[numbers[row]]
         near = find_nearest(text, number)
         hint = f"; did you mean {near!r}?" if near else ""
-        raise InputError(f"{table.locate(row)}: column {name!r} has the value {text!r}, which is {refused}{hint}")
+        raise InputError(f"{table.locate(row)}: column {name!r} has the value {text!r}, which is {problem}{hint}")
     return np.array([number[text] for text in texts], np.int32)[numbers]
 
 
 def _encode(table, column, x):
     """Writes the features of a column into an array of zeros [n, features]."""
     if not column.categories:
-        values = numbers_of(table, column.name)
+        values = parse_numbers(table, column.name)
         if values is None:
-            texts, numbers = _distinct(table, column.name)
+            texts, numbers = _find_distinct(table, column.name)
             row = _first_row(numbers, [number for number, text in enumerate(texts) if not is_number(text)])
             raise InputError(
                 f"{table.locate(row)}: column {column.name!r} must be a number. Received: {texts[numbers[row]]!r}"
@@ -324,7 +324,7 @@ def _encode(table, column, x):
         x[:, 0] = values
         return
     number = {category: index for index, category in enumerate(column.categories)}
-    indices = _numbers(table, column.name, number, "not a category of the training rows")
+    indices = _look_up(table, column.name, number, "not a category of the training rows")
     if column.one_hot:
         x[np.arange(len(indices)), indices] = 1
     else:

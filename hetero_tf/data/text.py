@@ -5,7 +5,7 @@ from pathlib import Path
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.words import read_words, split_off, text_dataset
+from hetero_tf.data.words import read_words, split_end, text_dataset
 
 
 def load(
@@ -38,5 +38,5 @@ def load(
     if test is not None:
         held_out = read_words(find(data_dir, test, "test"))
     else:
-        words, held_out = split_off(words, test_share)
+        words, held_out = split_end(words, test_share)
     return text_dataset(words, held_out, f"text ({path})", rows=rows, test_rows=test_rows, vocabulary=vocabulary)

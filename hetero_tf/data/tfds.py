@@ -14,7 +14,7 @@ from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
-from hetero_tf.data.decoded import cached
+from hetero_tf.data.decoded import load_cached
 
 REACH_SECONDS = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -62,12 +62,12 @@ def load(
             "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
             f"namespace, a path or arguments. Received: dataset={dataset!r}"
         )
-    with _quiet(), _tfds_features_only(dataset):
-        builder = _builder(data_dir, dataset)
+    with _suppress_output(), _tfds_features_only(dataset):
+        builder = _open_builder(data_dir, dataset)
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
-        shape, classes, names = _features(builder, image, label, size)
-        arrays = cached(
+        shape, classes, names = _read_features(builder, image, label, size)
+        arrays = load_cached(
             builder.info.full_name,
             [image, label, train, test, size],
             builder.data_path,
@@ -76,8 +76,8 @@ def load(
                 zip(
                     ARRAYS,
                     (
-                        *_split(builder, train, image, label, shape, size),
-                        *_split(builder, test, image, label, shape, size),
+                        *_read_split(builder, train, image, label, shape, size),
+                        *_read_split(builder, test, image, label, shape, size),
                     ),
                 )
             ),
@@ -90,7 +90,7 @@ def load(
 
 
 @contextlib.contextmanager
-def _quiet():
+def _suppress_output():
     """Suppresses the log messages, warnings and progress bars of TensorFlow Datasets."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
@@ -101,7 +101,7 @@ def _quiet():
         logging.disable(level)
 
 
-def _builder(data_dir, dataset):
+def _open_builder(data_dir, dataset):
     import tensorflow_datasets as tfds
 
     folder = None if data_dir is None else str(Path(data_dir) / "tfds")
@@ -155,7 +155,7 @@ def _tfds_features_only(dataset):
 
 
 def _fetch(builder, dataset, download):
-    reason = _unreachable(builder) if download else "downloads are disabled (download: false)"
+    reason = _check_reachable(builder) if download else "downloads are disabled (download: false)"
     if reason is None:
         try:
             builder.download_and_prepare()
@@ -170,7 +170,7 @@ def _fetch(builder, dataset, download):
     )
 
 
-def _unreachable(builder):
+def _check_reachable(builder):
     """Returns the reason if the server of a set does not respond, else None; TFDS itself retries for minutes."""
     for url in list(builder.url_infos)[:1]:
         try:
@@ -183,7 +183,7 @@ def _unreachable(builder):
     return None
 
 
-def _features(builder, image, label, size):
+def _read_features(builder, image, label, size):
     """Returns (image shape, number of classes, class names or None) from the metadata of the set."""
     features, name = builder.info.features, builder.info.full_name
     for argument, key in (("image", image), ("label", label)):
@@ -206,7 +206,7 @@ def _features(builder, image, label, size):
     return shape, classes, tuple(names) if names and len(names) == classes else None
 
 
-def _split(builder, split, image, label, shape, size):
+def _read_split(builder, split, image, label, shape, size):
     """Reads the images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
@@ -217,7 +217,7 @@ def _split(builder, split, image, label, shape, size):
     count = builder.info.splits[split].num_examples
     check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
     try:
-        x, y = _read(builder, split, image, label, size, count)
+        x, y = _read_examples(builder, split, image, label, size, count)
     except MemoryError:
         raise
     # Damaged metadata raise many kinds of exceptions.
@@ -235,7 +235,7 @@ def _split(builder, split, image, label, shape, size):
     return x, y.astype(np.int32)
 
 
-def _read(builder, split, image, label, size, count):
+def _read_examples(builder, split, image, label, size, count):
     import tensorflow as tf
     import tensorflow_datasets as tfds
 

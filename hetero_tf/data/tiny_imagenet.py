@@ -13,14 +13,14 @@ from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
-from hetero_tf.data.decoded import cached
+from hetero_tf.data.decoded import load_cached
 
 ENDING = ".JPEG"
 # The published list takes 0.6 MB.
 LARGEST_LIST = 2**26
 LARGEST_IMAGE = 2**26
 # The images have 64 x 64 pixels; a malformed header may claim 65,535 x 65,535, which the decoder would allocate.
-MOST_PIXELS = 2**24
+MAX_PIXELS = 2**24
 
 
 def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
@@ -43,22 +43,22 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
         folder = find(data_dir, path, "path")
     except NotAvailable as error:
         raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
-    classes = _classes(folder / "train")
+    classes = _find_classes(folder / "train")
     return Dataset(
-        _split("train", _train(folder / "train", classes), size),
-        _split("val", _test(folder / "val", classes), size),
+        _build_split("train", _list_train(folder / "train", classes), size),
+        _build_split("val", _list_test(folder / "val", classes), size),
         len(classes),
         f"Tiny ImageNet ({folder})",
         class_names=tuple(classes),
     )
 
 
-def _split(name, listed, size):
+def _build_split(name, listed, size):
     files, labels = listed
-    return Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
+    return Split(_load_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
 
 
-def _classes(folder):
+def _find_classes(folder):
     """Returns the sorted names of the folders in train/."""
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if len(classes) < 2:
@@ -68,7 +68,7 @@ def _classes(folder):
     return classes
 
 
-def _train(folder, classes):
+def _list_train(folder, classes):
     """Returns (files, labels) of the training split, ordered by class."""
     files, labels = [], []
     for label, name in enumerate(classes):
@@ -80,7 +80,7 @@ def _train(folder, classes):
     return files, labels
 
 
-def _test(folder, classes):
+def _list_test(folder, classes):
     """Returns (files, labels) of the test split, in the order of val_annotations.txt."""
     annotations, number = folder / "val_annotations.txt", {name: label for label, name in enumerate(classes)}
     lines = decode(read_bytes(annotations, LARGEST_LIST, follow=True), annotations).splitlines()
@@ -107,7 +107,7 @@ def _test(folder, classes):
     return [folder / "images" / name for name in listed], list(listed.values())
 
 
-def _pixels(name, files, size):
+def _load_pixels(name, files, size):
     """Returns uint8 [files, size, size, 3], from the cache if the files are unchanged."""
     if not files:
         raise InputError(f"{name}: expected {ENDING} images. Received: none")
@@ -120,14 +120,14 @@ def _pixels(name, files, size):
     def read():
         x = np.empty((len(files), size, size, 3), np.uint8)
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            for index, image in enumerate(workers.map(lambda path: _image(path, size), files)):
+            for index, image in enumerate(workers.map(lambda path: _decode_image(path, size), files)):
                 x[index] = image
         return {"x": x}
 
-    return cached(name, [size, stamp.hexdigest()], files[0].parent, ("x",), read)["x"]
+    return load_cached(name, [size, stamp.hexdigest()], files[0].parent, ("x",), read)["x"]
 
 
-def _image(path, size):
+def _decode_image(path, size):
     """Decodes an image to uint8 [size, size, 3]; a grey image gets three equal channels."""
     import tensorflow as tf
 
@@ -136,8 +136,8 @@ def _image(path, size):
     content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:
         height, width, _ = tf.io.extract_jpeg_shape(content).numpy().tolist()
-        if height * width > MOST_PIXELS:
-            raise InputError(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
+        if height * width > MAX_PIXELS:
+            raise InputError(f"{path}: must have at most {MAX_PIXELS:,} pixels. Received: {width} x {height}")
         image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
         raise InputError(f"{path}: is not a complete JPEG image; it {describe_fault(content)}") from error

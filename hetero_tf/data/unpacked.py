@@ -9,12 +9,12 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 
 # A file may grow by MOST_TIMES, or to ALWAYS bytes if that is more.
-MOST_TIMES, ALWAYS = 200, 2**28
+MAX_GROWTH, MIN_LIMIT = 200, 2**28
 
 
 def max_unpacked(packed: int) -> int:
     """Return the bytes that a file of `packed` bytes may take unpacked."""
-    return max(MOST_TIMES * packed, ALWAYS)
+    return max(MAX_GROWTH * packed, MIN_LIMIT)
 
 
 def check_unpacked(path: Path | str, size: int, packed: int, copies: int = 1, advice: str = "use a part of it") -> None:
@@ -35,6 +35,6 @@ def check_unpacked(path: Path | str, size: int, packed: int, copies: int = 1, ad
     if size > limit:
         raise InputError(
             f"{path}: needs {size / 2**20:,.0f} MiB unpacked, but at most {limit / 2**20:,.0f} MiB are allowed "
-            f"({MOST_TIMES} times its size, or {ALWAYS // 2**20} MiB); {advice}"
+            f"({MAX_GROWTH} times its size, or {MIN_LIMIT // 2**20} MiB); {advice}"
         )
     check_memory(path, copies * size)

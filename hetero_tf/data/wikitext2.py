@@ -67,7 +67,7 @@ def load(
     if files is None:
         _check_single(root, published)
         files = _fetch(root, data_dir is None, download)
-    train, test = (_read(path, published.get(split)) for split, path in zip(MEMBERS, files))
+    train, test = (_read_verified(path, published.get(split)) for split, path in zip(MEMBERS, files))
     return text_dataset(train, test, f"WikiText-2 ({files[0].parent})", rows=rows, test_rows=test_rows)
 
 
@@ -86,7 +86,7 @@ def _check_single(root, published):
         for split in MEMBERS:
             path = _find_file(root / name, split)
             if path is not None:
-                _read(path, published.get(split))
+                _read_verified(path, published.get(split))
 
 
 def _find_file(folder, split):
@@ -135,14 +135,14 @@ def _fetch_and_unpack(folder):
                 {reason: [*servers[reason], *single_error.reasons.get(reason, [])] for reason in servers}
             ) from single_error
     # Verify all members before writing the first.
-    texts = {folder / f"wiki.{split}.tokens": _member(archive, split) for split in MEMBERS}
+    texts = {folder / f"wiki.{split}.tokens": _read_member(archive, split) for split in MEMBERS}
     for path, content in texts.items():
         write_atomic(path, content)
     remove(archive)
     return list(texts)
 
 
-def _member(archive, split):
+def _read_member(archive, split):
     """Reads one text of the archive; `InputError` unless it is the published one."""
     (size, sha256), name = MEMBERS[split], f"wiki.{split}.tokens"
     with open_file(archive) as file, zipfile.ZipFile(file) as members, members.open(f"wikitext-2/{name}") as member:
@@ -153,7 +153,7 @@ def _member(archive, split):
     return content
 
 
-def _read(path, published):
+def _read_verified(path, published):
     words = read_words(path)
     if published is None:
         return words

@@ -32,12 +32,12 @@ def read_words(path: Path) -> list[str]:
     """
     with open_file(path) as file:
         if not str(path).endswith(".gz"):
-            return _words(path, file, LARGEST_TEXT)
+            return _read_lines(path, file, LARGEST_TEXT)
         packed = os.fstat(file.fileno()).st_size
-        return _words(path, gzip.open(file), min(LARGEST_TEXT, max(UNPACKED * packed, ALWAYS_UNPACKED)))
+        return _read_lines(path, gzip.open(file), min(LARGEST_TEXT, max(UNPACKED * packed, ALWAYS_UNPACKED)))
 
 
-def _words(path, file, limit):
+def _read_lines(path, file, limit):
     """Reads the words of a file of at most `limit` bytes."""
     words, number, size = [], 0, 0
     try:
@@ -66,9 +66,9 @@ def _check_line(path, number, line, size, limit):
             f"{path}:{number}: a line may have at most {LONGEST_LINE} bytes; break it into lines (fold -s)"
         )
     if size > limit:
-        what = "a text" if limit == LARGEST_TEXT else "a file of this compressed size"
+        subject = "a text" if limit == LARGEST_TEXT else "a file of this compressed size"
         raise InputError(
-            f"{path}:{number}: {what} may have at most {limit} bytes unpacked; use a part of it, uncompressed"
+            f"{path}:{number}: {subject} may have at most {limit} bytes unpacked; use a part of it, uncompressed"
         )
     if b"\0" in line:
         raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a null byte (UTF-16 or binary data)")
@@ -115,7 +115,7 @@ def reshape_to_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray
     return numbers[: rows * length].reshape(rows, length)
 
 
-def split_off(words: list[str], share: float) -> tuple[list[str], list[str]]:
+def split_end(words: list[str], share: float) -> tuple[list[str], list[str]]:
     """Splits words into (first part, last `share`); a contiguous cut, because adjacent words are not independent."""
     if not 0 < share < 1:
         raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")

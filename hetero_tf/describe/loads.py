@@ -133,7 +133,7 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
                 flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.members.get(name, 1),
             )
         )
-    return Loads(costs.whole, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
+    return Loads(costs.full_cost, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
 
 
 def _training_summary(costs, level):

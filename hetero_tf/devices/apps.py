@@ -23,7 +23,7 @@ client = ClientApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Trains the recipe of this process' job and writes the outcome for `processes.serve`."""
+    """Train the recipe of this process' job and write the outcome for `processes.serve`."""
     current_job = job.current()
     with open(current_job.console, "a", encoding="utf-8", buffering=1) as stream:
         try:
@@ -79,17 +79,17 @@ def _respond(action, message):
 
 @client.query()
 def introduce(message: FlowerMessage, context: Context) -> FlowerMessage:
-    """Introduces this device."""
+    """Introduce this device."""
     return _respond("introduction", message)
 
 
 @client.train()
 def train(message: FlowerMessage, context: Context) -> FlowerMessage:
-    """Takes the local steps of a round."""
+    """Take the local steps of a round."""
     return _respond("training", message)
 
 
 @client.query("statistics")
 def measure(message: FlowerMessage, context: Context) -> FlowerMessage:
-    """Measures the statistics of batch normalisation."""
+    """Measure the statistics of batch normalisation."""
     return _respond("statistics", message)

@@ -19,7 +19,7 @@ VALID = datetime.timedelta(days=365)
 
 
 def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
-    """Writes certificates that are valid for a year, and keys of devices 0 to `clients` - 1.
+    """Write certificates that are valid for a year, and keys of devices 0 to `clients` - 1.
 
     The authority's private key is not stored, so no further server can be certified.
 
@@ -56,10 +56,10 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
 
 
 def public_keys(folder: Path) -> dict[int, Path]:
-    """Returns the paths of the public keys of devices, by client.
+    """Return the paths of the public keys of devices, by client.
 
     Raises:
-        InputError: There are no keys.
+        InputError: The folder has no keys.
     """
     names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
     if not names:
@@ -68,7 +68,7 @@ def public_keys(folder: Path) -> dict[int, Path]:
 
 
 def find_server_files(folder: Path) -> tuple[Path, Path, Path]:
-    """Returns the paths of the authority's certificate, the server's certificate, and the server's private key.
+    """Return the paths of the authority's certificate, the server's certificate, and the server's private key.
 
     Raises:
         InputError: A file is missing.
@@ -81,7 +81,7 @@ def find_server_files(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def find_authority(key: Path) -> Path:
-    """Returns the authority's certificate for a device: in the folder of its private key, or one folder above.
+    """Return the authority's certificate for a device: in the folder of its private key, or one folder above.
 
     Raises:
         InputError: The key or the certificate is missing.

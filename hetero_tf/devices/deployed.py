@@ -41,10 +41,10 @@ class Fleet(Protocol):
     """The connected devices."""
 
     def members(self, least: int) -> dict[int, Member]:
-        """Returns the ready devices by client; does not wait if `least` is 0, see `waiting.WaitingFleet.members`."""
+        """Return the ready devices by client; does not wait if `least` is 0, see `waiting.WaitingFleet.members`."""
 
     def request(self, action: str, requests: Mapping[int, Message]) -> dict[int, Message | Refused]:
-        """Sends requests to devices and waits for their responses.
+        """Send requests to devices and wait for their responses.
 
         Args:
             action: One of `ACTIONS`.
@@ -54,8 +54,8 @@ class Fleet(Protocol):
             Responses by client, with arrays as bytes; without devices that did not respond in time or disconnected.
         """
 
-    def say(self, sentence: str) -> None:
-        """Prints a message."""
+    def say(self, message: str) -> None:
+        """Print a message."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class DeployedProcess(LearningProcess):
     selection: Selection = DEFAULT_SELECTION
 
     def with_progress(self, on_progress: Callable[[int, int], None]) -> "DeployedProcess":
-        """Returns the same process: steps of devices are not reported."""
+        """Return the same process: steps of devices are not reported."""
         return self
 
     @property
@@ -120,7 +120,7 @@ class DeployedProcess(LearningProcess):
         return False
 
     def compile(self) -> None:
-        """Waits for the devices of a round. Devices trace their steps themselves."""
+        """Wait for the devices of a round. Devices trace their steps themselves."""
         self.fleet.members(self.recipe.round.clients)
 
     def describe_rounds(self) -> list[str]:
@@ -128,7 +128,7 @@ class DeployedProcess(LearningProcess):
         return [f"clients: devices with local examples; {self.recipe.round.clients} train in each round"]
 
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> DevicePlan:
-        """Plans a round of the connected devices; with all devices it equals the simulator's plan."""
+        """Plan a round of the connected devices; with all devices it equals the simulator's plan."""
         recipe, members = self.recipe, self._members(self.recipe.round.clients)
         if cohort is None:
             able = np.asarray(sorted(client for client in members if members[client].level not in recipe.levels.idle))
@@ -170,7 +170,7 @@ class DeployedProcess(LearningProcess):
         return {}
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
-        """Runs the planned rounds, see `LearningProcess.run`; rows also count "dropped" and "refused" devices.
+        """Run the planned rounds, see `LearningProcess.run`; rows also count "dropped" and "refused" devices.
 
         A round without a quorum of results, or whose merge overflows, fails and ends the call.
         """
@@ -317,7 +317,7 @@ class DeployedProcess(LearningProcess):
         return self._row(plan, rate, {**records, "finite": ~np.asarray(infinite, bool)})
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Evaluates the global model on the server's test set; empty if no device returned its statistics.
+        """Evaluate the global model on the server's test set; empty if no device returned its statistics.
 
         Args:
             state: `State`.
@@ -339,7 +339,7 @@ class DeployedProcess(LearningProcess):
         return {name: float(value) for name, value in metrics.items() if name.startswith("global_")}, by_level
 
     def statistics(self, state: State, level: str | None = None) -> dict:
-        """Queries the statistics of static batch normalisation from the devices that have a level's model.
+        """Query the statistics of static batch normalisation from the devices that have a level's model.
 
         Devices are weighted by their numbers of batches, so with all devices the result is the simulator's mean.
         """
@@ -412,7 +412,7 @@ def _parse_moments(arrays, shapes, dtype):
 
 
 def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION) -> DeployedProcess:
-    """Returns the process of a recipe whose clients are the devices of a fleet.
+    """Return the process of a recipe whose clients are the devices of a fleet.
 
     Args:
         process: Learning process of the recipe.

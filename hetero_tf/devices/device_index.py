@@ -44,7 +44,7 @@ class DeviceIndex:
     process: LearningProcess
 
     def transfer_of(self, client: int, level: str, labels: np.ndarray, round: int) -> Transfer:
-        """Returns the transfer of a device in a round.
+        """Return the transfer of a device in a round.
 
         Args:
             client: Client number.
@@ -79,7 +79,7 @@ class DeviceIndex:
         return Transfer(submodel, down, up, merged)
 
     def coverage(self, counted: list[tuple[Transfer, float]]) -> list[tf.Tensor]:
-        """Returns for each entry the sum of the weights of the devices that cover it, as in `cohort.train_cohort`.
+        """Return for each entry the sum of the weights of the devices that cover it, as in `cohort.train_cohort`.
 
         Args:
             counted: Transfer and weight of each device that is merged.
@@ -128,7 +128,7 @@ def _mask(axis, coordinates, dtype):
 
 
 def check_deployable(process: LearningProcess) -> None:
-    """Refuses recipes that devices cannot run.
+    """Refuse recipes that devices cannot run.
 
     Devices receive values, take local steps, return values and store nothing.
 

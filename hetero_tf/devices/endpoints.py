@@ -25,7 +25,7 @@ PAUSE = 0.05
 
 
 def check_socket_path(path: Path) -> None:
-    """Checks that the system can bind a Unix socket to a path.
+    """Check that the system can bind a Unix socket to a path.
 
     Raises:
         InputError: The path is too long.
@@ -37,7 +37,7 @@ def check_socket_path(path: Path) -> None:
 
 
 def bind(path: Path) -> socket.socket:
-    """Returns a Unix socket at a path, of mode 0600 from its creation."""
+    """Return a Unix socket at a path, of mode 0600 from its creation."""
     listener = socket.socket(socket.AF_UNIX)
     umask = os.umask(0o177)
     try:
@@ -57,7 +57,7 @@ def serve_superlink(
     ssl_keyfile: str | None,
     **settings: Any,
 ) -> None:
-    """Serves Flower's application until a signal: to devices at a port behind a `Guard`, and in full at a socket.
+    """Serve Flower's application until a signal: to devices at a port behind a `Guard`, and in full at a socket.
 
     Args:
         app: ASGI application.
@@ -91,7 +91,7 @@ def serve_superlink(
 
 
 def send_through(path: Path) -> None:
-    """Makes every httpx client of this process send requests for `ADDRESS` through a Unix socket."""
+    """Make every httpx client of this process send requests for `ADDRESS` through a Unix socket."""
     import httpx
 
     class LocalClient(httpx.Client):

@@ -22,7 +22,7 @@ POLL = 1.0
 
 
 def superlink() -> None:
-    """Runs Flower's server."""
+    """Run Flower's server."""
     import functools
 
     import uvicorn
@@ -36,7 +36,7 @@ def superlink() -> None:
 
 
 def supernode() -> None:
-    """Runs Flower's program of a device; its API listens at the socket instead of a port."""
+    """Run Flower's program of a device; its API listens at the socket instead of a port."""
     from flwr.supernode.cli import flower_supernode
 
     from hetero_tf.devices import endpoints, job
@@ -47,7 +47,7 @@ def supernode() -> None:
 
 
 def _serve_at(listener):
-    """Makes every uvicorn server of this process use a socket instead of its host and port."""
+    """Make every uvicorn server of this process use a socket instead of its host and port."""
     import functools
 
     import uvicorn
@@ -56,14 +56,14 @@ def _serve_at(listener):
 
 
 def flwr() -> None:
-    """Runs Flower's command line."""
+    """Run Flower's command line."""
     from flwr.cli.app import app
 
     app()
 
 
 def register() -> None:
-    """Runs Flower's command line for several public keys in one process, as it takes a second to start."""
+    """Run Flower's command line for several public keys in one process, as it takes a second to start."""
     from flwr.cli.app import app
 
     for key in sys.argv[1:]:
@@ -71,21 +71,21 @@ def register() -> None:
 
 
 def serverapp() -> None:
-    """Runs the task of the run: trains."""
+    """Run the task of the run: trains."""
     from flwr.superlink.cli import flwr_serverapp
 
     _run_task("flwr-serverapp", flwr_serverapp)
 
 
 def clientapp() -> None:
-    """Responds to one message of the server."""
+    """Respond to one message of the server."""
     from flwr.supernode.cli import flwr_clientapp
 
     _run_task("flwr-clientapp", flwr_clientapp)
 
 
 def _run_task(task_type, run):
-    """Waits for a task and runs it in this process. Unlike in Flower, its token never appears on a command line."""
+    """Wait for a task and run it in this process. Unlike in Flower, its token never appears on a command line."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.retry import make_simple_http_retry_invoker
@@ -140,7 +140,7 @@ class Guard:
         self._app, self._most = app, most_bytes
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
-        """Responds with status 403, 411 or 413, or passes the request to the application."""
+        """Respond with status 403, 411 or 413, or passes the request to the application."""
         code = refusal(scope, self._most) if scope["type"] == "http" else None
         if code is None and scope["type"] in ("http", "lifespan"):
             await self._app(scope, receive, send)
@@ -150,7 +150,7 @@ class Guard:
 
 
 def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
-    """Returns the status with which a request is refused; None if it is passed on.
+    """Return the status with which a request is refused; None if it is passed on.
 
     Args:
         scope: The ASGI scope.

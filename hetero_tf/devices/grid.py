@@ -19,7 +19,7 @@ MESSAGE_TYPES = {
 
 
 def to_records(message: Message) -> RecordDict:
-    """Returns a message as Flower's records."""
+    """Return a message as Flower's records."""
     arrays = {
         path: Array(str(value.dtype), tuple(value.shape), "numpy.ndarray", to_npy(value))
         for path, value in message.arrays.items()
@@ -28,7 +28,7 @@ def to_records(message: Message) -> RecordDict:
 
 
 def from_records(records: RecordDict) -> Message:
-    """Returns the message of received records, its arrays as bytes.
+    """Return the message of received records, its arrays as bytes.
 
     Raises:
         Refused: The records are not those of a message.

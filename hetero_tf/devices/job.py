@@ -74,12 +74,12 @@ class Job:
         return Path(self.work) / "outcome.json"
 
     def save(self) -> None:
-        """Writes the JSON file."""
+        """Write the JSON file."""
         files.write_atomic(self.file, json.dumps(dataclasses.asdict(self)).encode())
 
 
 def current() -> Job:
-    """Returns the job of this process."""
+    """Return the job of this process."""
     path = Path(os.environ[VARIABLE])
     fields = json.loads(files.read_bytes(path, LIMIT))
     return Job(**{**fields, "plugins": tuple(fields["plugins"])})

@@ -31,7 +31,7 @@ class LiteRTClient:
     earlier: tuple[int, ...]
 
     def respond(self, action: str, request: Message) -> Message:
-        """Returns the response to a request; raises `Refused` if the file does not support it."""
+        """Return the response to a request; raise `Refused` if the file does not support it."""
         if action == "introduction":
             return build_introduction(self.member, self.recipe)
         if action == "training":
@@ -39,7 +39,7 @@ class LiteRTClient:
         return self._measure(request)
 
     def _train(self, request):
-        """Takes the local steps of a round; the order of batches is the simulator's if it draws nothing else."""
+        """Take the local steps of a round; the order of batches is the simulator's if it draws nothing else."""
         round, rate = request.metadata["round"], request.metadata["learning_rate"]
         self._push(request.arrays)
         rng = seeds.rng(self.recipe.seed, "batches", round, self.member.client)
@@ -66,7 +66,7 @@ class LiteRTClient:
         return Message(self.device.statistics(batches, draws).means(), {})
 
     def _push(self, arrays):
-        """Loads received values into the file, with their statistics if the server sent them."""
+        """Load received values into the file, with their statistics if the server sent them."""
         shapes, statistics = self.device.shapes, self.device.statistics_shapes
         received = shapes.keys() | (statistics.keys() & arrays.keys() and statistics.keys())
         if arrays.keys() != received:

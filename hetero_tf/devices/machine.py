@@ -34,7 +34,7 @@ class Share:
 
 
 def share_of(recipe: Recipe, partition: Partition, client: int, level: str | None) -> Share:
-    """Returns the share of a device.
+    """Return the share of a device.
 
     Args:
         recipe: The device's recipe.
@@ -61,7 +61,7 @@ def share_of(recipe: Recipe, partition: Partition, client: int, level: str | Non
 
 
 def client_examples(dataset: Dataset, partition: Partition, position: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns the examples of a share and their labels; no labels (None) for text."""
+    """Return the examples of a share and their labels; no labels (None) for text."""
     rows = partition.train[position]
     return dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
 
@@ -71,7 +71,7 @@ SEQUENTIAL_OVERRIDE = "engine=sequential"
 
 
 def prepare_recipe(job: Job, *overrides: str) -> Recipe:
-    """Imports the plug-ins of a job and returns its recipe."""
+    """Import the plug-ins of a job and return its recipe."""
     if job.plugins:
         # Append: a file of the working folder must not shadow a library.
         sys.path.append(os.getcwd())
@@ -82,7 +82,7 @@ def prepare_recipe(job: Job, *overrides: str) -> Recipe:
 
 
 def build_device(job: Job):
-    """Returns the device of a job: a `LiteRTClient` or a `TensorFlowClient`.
+    """Return the device of a job: a `LiteRTClient` or a `TensorFlowClient`.
 
     Raises:
         InputError: The device cannot run the recipe; see `share_of` and `device_index.check_deployable`.
@@ -91,7 +91,7 @@ def build_device(job: Job):
 
 
 def litert_client(job: Job) -> LiteRTClient:
-    """Returns the device that trains the export of a job, without TensorFlow."""
+    """Return the device that trains the export of a job, without TensorFlow."""
     recipe = prepare_recipe(job)
     assert job.litert is not None
     device = Client(job.litert, job.threads)

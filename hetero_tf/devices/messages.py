@@ -66,13 +66,13 @@ class Message:
 
 
 def agreement_digest(recipe: Recipe) -> str:
-    """Returns a digest of the recipe keys that a server and its devices must share."""
+    """Return a digest of the recipe keys that a server and its devices must share."""
     keys = [repr(getattr(recipe, name)) for name in SHARED_KEYS]
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def build_introduction(member: Member, recipe: Recipe) -> Message:
-    """Returns the message with which a device introduces itself."""
+    """Return the message with which a device introduces itself."""
     metadata = {
         "client": member.client,
         "level": member.level,
@@ -83,7 +83,7 @@ def build_introduction(member: Member, recipe: Recipe) -> Message:
 
 
 def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, classes: int) -> Member:
-    """Returns the device of an introduction.
+    """Return the device of an introduction.
 
     Args:
         metadata: Metadata of its `build_introduction`.
@@ -120,23 +120,23 @@ def _is_int_between(value, low, high):
 
 
 def gather(values: Mapping[str, np.ndarray], indices: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Returns the values at some indices, `{path: np.ix_(...)}`, as contiguous arrays."""
+    """Return the values at some indices, `{path: np.ix_(...)}`, as contiguous arrays."""
     return {path: np.ascontiguousarray(np.asarray(values[path])[index]) for path, index in indices.items()}
 
 
 def shapes_of(indices: Mapping[str, tuple]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the arrays that `gather` returns."""
+    """Return the shapes of the arrays that `gather` returns."""
     return {path: tuple(len(part.ravel()) for part in index) for path, index in indices.items()}
 
 
 def scatter(arrays: Mapping[str, np.ndarray], indices: Mapping[str, tuple], into: Mapping[str, np.ndarray]) -> None:
-    """Writes values to some indices of writable arrays."""
+    """Write values to some indices of writable arrays."""
     for path, index in indices.items():
         into[path][index] = arrays[path]
 
 
 def to_npy(array: np.ndarray) -> bytes:
-    """Returns the bytes of an array's .npy file, the format of Flower's arrays."""
+    """Return the bytes of an array's .npy file, the format of Flower's arrays."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()
@@ -145,7 +145,7 @@ def to_npy(array: np.ndarray) -> bytes:
 def parse_arrays(
     received: Mapping[str, bytes], shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype | str
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of a response after all checks.
+    """Return the arrays of a response after all checks.
 
     Args:
         received: Bytes of an .npy file for each value.
@@ -166,7 +166,7 @@ def parse_arrays(
 
 
 def from_npy(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Returns one array of a response; its header is checked before its content is read.
+    """Return one array of a response; its header is checked before its content is read.
 
     Raises:
         Refused: See `parse_arrays`.
@@ -194,7 +194,7 @@ def from_npy(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) ->
 
 
 def number(metadata: Mapping[str, Any], name: str) -> float:
-    """Returns a number of a response, finite as float32.
+    """Return a number of a response, finite as float32.
 
     Raises:
         Refused: The value is missing, not a number, or not finite.
@@ -209,7 +209,7 @@ def number(metadata: Mapping[str, Any], name: str) -> float:
 
 
 def weighted_mean(arrays: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> dict[str, np.ndarray]:
-    """Returns the weighted mean of several devices' float32 values, by path."""
+    """Return the weighted mean of several devices' float32 values, by path."""
     return {
         path: np.average([each[path].astype(np.float64) for each in arrays], axis=0, weights=weights).astype(np.float32)
         for path in arrays[0]

@@ -50,7 +50,7 @@ class Moments:
     sums: dict[str, np.ndarray]
 
     def means(self) -> dict[str, np.ndarray]:
-        """Returns the unweighted means over the batches, `{path: float32 array}`."""
+        """Return the unweighted means over the batches, `{path: float32 array}`."""
         return {path: (value / self.batches).astype(np.float32) for path, value in self.sums.items()}
 
 
@@ -100,7 +100,7 @@ class Client:
         return self._shapes("statistics")
 
     def push(self, weights: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray] | None = None) -> None:
-        """Sets the level's values, `{path: float32 array}`, and resets the optimizer.
+        """Set the level's values, `{path: float32 array}`, and reset the optimizer.
 
         Args:
             weights: Values of `shapes`.
@@ -139,12 +139,12 @@ class Client:
         return {path: tuple(map(int, details[name]["shape"])) for name, path in self.settings[setting].items()}
 
     def pull(self) -> dict[str, np.ndarray]:
-        """Returns the current values of the level, `{path: float32 array}`."""
+        """Return the current values of the level, `{path: float32 array}`."""
         pulled = self._signatures["pull"]()
         return {path: np.array(pulled[name]) for name, path in self.settings["variables"].items()}
 
     def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs inference like the export's SavedModel: `image`, `features` or `token_ids` -> "logits" and others."""
+        """Run inference like the export's SavedModel: `image`, `features` or `token_ids` -> "logits" and others."""
         return {name: np.array(value) for name, value in self._signatures["infer"](**inputs).items()}
 
     def train(
@@ -154,7 +154,7 @@ class Client:
         present: np.ndarray,
         rng: np.random.Generator,
     ) -> Report:
-        """Takes one step on each batch.
+        """Take one step on each batch.
 
         Args:
             batches: Batches of `batches`; missing random numbers of Dropout, `uniform_0` and so on, are drawn.
@@ -197,7 +197,7 @@ class Client:
         return {**batch, **{name: _float32(f"`{name}`", batch[name]) for name in floats}}
 
     def statistics(self, batches: Iterable[Mapping[str, np.ndarray]], rng: np.random.Generator) -> Moments:
-        """Measures the statistics of static batch normalization with the current weights, without changing them.
+        """Measure the statistics of static batch normalization with the current weights, without changing them.
 
         Args:
             batches: Batches of `statistics_batches`, of any size.
@@ -227,7 +227,7 @@ class Client:
     def statistics_batches(
         self, x: np.ndarray, y: np.ndarray | None, rng: np.random.Generator
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of the statistics query: one pass in random order; for text, the first segment of rows.
+        """Yield the batches of the statistics query: one pass in random order; for text, the first segment of rows.
 
         Args:
             x, y: Examples as in `batches`.
@@ -240,13 +240,13 @@ class Client:
             yield next(self._batches_of(x[rows], None if y is None else y[rows], rng))
 
     def present(self, labels: np.ndarray) -> np.ndarray:
-        """Returns the mask of labels that occur, bool [classes]; for text, pass the tokens."""
+        """Return the mask of labels that occur, bool [classes]; for text, pass the tokens."""
         return np.isin(np.arange(self.settings["classes"]), labels)
 
     def batches(
         self, x: np.ndarray, y: np.ndarray | None, epochs: int, rng: np.random.Generator
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of local training, as the recipe's clients read them.
+        """Yield the batches of local training, as the recipe's clients read them.
 
         Args:
             x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; rows of a table [n, features];

@@ -18,7 +18,7 @@ from hetero_tf.devices import certificates, job
 from hetero_tf.devices.endpoints import ADDRESS, check_socket_path
 from hetero_tf.devices.job import Job
 
-CHILD = Path(__file__).with_name("child.py")
+CHILD = Path(__file__).with_name("flower_child.py")
 # Seconds: limits for the start of Flower's server and for a command to it; between two checks of a run; until a
 # rejected device retries.
 START_TIMEOUT, COMMAND_TIMEOUT, POLL_INTERVAL, RETRY_PAUSE = 60.0, 600.0, 0.2, 5.0
@@ -58,7 +58,7 @@ class Address:
 
 
 def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None]) -> dict:
-    """Trains the recipe of a job with the devices that connect, and returns the summary.
+    """Train the recipe of a job with the devices that connect, and return the summary.
 
     Args:
         work: Job of the server; its `clients` are filled in.
@@ -99,7 +99,7 @@ def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None])
 
 
 def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> int:
-    """Runs a device until it is stopped, and returns the exit code of Flower's program.
+    """Run a device until it is stopped, and return the exit code of Flower's program.
 
     Args:
         work: Job of the device.
@@ -140,7 +140,7 @@ def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> in
 
 
 def _serve_messages(node, environment, log, say):
-    """Starts a process for each message until Flower's program of the device ends, and returns its exit code."""
+    """Start a process for each message until Flower's program of the device ends, and return its exit code."""
     while True:
         with _FlowerProgram(["clientapp"], environment, log) as app:
             while (code := node.poll()) is None and app.poll() is None:
@@ -186,10 +186,10 @@ class _FlowerProgram:
 
 
 def _flwr(program, words, environment):
-    """Runs one of `flower_child.CLIENTS`; returns the JSON objects that it printed, and its last line.
+    """Run one of `flower_child.CLIENTS`; return the JSON objects that it printed, and its last line.
 
     Raises:
-        WorkerLost: It takes longer than `TELLING`.
+        WorkerLost: It takes longer than `COMMAND_TIMEOUT`.
     """
     # It ends at the end of its standard input, so keep that open until it has responded.
     reading, writing = os.pipe()
@@ -213,7 +213,7 @@ def _flwr(program, words, environment):
 
 
 def _register(keys, environment, server, log):
-    """Registers the keys of the devices with the server: `{node id: client number}`."""
+    """Register the keys of the devices with the server: `{node id: client number}`."""
     until = time.monotonic() + START_TIMEOUT
     while True:
         responses, last = _flwr("register", [str(key) for key in keys.values()], environment)
@@ -229,7 +229,7 @@ def _register(keys, environment, server, log):
 
 
 def _start_run(app, environment, log):
-    """Starts the run; its task then waits for the training process."""
+    """Start the run; its task then waits for the training process."""
     responses, last = _flwr("flwr", ["run", str(app), "own", "--format", "json"], environment)
     if not any(response.get("success") for response in responses):
         raise UserError(f"Flower's server did not start the run; see {log}: {last}")
@@ -255,7 +255,7 @@ def _last(lines):
 
 
 def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[[str], None]) -> dict:
-    """Prints the console of a run until it has ended, and returns its summary.
+    """Print the console of a run until it has ended, and return its summary.
 
     Args:
         work: Job of the server.
@@ -266,17 +266,17 @@ def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[
         UserError: The run was refused.
         WorkerLost: One of the processes ended before the run.
     """
-    shown = 0
+    printed = 0
     while True:
         # Poll before checking the outcome: a process may end right after it writes the outcome.
         codes = {name: process.poll() for name, process in processes.items()}
         ended = work.outcome.exists()
         if work.console.exists():
             text = work.console.read_text(encoding="utf-8", errors="replace")
-            whole = text.rfind("\n") + 1
-            if whole > shown:
-                say(text[shown : whole - 1])
-                shown = whole
+            complete = text.rfind("\n") + 1
+            if complete > printed:
+                say(text[printed : complete - 1])
+                printed = complete
         if ended:
             break
         for name, code in codes.items():

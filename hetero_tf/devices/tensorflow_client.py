@@ -46,7 +46,7 @@ class TensorFlowClient:
     level: str
 
     def respond(self, action: str, request: Message) -> Message:
-        """Returns the response to a request of one of `deployed.ACTIONS`.
+        """Return the response to a request of one of `deployed.ACTIONS`.
 
         Raises:
             messages.Refused: The server sent values that do not fit this device's level.
@@ -67,7 +67,7 @@ class TensorFlowClient:
         return build_introduction(self.member, self.process.recipe)
 
     def _train(self, request: Message) -> Message:
-        """Takes the local steps of a round; returns the trained values and means over the steps."""
+        """Take the local steps of a round; return the trained values and means over the steps."""
         round, rate = request.metadata["round"], request.metadata["learning_rate"]
         transfer = self._device_index.transfer_of(self.client, self.level, self.member.labels, round)
         weights = self._state(request.arrays, transfer.down).weights

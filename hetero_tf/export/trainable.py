@@ -2,7 +2,7 @@
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods.stages import whole
+from hetero_tf.methods.stages import full_route
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.process.learning_process import LearningProcess
 
@@ -43,4 +43,4 @@ def _trains_all_units(family, level, stage):
     """Return True if a stage trains every unit of a level's sub-model on one route."""
     if stage is None or stage.routes != (family.route(level),):
         return False
-    return stage.trained >= whole(outline(family.recipe), level_of(family.recipe, level))[1]
+    return stage.trained >= full_route(outline(family.recipe), level_of(family.recipe, level))[1]

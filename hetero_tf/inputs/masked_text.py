@@ -27,10 +27,10 @@ def build(
     def batch(x, y, rows, start, key, labels, training, length=None):
         length = length_at(x, start) if length is None else length
         rows_of_tokens = tf.gather(x, rows)
-        ahead = [0] * (rows_of_tokens.shape.rank - 1)
-        tokens = labels.local(tf.slice(rows_of_tokens, [*ahead, start], [*(size - 1 for size in ahead), length]))
-        hidden = uniform(key, tf.shape(tokens)[-2:]) < mask_share
-        return tf.where(hidden, labels.count, tokens), tokens
+        leading = [0] * (rows_of_tokens.shape.rank - 1)
+        tokens = labels.local(tf.slice(rows_of_tokens, [*leading, start], [*(size - 1 for size in leading), length]))
+        masked = uniform(key, tf.shape(tokens)[-2:]) < mask_share
+        return tf.where(masked, labels.count, tokens), tokens
 
     return Input(
         batch,

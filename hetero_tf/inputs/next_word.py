@@ -24,8 +24,8 @@ def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
     def batch(x, y, rows, start, key, labels, training, length=None):
         length = length_at(x, start) if length is None else length
         rows_of_tokens = tf.gather(x, rows)
-        ahead = [0] * (rows_of_tokens.shape.rank - 1)
-        words = tf.slice(rows_of_tokens, [*ahead, start], [*(size - 1 for size in ahead), length + 1])
+        leading = [0] * (rows_of_tokens.shape.rank - 1)
+        words = tf.slice(rows_of_tokens, [*leading, start], [*(size - 1 for size in leading), length + 1])
         words = labels.local(words)
         return words[..., :-1], words[..., 1:]
 

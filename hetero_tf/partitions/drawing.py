@@ -59,7 +59,7 @@ def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares:
     edges = np.linspace(0, clients, len(sizes) + 1)
     above.stairs(sizes, edges, fill=True, color="#08306b", label="trained on")
     if partition.held_out.ids.size:
-        held_out = _means(partition.held_out.sizes, len(sizes))
+        held_out = _column_means(partition.held_out.sizes, len(sizes))
         above.stairs(sizes + held_out, edges, baseline=sizes, fill=True, color="#9ecae1", label="held out")
         above.legend(
             fontsize="small", ncols=2, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderaxespad=0
@@ -84,7 +84,7 @@ def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
     np.add.at(counts, column, partition.label_mask)
     counts = np.add.reduceat(counts, np.searchsorted(row, np.arange(rows)), axis=1)
     most = np.bincount(column)[:, None] * np.bincount(row)
-    return _means(partition.train.sizes, columns), (counts / most).T
+    return _column_means(partition.train.sizes, columns), (counts / most).T
 
 
 def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,10 +99,10 @@ def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, n
     client, label, count = label_counts(train_labels, partition.train, classes)
     cell = label * rows // classes * columns + client * columns // clients
     counts = np.bincount(cell, weights=count, minlength=rows * columns).reshape(rows, columns)
-    return _means(partition.train.sizes, columns), counts / np.maximum(counts.sum(axis=0), 1)
+    return _column_means(partition.train.sizes, columns), counts / np.maximum(counts.sum(axis=0), 1)
 
 
-def _means(sizes, columns):
+def _column_means(sizes, columns):
     """Mean size of each column's clients: float64 `[columns]`."""
     column = np.arange(len(sizes)) * columns // len(sizes)
     return np.bincount(column, weights=sizes) / np.bincount(column)

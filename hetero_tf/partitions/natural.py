@@ -53,14 +53,14 @@ def split(
             "owners"
         )
     chosen = _choose_owners(train_owners, clients, max(least, 1), rng)
-    assigned = splitting.shuffle(_examples_of(train_owners, chosen), rng)
+    assigned = splitting.shuffle(_select_owners(train_owners, chosen), rng)
     train, validation = splitting.hold_out(assigned, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
             raise InputError(
                 "`test` must be equal or contiguous: the data have no owners of test examples. Received: test='own'"
             )
-        tests = _examples_of(test_owners, chosen)
+        tests = _select_owners(test_owners, chosen)
     else:
         tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
@@ -78,7 +78,7 @@ def _choose_owners(owners, clients, least, rng):
     return np.sort(rng.permutation(candidates)[:clients])
 
 
-def _examples_of(owners, chosen):
+def _select_owners(owners, chosen):
     """Returns the `ClientExamples` of the selected owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)

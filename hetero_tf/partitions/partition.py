@@ -84,16 +84,14 @@ class Partition:
         """
         labels, distance, held_out = self.label_mask.sum(axis=1), {}, {}
         if self.held_out.ids.size:
-            held_out = {"held_out_examples": _statistics(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
+            held_out = {"held_out_examples": _summarise(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
         if train_labels is not None:
-            distance["label_distance"] = _statistics(
-                label_distances(train_labels, self.train, self.label_mask.shape[1])
-            )
+            distance["label_distance"] = _summarise(label_distances(train_labels, self.train, self.label_mask.shape[1]))
         return {
             "clients": len(self.train),
-            "train_examples": _statistics(self.train.sizes),
-            "test_examples": _statistics(self.test.sizes),
-            "labels": _statistics(labels),
+            "train_examples": _summarise(self.train.sizes),
+            "test_examples": _summarise(self.test.sizes),
+            "labels": _summarise(labels),
             "one_label_clients": int((labels == 1).sum()),
             "train_used": len(self.train.ids),
             "test_used": len(self.test.ids),
@@ -127,12 +125,15 @@ class Partition:
                     f"Received: {data[name].dtype} {data[name].shape}"
                 )
         held_out = (
-            _client_examples(path, data, "held_out")
+            _read_client_examples(path, data, "held_out")
             if names != NAMES
             else ClientExamples.empty(len(data["label_mask"]))
         )
         partition = cls(
-            _client_examples(path, data, "train"), _client_examples(path, data, "test"), data["label_mask"], held_out
+            _read_client_examples(path, data, "train"),
+            _read_client_examples(path, data, "test"),
+            data["label_mask"],
+            held_out,
         )
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
             raise InputError(
@@ -182,7 +183,7 @@ def _to_arrays(partition):
     return arrays | {"label_mask": partition.label_mask}
 
 
-def _client_examples(path, data, name):
+def _read_client_examples(path, data, name):
     ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"]
     total = int(sizes.sum(dtype=np.int64))
     if (sizes < 0).any() or total != len(ids):
@@ -192,7 +193,7 @@ def _client_examples(path, data, name):
     return ClientExamples.from_sizes(ids, sizes)
 
 
-def _statistics(values):
+def _summarise(values):
     return {
         "min": np.min(values).item(),
         "mean": float(np.mean(values)),

@@ -121,12 +121,12 @@ def split_test(
     if test_labels.ndim != 1:
         return ClientExamples.empty(clients)
     if test == "own":
-        return _by_client_labels(train_labels, test_labels, classes, train, rng)
+        return _split_by_client_labels(train_labels, test_labels, classes, train, rng)
     ids = rng.permutation(total) if test == "equal" else np.arange(total)
     return ClientExamples.from_sizes(ids.astype(np.int32), cut(total, clients, 0, None, rng))
 
 
-def _by_client_labels(train_labels, test_labels, classes, train, rng):
+def _split_by_client_labels(train_labels, test_labels, classes, train, rng):
     client, label, count = label_counts(train_labels, train, classes)
     order = np.argsort(label, kind="stable")
     client, label, count = client[order], label[order], count[order]

@@ -99,7 +99,7 @@ class LearningProcess:
         With fine-tuning, `tuned_*` are metrics of the fine-tuned client models; the state is not changed.
         """
         metrics, statistics = self.evaluator.evaluate(state, levels)
-        return metrics | self._tuned(state), statistics
+        return metrics | self._tuned_metrics(state), statistics
 
     def with_progress(self, on_progress: Callable[[int, int], None]) -> "LearningProcess":
         """Return the same process with a progress callback; the results of its rounds are bit-identical.
@@ -311,18 +311,18 @@ class LearningProcess:
         examples = np.count_nonzero(plan.rows >= 0, axis=-1)
         return round_cost(self.client_costs, plan.levels, plan.steps, examples, plan.stages)
 
-    def _tuned(self, state):
+    def _tuned_metrics(self, state):
         """Return metrics of the fine-tuned client models; empty without fine-tuning or local tests."""
         tested = self.evaluator.tests.clients.tolist() if self.recipe.evaluate.fine_tune.epochs else []
         if not tested:
             return {}
-        tuned_state = self._fine_tuning.tuned(state, tested)
+        tuned_state = self._fine_tuning.fine_tune(state, tested)
         evaluator = self._fine_tuning.evaluator
         client_metrics = evaluator.measure_clients(*evaluator.client_values(tuned_state))
         tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in client_metrics.items()}
         return {name: value for name, value in tuned.items() if name in METRICS}
 
-    def tuned(self, state: State, clients: Sequence[int]) -> State:
+    def fine_tune(self, state: State, clients: Sequence[int]) -> State:
         """Return a state after one fine-tuning round of some clients; all trained values are personal.
 
         Args:
@@ -330,8 +330,8 @@ class LearningProcess:
             clients: Ids of the clients.
         """
         start = self.begin({path: state.weights[path] for path in self.paths})
-        personal = start.clients["personal"] | state.clients.get("personal", {})
-        start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": personal})
+        personal_values = start.clients["personal"] | state.clients.get("personal", {})
+        start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": personal_values})
         return self.run(start, [self.plan(state.round, clients)])[0]
 
     @functools.cached_property

@@ -17,7 +17,7 @@ from hetero_tf.recipe.model import CustomModelKey
 from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, error_at, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, keys_of, resolved, written
+from hetero_tf.recipe.write import differences, keys_of, mapping_to_yaml, resolved_text
 
 __all__ = [
     "CHANGEABLE_KEYS",
@@ -80,7 +80,7 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool
     if isinstance(value, Recipe):
         return loads(value.source, value.path, custom_model=True) if custom_model else value
     if isinstance(value, Mapping):
-        return loads(written(value), custom_model=custom_model)
+        return loads(mapping_to_yaml(value), custom_model=custom_model)
     if isinstance(value, str) and "\n" in value:
         return loads(value, custom_model=custom_model)
     return load(value, custom_model=custom_model)
@@ -113,7 +113,7 @@ def _check_tree(root, custom_model):
         value["model"] = CustomModelKey(model.get("initial_weights") if isinstance(model, dict) else None)
     recipe = build_recipe(value)
     check_keys(recipe)
-    return recipe, resolved(recipe, {"layers": []} if custom_model else value["model"])
+    return recipe, resolved_text(recipe, {"layers": []} if custom_model else value["model"])
 
 
 def _override_at_fault(history, check):

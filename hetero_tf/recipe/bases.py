@@ -13,12 +13,12 @@ MOST_BASES = 4
 _ENDINGS = (".yaml", ".yml")
 
 
-def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, list[str]]:
+def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> tuple[Node, list[str]]:
     """Read a recipe file and its chain of bases.
 
     Args:
         source: The file.
-        above: The files whose `base` led to this one, in order.
+        parents: The files whose `base` led to this one, in order.
 
     Returns:
         The tree of Nodes without the key `base`; each Node has its position in the file that contains it. And a list
@@ -31,7 +31,7 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
     if not isinstance(root.value, dict) or "base" not in root.value:
         _refuse_paths(root)
         return migrate(root)
-    base, notes = read_tree(_base_of(source, root.value["base"], above), (*above, source))
+    base, notes = read_tree(_base_of(source, root.value["base"], parents), (*parents, source))
     for key, node in root.value.items():
         if key != "base":
             base, key_notes = with_change(base, steps_of(key) or (key,), node, keep=True)
@@ -49,15 +49,15 @@ def _refuse_paths(root):
             )
 
 
-def _base_of(source, node, above):
+def _base_of(source, node, parents):
     """Return the file named by the `base` of a source: a shipped recipe, or a path relative to the source."""
 
-    def refused(text):
+    def base_error(text):
         return error_at(node.position, ("base",), text)
 
-    name, chain = to_plain(node), (*above, source)
+    name, chain = to_plain(node), (*parents, source)
     if not isinstance(name, str):
-        raise refused(
+        raise base_error(
             f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {format_value(name)}"
         )
     if name.endswith(_ENDINGS):
@@ -66,18 +66,18 @@ def _base_of(source, node, above):
     elif name in shipped():
         path, label = shipped()[name], f"recipes/{name}.yaml"
     else:
-        raise refused(
+        raise base_error(
             f"no shipped recipe is called {format_value(name)} (a path ends in .yaml){did_you_mean(name, shipped())}"
         )
     if not os.path.exists(path):
-        raise refused(
+        raise base_error(
             f"the file {format_value(label)} does not exist; paths are relative to the recipe that contains them"
         )
     if path.resolve() in [one.path.resolve() for one in chain]:
-        raise refused(f"leads back to {label}; a recipe cannot be its own base")
+        raise base_error(f"leads back to {label}; a recipe cannot be its own base")
     if len(chain) > MOST_BASES:
-        raise refused(f"more than {MOST_BASES} bases in a row: {' -> '.join(one.name for one in chain)} -> {label}")
+        raise base_error(f"more than {MOST_BASES} bases in a row: {' -> '.join(one.name for one in chain)} -> {label}")
     try:
         return read_file(path, label)
     except InputError as problem:
-        raise refused(str(problem)) from None
+        raise base_error(str(problem)) from None

@@ -19,14 +19,14 @@ def _sections(cls, path):
     """Return `{path: field of its plug-in, or None}` of every key that holds a plug-in or other keys."""
     sections = {}
     for field in dataclasses.fields(cls):
-        here = (*path, field.name)
+        key_path = (*path, field.name)
         if "doc" not in field.metadata:
             continue
         if is_plugin(field):
-            sections[here] = field
+            sections[key_path] = field
         elif dataclasses.is_dataclass(field.type):
-            sections[here] = inline_plugin_field(field.type)
-            sections |= {} if field.type is Model else _sections(field.type, here)
+            sections[key_path] = inline_plugin_field(field.type)
+            sections |= {} if field.type is Model else _sections(field.type, key_path)
     return sections
 
 

@@ -56,9 +56,9 @@ def _section(cls, value, path):
 
 def _section_with_plugin(cls, value, path):
     """Build a section that names a plug-in and mixes the plug-in's options with its own keys."""
-    beside, value = inline_plugin_field(cls), {"name": value} if isinstance(value, str) else value
-    chosen = plugin(beside.metadata["kind"], value, path, beside.default, common=keys(cls))
-    return cls(**{beside.name: chosen, **_values(cls, value, path)})
+    plugin_field, value = inline_plugin_field(cls), {"name": value} if isinstance(value, str) else value
+    selected = plugin(plugin_field.metadata["kind"], value, path, plugin_field.default, common=keys(cls))
+    return cls(**{plugin_field.name: selected, **_values(cls, value, path)})
 
 
 def _values(cls, value, path):
@@ -143,7 +143,9 @@ def _by_level(what, example, read_one, empty=True):
         for name in value:
             if not re.fullmatch(_LEVEL, name):
                 raise InvalidValue(
-                    (*path, name), f"not a level; its name must be letters alone. Received: {format_value(name)}", True
+                    (*path, name),
+                    f"not a level; its name may contain only letters. Received: {format_value(name)}",
+                    True,
                 )
         return {name: read_one(entry, (*path, name)) for name, entry in value.items()}
 

@@ -49,18 +49,18 @@ def _rows(cls, prefix):
         if field.type is Model:
             yield _MODEL
         elif dataclasses.is_dataclass(field.type) and not is_plugin(field):
-            yield from _chosen(inline_plugin_field(field.type), path, about["doc"])
+            yield from _inline_plugin_row(inline_plugin_field(field.type), path, about["doc"])
             yield from _rows(field.type, f"{path}.")
         else:
             default = "required" if about["required"] else _default(default_of(field))
             yield _row(f"`{path}`", _allowed(field), default, about["doc"])
 
 
-def _chosen(beside, path, doc):
+def _inline_plugin_row(plugin_field, path, doc):
     """Yield the row for the name of a section's plug-in, if it has one."""
-    if beside is not None:
-        default = "required" if beside.default is dataclasses.MISSING else beside.default.name
-        yield _row(f"`{path}.name`", _plugin_names(beside.metadata["kind"]), default, doc)
+    if plugin_field is not None:
+        default = "required" if plugin_field.default is dataclasses.MISSING else plugin_field.default.name
+        yield _row(f"`{path}.name`", _plugin_names(plugin_field.metadata["kind"]), default, doc)
 
 
 def _allowed(field):

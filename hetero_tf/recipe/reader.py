@@ -75,15 +75,15 @@ class _Tree:
         text = self.lines[line] if line < len(self.lines) else ""
         return Position(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
 
-    def refuse(self, mark, text):
+    def error(self, mark, text):
         """Return the error at a mark, with the path of the current value."""
         path = tuple(key for _, key, _ in self.open if key is not None)
         return error_at(self.position(mark.line, mark.column), path, text)
 
-    def take(self, event):
+    def add_event(self, event):
         """Add one event; raise an error for YAML that recipes do not allow."""
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self.refuse(
+            raise self.error(
                 event.start_mark,
                 f"anchors (&) and aliases (*) are not allowed; repeat the value. Received: {event.anchor[:40]}",
             )
@@ -92,24 +92,24 @@ class _Tree:
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self.add(self.open.pop()[0])
         elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise self.refuse(event.start_mark, "a second document starts here; a recipe must be a single document")
+            raise self.error(event.start_mark, "a second document starts here; a recipe must be a single document")
 
     def start(self, event):
         """Add a key, a value, or the start of a list or mapping."""
         self.count += 1
         if self.count > NODES:
-            raise self.refuse(event.start_mark, f"too many values; at most {NODES} are allowed")
+            raise self.error(event.start_mark, f"too many values; at most {NODES} are allowed")
         position = self.position(event.start_mark.line, event.start_mark.column)
         if self.open and isinstance(self.open[-1][0].value, dict) and self.open[-1][1] is None:
             self.key(event, position)
         elif isinstance(event, yaml.ScalarEvent):
             self.add(Node(self.scalar(event), position))
         elif event.tag is not None:
-            raise self.refuse(
+            raise self.error(
                 event.start_mark, f"lists and mappings cannot have a tag; {TAGS}. Received: {event.tag[:40]}"
             )
         elif len(self.open) == DEPTH:
-            raise self.refuse(event.start_mark, TOO_DEEP)
+            raise self.error(event.start_mark, TOO_DEEP)
         elif isinstance(event, yaml.MappingStartEvent):
             self.open.append([Node({}, position), None, None])
         else:
@@ -118,14 +118,14 @@ class _Tree:
     def key(self, event, position):
         """Store the key of the next value."""
         if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-            raise self.refuse(event.start_mark, "a key must be plain text without a tag")
+            raise self.error(event.start_mark, "a key must be plain text without a tag")
         inside, key = self.open[-1][0].value, event.value
         if key == "<<":
-            raise self.refuse(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
+            raise self.error(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
         if key in inside:
             first = inside[key].key_position.label.split(":")
             line = f" on line {first[-2]}" if self.is_file else ""
-            raise self.refuse(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
+            raise self.error(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
         self.open[-1][1:] = [key, position]
 
     def add(self, node):
@@ -152,18 +152,18 @@ class _Tree:
         if text in _WORDS:
             return _WORDS[text]
         if _NOT_FINITE.fullmatch(text):
-            raise self.refuse(event.start_mark, f"not a finite number; numbers must be finite. Received: {text}")
+            raise self.error(event.start_mark, f"not a finite number; numbers must be finite. Received: {text}")
         if not (_INT.fullmatch(text) or (_FLOAT.fullmatch(text) and not text.isdigit())):
             return text
         if len(text) > DIGITS or not math.isfinite(float(text)):
-            raise self.refuse(event.start_mark, f"number too large; numbers must be finite. Received: {text[:40]}")
+            raise self.error(event.start_mark, f"number too large; numbers must be finite. Received: {text[:40]}")
         return int(text) if _INT.fullmatch(text) else float(text)
 
     def tagged(self, event, tag, text):
         """Return the value of a scalar with one of the three tags."""
         if tag == "!w":
             if not re.fullmatch("[1-9][0-9]{0,6}", text) or int(text) > LARGEST_SIZE:
-                raise self.refuse(
+                raise self.error(
                     event.start_mark,
                     f"`!w` needs a whole number from 1 to {LARGEST_SIZE}. Received: {format_value(text)}",
                 )
@@ -174,7 +174,7 @@ class _Tree:
             return Setting(text)
         known = tag in ("!classes", "!setting")
         wrong = f"invalid value of `{tag}`" if known else f"unknown tag {format_value(tag)}"
-        raise self.refuse(event.start_mark, f"{wrong}; {TAGS}. Received: {format_value(text)}")
+        raise self.error(event.start_mark, f"{wrong}; {TAGS}. Received: {format_value(text)}")
 
 
 def parse(text: str, label: str, is_file: bool = True) -> Node:
@@ -189,22 +189,22 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         InputError: The text is not YAML, or uses YAML features that recipes do not allow.
     """
     tree = _Tree(text, label, is_file)
-    strange = _UNREADABLE.search(text)
-    if strange:
-        before = text[: strange.start()].splitlines() or [""]
+    unreadable = _UNREADABLE.search(text)
+    if unreadable:
+        before = text[: unreadable.start()].splitlines() or [""]
         raise error_at(
             tree.position(len(before) - 1, len(before[-1])),
             (),
-            f"unreadable character U+{ord(strange.group()):04X}; a recipe must be plain text",
+            f"unreadable character U+{ord(unreadable.group()):04X}; a recipe must be plain text",
         )
     events = _Events(text)
     try:
         while events.check_event():
-            tree.take(events.get_event())
+            tree.add_event(events.get_event())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
-        raise tree.refuse(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
+        raise tree.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
     if tree.root is None:
         raise error_at(tree.position(0, 0), (), "the recipe is empty; expected keys and values")
     return tree.root

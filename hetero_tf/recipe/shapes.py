@@ -190,8 +190,8 @@ def _check_ends(specs):
 
 def _check_embedding(specs, source):
     """Check that a text model begins with a suitable embedding and has no other."""
-    of_words, first = _INPUT_FORMS.get(source) == "words", specs[0]
-    if of_words and (not is_token_embedding(first.kind) or first.kind == _UNFIT.get(source)):
+    is_text, first = _INPUT_FORMS.get(source) == "words", specs[0]
+    if is_text and (not is_token_embedding(first.kind) or first.kind == _UNFIT.get(source)):
         fitting = "MaskedTokenEmbedding" if source == "masked_text" else "Embedding"
         raise InvalidValue(
             first.path,
@@ -201,7 +201,7 @@ def _check_embedding(specs, source):
         )
     for name in ("classes", "words"):
         value = first.args.get(name)
-        if value is None or not of_words:
+        if value is None or not is_text:
             continue
         if source != "sequences" and not isinstance(value, Classes):
             text = f"must be `!classes`, one row per word of the vocabulary. Received: {format_value(value)}"
@@ -212,7 +212,7 @@ def _check_embedding(specs, source):
                 "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and "
                 f"every level has all words. Received: {format_value(value)}",
             )
-    for spec in specs[1:] if of_words else specs:
+    for spec in specs[1:] if is_text else specs:
         if is_token_embedding(spec.kind):
             raise InvalidValue(
                 spec.path, f"{spec.kind} needs token ids as input, so it must be the first layer of a text model"

@@ -17,7 +17,7 @@ _TAGS = ("!w", "!classes", "!setting")
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
-def resolved(recipe: Recipe, model: dict) -> str:
+def resolved_text(recipe: Recipe, model: dict) -> str:
     """Return the YAML text from which `loads` builds an equal recipe.
 
     Args:
@@ -40,7 +40,7 @@ def resolved(recipe: Recipe, model: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def written(recipe: Mapping[str, Any]) -> str:
+def mapping_to_yaml(recipe: Mapping[str, Any]) -> str:
     """Return a mapping as the YAML text of a recipe.
 
     Args:
@@ -116,9 +116,9 @@ def _plain_value(value):
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
     if dataclasses.is_dataclass(value):
-        beside = inline_plugin_field(type(value))
-        chosen = {} if beside is None else _plain_value(getattr(value, beside.name))
-        return {**chosen, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
+        plugin_field = inline_plugin_field(type(value))
+        options = {} if plugin_field is None else _plain_value(getattr(value, plugin_field.name))
+        return {**options, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
     return value
 
 

@@ -11,7 +11,7 @@ from hetero_tf.store.run_folder import RunFolder
 
 
 def require(run: RunFolder, best_facts: dict, newest: dict | None) -> None:
-    """Refuses a best state of another run, and an outdated one.
+    """Refuse a best state of another run, and an outdated one.
 
     Args:
         run: The folder of the run.
@@ -34,9 +34,9 @@ def require(run: RunFolder, best_facts: dict, newest: dict | None) -> None:
 def load_best(
     run: RunFolder, newest: dict, run_environment: dict, say: Callable[[str], None]
 ) -> tuple[dict, str | None]:
-    """Returns the best evaluation so far and the digest of its state.
+    """Return the best evaluation so far and the digest of its state.
 
-    If that state is damaged, missing or of another run, returns ({}, None): the best of the later rounds replaces it.
+    If that state is damaged, missing or of another run, return ({}, None): the best of the later rounds replaces it.
 
     Args:
         run: The folder of the run.
@@ -67,7 +67,7 @@ def load_best(
 
 
 def _difference(best_facts, newest):
-    """Describes the difference between a best state and that of the newest checkpoint; None if they agree."""
+    """Describe the difference between a best state and that of the newest checkpoint; None if they agree."""
     changed = changed_keys(newest["recipe"], best_facts["recipe"])
     if changed:
         return f"it comes from another recipe ({'; '.join(changed)})"
@@ -86,7 +86,7 @@ def _difference(best_facts, newest):
 
 
 def _missing_from_metrics(run, best_facts, newest):
-    """Returns the reason if the metrics do not contain the round of a state newer than all checkpoints; else None.
+    """Return the reason if the metrics do not contain the round of a state newer than all checkpoints; else None.
 
     After a resume the metrics end at the checkpoint; in the same environment the run reaches that state again.
     """

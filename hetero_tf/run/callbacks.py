@@ -41,7 +41,7 @@ class Callback(Protocol):
     """A function `(RoundEnd) -> bool | None` that is called after every round."""
 
     def __call__(self, end: RoundEnd, /) -> bool | None:
-        """Returns True to end the training after this round."""
+        """Return True to end the training after this round."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Trained:
 def train(
     process: LearningProcess, rounds: int | None = None, state: State | None = None, callbacks: Sequence[Callback] = ()
 ) -> Trained:
-    """Trains up to a round.
+    """Train up to a round.
 
     Args:
         process: The learning process. It is evaluated after every `evaluate.every` rounds of its recipe, and after the
@@ -91,7 +91,7 @@ def train(
 
 
 def _check_callbacks(callbacks):
-    """Refuses callbacks of a wrong type before the first round."""
+    """Refuse callbacks of a wrong type before the first round."""
     if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
         raise InputError(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
     callbacks = tuple(callbacks)
@@ -105,7 +105,7 @@ def _check_callbacks(callbacks):
 
 
 def _advice(callback):
-    """Returns advice for a callback that cannot be called with one `RoundEnd`; None if it can."""
+    """Return advice for a callback that cannot be called with one `RoundEnd`; None if it can."""
     kind = callback if inspect.isclass(callback) else type(callback)
     if issubclass(kind, keras.callbacks.Callback):
         return (
@@ -192,7 +192,7 @@ class Checkpoint:
             checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
-        """Returns the newest state in the folder; None if there is none yet.
+        """Return the newest state in the folder; None if there is none yet.
 
         Raises:
             InputError: The state is damaged, or of another recipe or model.
@@ -202,7 +202,7 @@ class Checkpoint:
 
 
 def log(say: Callable[[str], object] = print) -> Callback:
-    """Returns a callback that prints the number, selection metric and loss of each evaluated round, one line each."""
+    """Return a callback that prints the number, selection metric and loss of each evaluated round, one line each."""
 
     def log_round(end):
         chosen = end.process.selection_metric

@@ -9,12 +9,12 @@ from hetero_tf.rounds.failure import FAILURE, RoundFailure
 
 
 def is_measured(recipe: Recipe, round: int) -> bool:
-    """Returns True if the state after a round, counted from 1, is evaluated."""
+    """Return True if the state after a round, counted from 1, is evaluated."""
     return round == recipe.rounds or round % recipe.evaluate.every == 0
 
 
 def plan_call(process: LearningProcess, first: int) -> list[Plan]:
-    """Plans the rounds of one call, starting with `first`; empty after the last round."""
+    """Plan the rounds of one call, starting with `first`; empty after the last round."""
     return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
 
 
@@ -25,7 +25,7 @@ def _next_stop(recipe, done):
 
 
 def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
-    """Trains the planned rounds, or those before the first one that fails.
+    """Train the planned rounds, or those before the first one that fails.
 
     A round fails if too many clients diverge, its merge overflows or too few devices respond. If the first planned
     round fails, it is repeated once with another cohort.

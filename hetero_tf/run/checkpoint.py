@@ -31,7 +31,7 @@ class LoadedState:
 
 
 def arrays_of(state: State, statistics: dict, global_level: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of a checkpoint by name: those of the state, and finite statistics of each level.
+    """Return the arrays of a checkpoint by name: those of the state, and finite statistics of each level.
 
     Statistics that overflowed are omitted: commands that need them query them again.
 
@@ -76,7 +76,7 @@ def _spec(value):
 
 
 def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
-    """Loads the newest valid checkpoint; None if there is none.
+    """Load the newest valid checkpoint; None if there is none.
 
     Raises:
         InputError: The state is of another recipe, or contains NaN or infinite weights.
@@ -105,7 +105,7 @@ def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
 
 
 def _check_finite(folder, checkpoint):
-    """Refuses weights that are not finite. Statistics may be infinite: they are measured, not trained."""
+    """Refuse weights that are not finite. Statistics may be infinite: they are measured, not trained."""
     for name, value in checkpoint.arrays.items():
         if not name.startswith((STATISTICS, LEVEL_STATISTICS)) and not np.isfinite(value).all():
             raise InputError(

@@ -14,7 +14,7 @@ ADVICE = "; put it back, or delete it to use the data themselves"
 
 
 def save(path: Path, dataset: Dataset) -> None:
-    """Writes the description of a data set as one JSON file, atomically.
+    """Write the description of a data set as one JSON file, atomically.
 
     Raises:
         InputError: The description is larger than `plain_json.LIMIT`, or a name is not valid Unicode.
@@ -25,7 +25,7 @@ def save(path: Path, dataset: Dataset) -> None:
 
 
 def load(path: Path) -> DescribedDataset:
-    """Reads a file that `save` wrote.
+    """Read a file that `save` wrote.
 
     Raises:
         InputError: The file is missing, damaged or changed.

@@ -62,7 +62,7 @@ def simulated(build: Build, console: Console, display: ProgressDisplay) -> Itera
 
 
 def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner = simulated) -> dict:
-    """Trains a recipe to its last round; continues the run if the folder has one.
+    """Train a recipe to its last round; continue the run if the folder has one.
 
     Args:
         recipe: The recipe to train.
@@ -81,10 +81,10 @@ def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner =
     run = RunFolder(settings.run_dir)
     with resume.locked(run), ProgressDisplay(console) as display:
         display.begin("reading the data")
-        before = facts.newest(run)
-        resume.check_recipe(run, recipe, before)
-        resume.check_checkpoints(run, recipe, before, console.say)
-        loaded = _load(recipe, settings, run, before)
+        newest_facts = facts.newest(run)
+        resume.check_recipe(run, recipe, newest_facts)
+        resume.check_checkpoints(run, recipe, newest_facts, console.say)
+        loaded = _load(recipe, settings, run, newest_facts)
         console.mark_phase("data")
 
         def build(strategy, devices):
@@ -92,12 +92,12 @@ def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner =
             return learning_process(recipe, *loaded, parallel=parallel, strategy=strategy)
 
         with runner(build, console, display) as process:
-            resume.check_best(run, process, before)
+            resume.check_best(run, process, newest_facts)
             _announce(process, console)
             run_environment = _run_environment(process, settings)
-            resume.check_environment(run, before, run_environment, settings.allow_other_machine, console.say)
-            progress = _restore(run, process, before, run_environment, console)
-            if before is None or not run.partition.exists():
+            resume.check_environment(run, newest_facts, run_environment, settings.allow_other_machine, console.say)
+            progress = _restore(run, process, newest_facts, run_environment, console)
+            if newest_facts is None or not run.partition.exists():
                 process.partition.save(run.partition)
             if not run.data.exists():
                 # Without a description (too many words or columns), `predict` and `export` need the data too.
@@ -114,7 +114,7 @@ def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner =
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
-    """Builds the learning process of a recipe, on the data and partition of `run` if it has started.
+    """Build the learning process of a recipe, on the data and partition of `run` if it has started.
 
     Raises:
         InputError: The data are not those of the run.
@@ -124,31 +124,31 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
 
 
 def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) -> LearningProcess:
-    """Builds the learning process of a run without its data. It builds models, but can neither train nor evaluate.
+    """Build the learning process of a run without its data. It builds models, but can neither train nor evaluate.
 
     Raises:
         InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
-    dataset, before = data_description.load(run.data), facts.newest(run) or facts.best(run)
-    partition = resume.stored_partition(run, dataset, before, lambda: Partition.load(run.partition))
+    dataset, newest_facts = data_description.load(run.data), facts.newest(run) or facts.best(run)
+    partition = resume.stored_partition(run, dataset, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:
         raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")
-    # Without data there are no examples to evaluate.
+    # Without data, no examples can be evaluated.
     partition = dataclasses.replace(
         partition, test=ClientExamples.empty(clients), held_out=ClientExamples.empty(clients)
     )
     return described_process(recipe, dataset, partition, settings.threads)
 
 
-def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:
+def _load(recipe, settings, run, newest_facts) -> tuple[Dataset, Partition]:
     """The data set and its partition."""
     dataset = load_data(recipe, settings.data_dir)
-    return dataset, resume.stored_partition(run, dataset, before, lambda: split(recipe, dataset))
+    return dataset, resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
 
 def _announce(process, console):
-    """Prints the data, a warning if they are a stand-in, and the engine."""
+    """Print the data, a warning if they are a stand-in, and the engine."""
     dataset, partition = process.dataset, process.partition
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
@@ -212,26 +212,26 @@ def _run_environment(process, settings):
     return environment.environment(threads, extra, registry.plugin_modules())
 
 
-def _restore(run, process, before, run_environment, console):
+def _restore(run, process, newest_facts, run_environment, console):
     """The progress of the newest checkpoint, or of a new run."""
     newest = open_newest(run.checkpoints, process)
-    if newest is None or before is None:
+    if newest is None or newest_facts is None:
         weights, source = first_weights(process.recipe, process.family)
         if source is not None:
             console.say(f"initial weights: {source}")
         return Progress(process.begin(weights), {}, {}, None, 0, resume.truncate_metrics(run, None, console.say))
-    for sentence in newest.skipped:
-        console.say(f"skipped: {sentence}")
+    for message in newest.skipped:
+        console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
-    best_metrics, best_digest = best.load_best(run, before, run_environment, console.say)
-    rows = resume.truncate_metrics(run, before, console.say)
-    return Progress(newest.state, before["last"], best_metrics, best_digest, before["spent"], rows)
+    best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
+    rows = resume.truncate_metrics(run, newest_facts, console.say)
+    return Progress(newest.state, newest_facts["last"], best_metrics, best_digest, newest_facts["spent"], rows)
 
 
 def _finish(run, process, progress, run_environment, console):
-    """Prints the results and returns the summary, ready for JSON."""
+    """Print the results and return the summary, ready for JSON."""
     dataset = process.dataset
     summary = {
         "run_dir": str(run.path),

@@ -19,7 +19,7 @@ STATES = ("best", "last")
 def open_state(
     recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None], described: bool = False
 ) -> tuple[LearningProcess, LoadedState]:
-    """Returns the process of a run folder and one of its states. Writes nothing.
+    """Return the process of a run folder and one of its states, without writing to it.
 
     Args:
         recipe: The recipe of the folder, with overrides that a run may change.
@@ -31,7 +31,7 @@ def open_state(
 
     Raises:
         NotBuilt: The data are missing, or are not those of the run.
-        InputError: There is no checkpoint yet, or the state is damaged or of another run.
+        InputError: The folder has no checkpoint yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
     # Read it before the state: a running training saves the best state first.
@@ -51,20 +51,20 @@ def open_state(
         best.require(run, state_facts, newest)
         if newest is not None and newest["best_seal"] is None:
             say("note: an earlier version saved this run; its best state is identified by its round and metrics")
-    for sentence in loaded.skipped:
-        say(f"skipped: {sentence}")
+    for message in loaded.skipped:
+        say(f"skipped: {message}")
     return process, loaded
 
 
 def load_run(
     path: str | Path, state: str = "best", data_dir: str | Path | None = None, threads: int | None = None
 ) -> tuple[LearningProcess, State]:
-    """Reads a state of a run folder; see `hetero_tf.load_run`."""
+    """Read a state of a run folder; see `hetero_tf.load_run`."""
     if state not in STATES:
         raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
     recipe = loads(run.read_recipe(), str(run.recipe))
     folder = None if data_dir is None else Path(data_dir)
     settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
-    process, loaded = open_state(recipe, settings, state, lambda sentence: None)
+    process, loaded = open_state(recipe, settings, state, lambda message: None)
     return process, loaded.state

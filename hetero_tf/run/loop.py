@@ -51,7 +51,7 @@ def train_rounds(
     console: Console,
     display: ProgressDisplay,
 ) -> Progress:
-    """Calls the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
+    """Call the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
 
     Args:
         run: The folder of the run, which this process has locked.
@@ -138,7 +138,7 @@ def _plan_ahead(planner, clock, process, first):
 
 
 def _trace(process, progress, console, display):
-    """Compiles the round if there are rounds to run."""
+    """Compile the round if there are rounds to run."""
     if progress.state.round < process.recipe.rounds:
         console.mark_phase("build")
         display.begin(*process.preparation)
@@ -147,7 +147,7 @@ def _trace(process, progress, console, display):
 
 
 def _begin_call(display, process, done, planned):
-    """Displays the rounds of a call and their numbers of steps and clients."""
+    """Display the rounds of a call and their numbers of steps and clients."""
     steps = sum(int(plan.steps.sum()) for plan in planned)
     clients = sum(int((plan.steps > 0).sum()) for plan in planned)
     last = done + len(planned)
@@ -156,7 +156,7 @@ def _begin_call(display, process, done, planned):
 
 
 def _report_first_call(console, rounds):
-    """Prints the time from the command to the end of the first call, by phase."""
+    """Print the time from the command to the end of the first call, by phase."""
     console.mark_phase("round")
     labels = {"round": "first round" if rounds == 1 else f"first {rounds} rounds"}
     shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in console.phase_seconds.items())
@@ -172,7 +172,7 @@ def _measure(process, state, display, expected):
 
 
 def _write_and_save(run, process, progress, state, rows, measured, statistics, run_environment, say):
-    """Writes the rows of metrics and the checkpoints; returns the new `Progress`."""
+    """Write the rows of metrics and the checkpoints; return the new `Progress`."""
     if measured:
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
     rows = [*rows[:-1], rows[-1] | measured]
@@ -190,7 +190,7 @@ def _is_due(recipe, round):
 
 
 def _save_checkpoints(run, process, progress, statistics, run_environment, always=False):
-    """Saves the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
+    """Save the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     recipe, metric = process.recipe, process.selection_metric
     improved = last.get("round") == state.round and is_improvement(metric, last, progress.best)

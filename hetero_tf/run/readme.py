@@ -23,7 +23,7 @@ CONTENTS = {
 
 
 def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
-    """Returns the text of README.txt.
+    """Return the text of README.txt.
 
     Args:
         run: The folder.
@@ -57,7 +57,7 @@ def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
 
 
 def write(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
-    """Writes the current README.txt. The program never reads it.
+    """Write the current README.txt. The program never reads it.
 
     Raises:
         InputError: The path is not a regular file.

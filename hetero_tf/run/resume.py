@@ -24,7 +24,7 @@ REPLICA_PREFIXES = ("settings.replicas ", "settings.clients_at_once ", "settings
 
 @contextlib.contextmanager
 def locked(run: RunFolder) -> Iterator[None]:
-    """Locks the run folder. If the run fails before it starts, folders created here are removed again."""
+    """Lock the run folder. If the run fails before it starts, folders created here are removed again."""
     created = [path for path in (run.path, *run.path.parents) if not os.path.lexists(path)]
     with run.lock():
         try:
@@ -39,20 +39,20 @@ def locked(run: RunFolder) -> Iterator[None]:
             raise
 
 
-def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
-    """Refuses to continue a run with another recipe.
+def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> None:
+    """Refuse to continue a run with another recipe.
 
     Args:
         run: The folder of the run.
         recipe: The recipe to continue with.
-        before: As `facts.newest` returns it.
+        newest_facts: Result of `facts.newest`.
 
     Raises:
         InputError: The recipes differ; the message lists the keys with both values.
     """
-    if before is None and not run.started:
+    if newest_facts is None and not run.started:
         return
-    changed = changed_keys(run.read_recipe() if before is None else before["recipe"], recipe.source)
+    changed = changed_keys(run.read_recipe() if newest_facts is None else newest_facts["recipe"], recipe.source)
     if changed:
         raise InputError(
             f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
@@ -60,17 +60,17 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
         )
 
 
-def check_best(run: RunFolder, process: LearningProcess, before: dict | None) -> None:
-    """Refuses to continue a run with another selection metric for its best state.
+def check_best(run: RunFolder, process: LearningProcess, newest_facts: dict | None) -> None:
+    """Refuse to continue a run with another selection metric for its best state.
 
     Args:
         run: The folder of the run.
         process: The process of the recipe to continue with, on the data and partition of the run.
-        before: As `facts.newest` returns it.
+        newest_facts: Result of `facts.newest`.
     """
-    if before is None:
+    if newest_facts is None:
         return
-    selection_metric = loads(before["recipe"]).evaluate.best or process.default_selection_metric
+    selection_metric = loads(newest_facts["recipe"]).evaluate.best or process.default_selection_metric
     if selection_metric != process.selection_metric:
         raise InputError(
             f"{run.path}: its best round is chosen by {selection_metric}; set evaluate.best to it, or choose "
@@ -78,9 +78,9 @@ def check_best(run: RunFolder, process: LearningProcess, before: dict | None) ->
         )
 
 
-def check_stored_recipe(run: RunFolder, before: dict) -> None:
-    """Refuses a `recipe.yaml` that differs from the recipe of the checkpoints."""
-    changed = changed_keys(before["recipe"], run.read_recipe())
+def check_stored_recipe(run: RunFolder, newest_facts: dict) -> None:
+    """Refuse a `recipe.yaml` that differs from the recipe of the checkpoints."""
+    changed = changed_keys(newest_facts["recipe"], run.read_recipe())
     if changed:
         raise InputError(
             f"{run.recipe}: was changed after the training ({'; '.join(changed)}); put it back, or run "
@@ -89,22 +89,22 @@ def check_stored_recipe(run: RunFolder, before: dict) -> None:
 
 
 def stored_partition(
-    run: RunFolder, dataset: Dataset, before: dict | None, split: Callable[[], Partition]
+    run: RunFolder, dataset: Dataset, newest_facts: dict | None, split: Callable[[], Partition]
 ) -> Partition:
-    """Returns the partition of a run.
+    """Return the partition of a run.
 
     Args:
         run: The folder of the run.
         dataset: The data as they are now.
-        before: As `facts.newest` returns it; None: the run is new, and the recipe splits the data.
+        newest_facts: Result of `facts.newest`; None: the run is new, and the recipe splits the data.
         split: Splits the data by the recipe.
 
     Raises:
         InputError: The data or the partition are not those of the run, or the file is damaged.
     """
-    if before is None:
+    if newest_facts is None:
         return split()
-    settings = before["environment"]["settings"]
+    settings = newest_facts["environment"]["settings"]
     if settings.get("data") != dataset.sha256:
         raise InputError(
             f"{run.path}: was trained on other data than {dataset.source}; use the same data, "
@@ -120,11 +120,11 @@ def stored_partition(
 
 
 def check_environment(
-    run: RunFolder, before: dict | None, run_environment: dict, allow: bool, say: Callable[[str], None]
+    run: RunFolder, newest_facts: dict | None, run_environment: dict, allow: bool, say: Callable[[str], None]
 ) -> None:
-    """Refuses an environment in which results would differ from the run so far; with `allow`, only reports it."""
-    changed = [] if before is None else environment.differences(before["environment"], run_environment)
-    if before is not None and (replicas := _replicas(before["environment"])) != _replicas(run_environment):
+    """Refuse an environment in which results would differ from the run so far; with `allow`, only report it."""
+    changed = [] if newest_facts is None else environment.differences(newest_facts["environment"], run_environment)
+    if newest_facts is not None and (replicas := _replicas(newest_facts["environment"])) != _replicas(run_environment):
         changed = [line for line in changed if not line.startswith(REPLICA_PREFIXES)]
         say(
             f"note: {_describe_replicas(run_environment)} each round instead of {replicas}: results equal those of "
@@ -149,21 +149,21 @@ def _replicas(run_environment):
     return run_environment["settings"].get("replicas", 1)
 
 
-def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: Callable[[str], None]) -> None:
-    """Refuses to restart a run whose checkpoints are lost: that would overwrite its other files.
+def check_checkpoints(run: RunFolder, recipe: Recipe, newest_facts: dict | None, say: Callable[[str], None]) -> None:
+    """Refuse to restart a run whose checkpoints are lost: that would overwrite its other files.
 
     A run that was stopped before its first checkpoint starts again.
 
     Args:
         run: The folder of the run.
         recipe: The recipe to continue with.
-        before: As `facts.newest` returns it.
+        newest_facts: Result of `facts.newest`.
         say: Receives a note if the run starts again.
 
     Raises:
         InputError: There are metrics or a best state, but no checkpoint of their rounds.
     """
-    done = 0 if before is not None else _last_round(run)
+    done = 0 if newest_facts is not None else _last_round(run)
     if not done:
         return
     # The folder is created before the first metrics row, and a checkpoint is saved before the next round starts.
@@ -182,30 +182,30 @@ def _last_round(run):
 
 
 def read_rows(run: RunFolder) -> bytes:
-    """Returns the content of `metrics.jsonl`; empty if it is missing."""
+    """Return the content of `metrics.jsonl`; empty if it is missing."""
     return files.read_bytes(run.metrics, metrics_file.LIMIT) if os.path.lexists(run.metrics) else b""
 
 
-def truncate_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:
-    """Truncates the metrics to the rows that the checkpoint covers, and returns them.
+def truncate_metrics(run: RunFolder, newest_facts: dict | None, say: Callable[[str], None]) -> bytes:
+    """Truncate the metrics to the rows that the checkpoint covers, and return them.
 
     Raises:
         InputError: One of these rows was changed.
     """
-    if before is None:
+    if newest_facts is None:
         # Without a checkpoint, no metrics are valid.
         files.remove(run.metrics)
         files.remove(run.best)
         return b""
     if not os.path.lexists(run.metrics):
-        if before["metrics"]["bytes"]:
-            say(f"note: {run.metrics} is missing; the rows up to round {before['round']} are lost")
+        if newest_facts["metrics"]["bytes"]:
+            say(f"note: {run.metrics} is missing; the rows up to round {newest_facts['round']} are lost")
         return b""
     data = read_rows(run)
-    known = data[: before["metrics"]["bytes"]]
-    if facts.digest(known) != before["metrics"]:
+    known = data[: newest_facts["metrics"]["bytes"]]
+    if facts.digest(known) != newest_facts["metrics"]:
         raise files.Damaged(
-            f"{run.metrics}: a row up to round {before['round']} was changed, is damaged or missing; "
+            f"{run.metrics}: a row up to round {newest_facts['round']} was changed, is damaged or missing; "
             "restore the file from a copy, or delete it to continue without these rows"
         )
     if len(known) < len(data):
@@ -214,7 +214,7 @@ def truncate_metrics(run: RunFolder, before: dict | None, say: Callable[[str], N
 
 
 def repair_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
-    """Restores the metrics if the file was removed or changed since this process wrote its last row.
+    """Restore the metrics if the file was removed or changed since this process wrote its last row.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -225,7 +225,7 @@ def repair_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> N
 
 
 def write_copies(run: RunFolder, recipe: Recipe, run_environment: dict, say: Callable[[str], None]) -> None:
-    """Writes the current `recipe.yaml` and `environment.json`."""
+    """Write the current `recipe.yaml` and `environment.json`."""
     environment.save(run.environment, run_environment)
     try:
         stored = run.read_recipe() if run.started else None

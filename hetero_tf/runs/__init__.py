@@ -1,1 +1,1 @@
-"""Reads what run folders hold, without TensorFlow: facts of checkpoints, metrics, times, and progress."""
+"""Readers of run folders, without TensorFlow: facts of checkpoints, metrics, times, and progress."""

@@ -17,7 +17,7 @@ LARGEST = 2**63
 
 
 def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
-    """Returns the recipe, environment and metrics digest for the info of a checkpoint.
+    """Return the recipe, environment and metrics digest for the info of a checkpoint.
 
     Args:
         recipe: The recipe.
@@ -28,12 +28,12 @@ def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
 
 
 def digest(rows: bytes) -> dict:
-    """Returns the size and sha256 of rows of metrics."""
+    """Return the size and sha256 of rows of metrics."""
     return {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
 
 
 def newest(run: RunFolder) -> dict | None:
-    """Returns the facts of the newest checkpoint with its "round" and "seal" (digest); None if there is none.
+    """Return the facts of the newest checkpoint with its "round" and "seal" (digest); None if there is none.
 
     Raises:
         InputError: The checkpoints are damaged, or this program cannot have written their info.
@@ -43,13 +43,13 @@ def newest(run: RunFolder) -> dict | None:
 
 
 def best(run: RunFolder) -> dict | None:
-    """Returns the facts of the checkpoint in `best/`, as `newest` does."""
+    """Return the facts of the checkpoint in `best/`, as `newest` does."""
     checkpoint = checkpoints.load_newest(run.best)
     return None if checkpoint is None else from_checkpoint(checkpoint, run.best)
 
 
 def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
-    """Returns the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
+    """Return the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
 
     Args:
         checkpoint: The checkpoint.

@@ -23,7 +23,7 @@ LAST_ROUND = 2**53
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Returns True if a value of a JSON file is a finite number."""
+    """Return True if a value of a JSON file is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
@@ -57,7 +57,7 @@ class RunCosts:
 
 
 def read_costs(path: Path) -> RunCosts | None:
-    """Reads `costs.json`; None if it is missing, as in runs of earlier versions.
+    """Read `costs.json`; None if it is missing, as in runs of earlier versions.
 
     Raises:
         Damaged: The content is not that of a run.
@@ -129,7 +129,7 @@ class Run:
 
 
 def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
-    """Reads the runs in some folders; a folder that contains run folders represents all of them.
+    """Read the runs in some folders; a folder that contains run folders represents all of them.
 
     Returns:
         The runs that have finished a round, and a message for each run that is omitted or unfinished.
@@ -137,18 +137,18 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
     Raises:
         InputError: A folder holds no run, a file of one is damaged, or no run has finished a round.
     """
-    runs, sentences = [], []
+    runs, messages = [], []
     for folder in dict.fromkeys(path for parent in folders for path in _within(Path(parent))):
         run = read(folder)
         if run is None:
-            sentences.append(f"left out: {folder}, it has no finished round yet")
+            messages.append(f"left out: {folder}, it has no finished round yet")
             continue
         runs.append(run)
         if run.done < run.rounds:
-            sentences.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
+            messages.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
     if not runs:
-        raise InputError(f"no run has finished a round yet. Received: {'; '.join(sentences)}")
-    return runs, sentences
+        raise InputError(f"no run has finished a round yet. Received: {'; '.join(messages)}")
+    return runs, messages
 
 
 def _within(folder: Path) -> list[Path]:
@@ -161,7 +161,7 @@ def _within(folder: Path) -> list[Path]:
 
 
 def read(folder: str | Path) -> Run | None:
-    """Reads the run in a folder; None if it has not finished a round.
+    """Read the run in a folder; None if it has not finished a round.
 
     A recipe with plug-in modules is read as the run wrote it, without importing them.
 
@@ -199,7 +199,7 @@ def _rows(path):
 
 
 def _check(path, keys, mix):
-    """Refuses values that no recipe has: a recipe with plug-in modules is not checked when it is read."""
+    """Refuse values that no recipe has: a recipe with plug-in modules is not checked when it is read."""
     for name, kind in (("name", str), ("seed", int), ("rounds", int)):
         if type(keys.get(name)) is not kind:
             raise InputError(
@@ -211,13 +211,13 @@ def _check(path, keys, mix):
 
 
 def mix_text(mix: dict[str, float]) -> str:
-    """Formats a mix in the short form of recipes: "a-e" if all shares are equal, else "a1-e9"."""
+    """Format a mix in the short form of recipes: "a-e" if all shares are equal, else "a1-e9"."""
     equal = len(set(mix.values())) == 1
     return "-".join(level if equal else f"{level}{share:g}" for level, share in mix.items())
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Groups runs that differ only in their seed: `{name: [Run]}`, in the order of `runs`.
+    """Group runs that differ only in their seed: `{name: [Run]}`, in the order of `runs`.
 
     Raises:
         InputError: Two runs of a group have the same seed.
@@ -236,7 +236,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
-    """Returns a distinct name for each run: the recipe's name, with the differing keys if several runs have that name.
+    """Return a distinct name for each run: the recipe's name, with the differing keys if several runs have that name.
 
     Args:
         runs: One run of each recipe.
@@ -251,7 +251,7 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
 
 
 def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
-    """Describes the differences of each run from the others: "client.epochs=2, partition=iid, mix=a-e".
+    """Describe the differences of each run from the others: "client.epochs=2, partition=iid, mix=a-e".
 
     Args:
         runs: One run of each recipe.
@@ -281,5 +281,5 @@ def _brief(key):
 
 
 def shown(value: object) -> str:
-    """Formats a value as in a recipe, strings without quotes."""
+    """Format a value as in a recipe, strings without quotes."""
     return value if isinstance(value, str) else format_value(value)

@@ -45,7 +45,7 @@ class Overview:
 
 
 def overview(path: Path | str) -> Overview:
-    """Reads one run folder. Problems are reported in the result, not raised."""
+    """Read one run folder. Problems are reported in the result, not raised."""
     run = RunFolder(Path(path))
     try:
         return _read_run(run)
@@ -58,7 +58,7 @@ def overview(path: Path | str) -> Overview:
 
 
 def run_folders(paths: Iterable[Path | str]) -> list[Path]:
-    """Lists run folders: the given folders, their subfolders, and those of sweeps there. Each once, sorted by name.
+    """List run folders: the given folders, their subfolders, and those of sweeps there. Each once, sorted by name.
 
     Raises:
         InputError: A path is not a folder.
@@ -82,7 +82,7 @@ def _find_below(folder):
 
 
 def is_run(path: Path) -> bool:
-    """Returns True if a folder holds a run or the remains of one."""
+    """Return True if a folder holds a run or the remains of one."""
     return (path / RECIPE).is_file() or (path / "checkpoints").is_dir()
 
 

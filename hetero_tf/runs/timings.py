@@ -12,7 +12,7 @@ PARTS = ("planning", "training", "merging", "measuring", "sealing")
 
 
 def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts: Mapping[str, float | None]) -> dict:
-    """Returns the timings of one call of the compiled round, ready for JSON, without evaluation.
+    """Return the timings of one call of the compiled round, ready for JSON, without evaluation.
 
     Args:
         last: Number of the last round of the call, counted from 1.
@@ -45,7 +45,7 @@ def call_row(last: int, planned: Sequence, examples: int, seconds: float, parts:
 
 
 def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
-    """Formats the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %".
+    """Format the share of each part of the time, largest first: "training 82 %, measuring 17 %, sealing 1 %".
 
     Args:
         calls: Seconds of the parts of each call, as in `call_row`. Planning runs concurrently and is omitted.

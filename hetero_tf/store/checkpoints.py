@@ -47,7 +47,7 @@ class Checkpoint:
 
 
 def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], info: dict, keep: int) -> Path:
-    """Saves one round and removes older ones.
+    """Save one round and remove older ones.
 
     Args:
         folder: Folder of the checkpoints, created if missing (its parent must exist). One writer at a time.
@@ -90,7 +90,7 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
 def load_newest(
     folder: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_optional_arrays
 ) -> Checkpoint | None:
-    """Returns the newest valid checkpoint. Writes nothing, so it may run concurrently with a writer.
+    """Return the newest valid checkpoint. The function writes nothing, so it can run concurrently with a writer.
 
     Args:
         folder: Folder of the checkpoints; it may be missing.
@@ -119,7 +119,7 @@ def load_newest(
         return None
     # Starting again would overwrite files that can perhaps be restored.
     raise InputError(
-        f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
+        f"{folder}: all {len(paths)} checkpoints are damaged ({'; '.join(skipped)}); "
         "restore one from a copy, or delete the folder to start again"
     )
 
@@ -127,7 +127,7 @@ def load_newest(
 def read(
     path: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_optional_arrays
 ) -> Checkpoint:
-    """Reads one checkpoint; `expect` and `optional` as in `load_newest`.
+    """Read one checkpoint; `expect` and `optional` as in `load_newest`.
 
     Raises:
         Damaged: The checkpoint is incomplete or damaged.
@@ -155,7 +155,7 @@ def read(
 
 
 def newest_without_arrays(folder: Path | str) -> Checkpoint | None:
-    """Returns the newest checkpoint whose manifest and info are valid; its arrays are not read.
+    """Return the newest checkpoint whose manifest and info are valid; its arrays are not read.
 
     Raises:
         InputError: There are checkpoints, but none is valid.
@@ -175,12 +175,12 @@ def newest_without_arrays(folder: Path | str) -> Checkpoint | None:
         else:
             return Checkpoint(listed.round, {}, info, listed.digest, tuple(skipped))
     if skipped:
-        raise InputError(f"{folder}: none of its {len(skipped)} rounds is whole ({'; '.join(skipped)})")
+        raise InputError(f"{folder}: all {len(skipped)} checkpoints are damaged ({'; '.join(skipped)})")
     return None
 
 
 def rounds(folder: Path | str) -> list[Path]:
-    """Returns the paths of the checkpoints, newest first, without reading them."""
+    """Return the paths of the checkpoints, newest first, without reading them."""
     folder = Path(folder)
     with files.read_errors(folder):
         files.check_write_target(folder, folder=True)
@@ -189,22 +189,22 @@ def rounds(folder: Path | str) -> list[Path]:
 
 
 def numbers(folder: Path | str) -> list[int]:
-    """Returns the round numbers of the checkpoints, newest first, without reading them."""
+    """Return the round numbers of the checkpoints, newest first, without reading them."""
     return [_number(path.name)[0] for path in rounds(folder)]
 
 
 def read_digest(path: Path) -> str:
-    """Returns the digest of a checkpoint, see `Checkpoint`; raises `Damaged` if its manifest is damaged."""
+    """Return the digest of a checkpoint, see `Checkpoint`; raise `Damaged` if its manifest is damaged."""
     return manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME).digest
 
 
 def sweep(folder: Path | str) -> None:
-    """Removes temporary folders of a killed writer. Only the writer that holds the lock may call it."""
+    """Remove temporary folders of a killed writer. Only the writer that holds the lock may call it."""
     folders.remove_leftovers(folder, _LEFT)
 
 
 def make(folder: Path) -> None:
-    """Creates the folder of the checkpoints if it is missing; its parent must exist."""
+    """Create the folder of the checkpoints if it is missing; its parent must exist."""
     files.check_write_target(folder, folder=True)
     if not folder.is_dir():
         with files.disk_errors(folder, "create"):

@@ -28,7 +28,7 @@ SECTIONS = ("versions", "cpu", "threads", "settings")
 
 
 def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:
-    """Returns the content of `environment.json`, without importing the packages that it names.
+    """Return the content of `environment.json`, without importing the packages that it names.
 
     Args:
         threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0: chosen by TensorFlow.
@@ -49,7 +49,7 @@ def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = (
 
 
 def version(package: str) -> str | None:
-    """Returns the installed version of a package, or None."""
+    """Return the installed version of a package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -57,7 +57,7 @@ def version(package: str) -> str | None:
 
 
 def processor(cpuinfo: Path) -> tuple[str, str | None]:
-    """Returns the model name and a hash of the vector instruction flags from a file like /proc/cpuinfo.
+    """Return the model name and a hash of the vector instruction flags from a file like /proc/cpuinfo.
 
     The hash is None if the file is missing.
     """
@@ -75,12 +75,12 @@ def processor(cpuinfo: Path) -> tuple[str, str | None]:
 
 
 def save(path: Path, facts: dict) -> None:
-    """Writes `environment.json` atomically."""
+    """Write `environment.json` atomically."""
     files.write_atomic(path, plain_json.dump(facts, "the environment"))
 
 
 def plugins(path: Path) -> tuple[str, ...]:
-    """Returns the plug-in modules that an `environment.json` names; empty if it cannot be read.
+    """Return the plug-in modules that an `environment.json` names; empty if it cannot be read.
 
     The names are only displayed: a module named by a run folder is never imported.
     """
@@ -93,7 +93,7 @@ def plugins(path: Path) -> tuple[str, ...]:
 
 
 def decisive(facts: dict) -> dict:
-    """Returns the entries of an environment that affect results, flat: `{"threads.intra_op": 1, ...}`."""
+    """Return the entries of an environment that affect results, flat: `{"threads.intra_op": 1, ...}`."""
     flat = {name: facts["versions"].get(name) for name in ARITHMETIC}
     # The CPU model matters too: Eigen chooses block sizes, and so the order of sums, by cache sizes.
     for section in ("cpu", "threads", "settings"):
@@ -104,12 +104,12 @@ def decisive(facts: dict) -> dict:
 
 
 def fingerprint(facts: dict) -> str:
-    """Returns a hex digest; a run continues bit for bit in environments of equal digests."""
+    """Return a hex digest; a run continues bit for bit in environments of equal digests."""
     return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
 
 
 def differences(old: dict, new: dict) -> list[str]:
-    """Lists the differences of two environments that affect results: "numpy was '2.3.0', is '2.4.1'"."""
+    """List the differences of two environments that affect results: "numpy was '2.3.0', is '2.4.1'"."""
     before, now = decisive(old), decisive(new)
     names = sorted(before.keys() | now.keys())
     return [

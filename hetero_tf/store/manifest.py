@@ -27,7 +27,7 @@ class Manifest:
 
 
 def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequence[Spec]) -> bytes:
-    """Returns the manifest as bytes.
+    """Return the manifest as bytes.
 
     Args:
         round_number: Integer >= 0.
@@ -48,7 +48,7 @@ def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequ
 
 
 def parse(data: bytes, path: Path) -> Manifest:
-    """Returns the `Manifest` of untrusted bytes after all checks.
+    """Return the `Manifest` of untrusted bytes after all checks.
 
     Raises:
         Damaged: Its checksum or a value is wrong. No memory is allocated for sizes that it claims.
@@ -66,7 +66,7 @@ def parse(data: bytes, path: Path) -> Manifest:
 
 
 def verify(data: bytes, name: str, manifest: Manifest, path: Path) -> None:
-    """Compares the bytes of one file with the manifest; raises Damaged."""
+    """Compare the bytes of one file with the manifest; raise Damaged."""
     size, sha256 = manifest.files[name]
     if len(data) != size:
         raise Damaged(f"{path}: has {len(data)} bytes, the manifest says {size}")

@@ -12,7 +12,7 @@ LIMIT = 2**30
 
 
 def append(path: Path, row: dict) -> bytes:
-    """Appends one row, syncs it to disk, and returns its line.
+    """Append one row, sync it to disk, and return its line.
 
     Args:
         path: The file; it is created if missing.
@@ -39,7 +39,7 @@ def append(path: Path, row: dict) -> bytes:
 
 
 def rows(path: Path) -> list[dict]:
-    """Returns all rows in file order, without an incomplete last line; a missing file has no rows.
+    """Return all rows in file order, without an incomplete last line; a missing file has no rows.
 
     Raises:
         Damaged: A line is not a row; the message names file and line.

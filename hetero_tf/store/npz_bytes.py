@@ -35,7 +35,7 @@ class Spec:
 
 
 def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]:
-    """Encodes arrays by position. Their names are stored in the manifest, so no name is ever used as a path.
+    """Encode arrays by position. Their names are stored in the manifest, so no name is ever used as a path.
 
     Args:
         arrays: `{name: array}` of numbers or bools.
@@ -59,7 +59,7 @@ def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]
 
 
 def decode(data: bytes, specs: Sequence[Spec], path: Path) -> dict[str, np.ndarray]:
-    """Returns the read-only arrays of npz bytes. Each header is compared with its spec before memory is allocated.
+    """Return the read-only arrays of npz bytes. Each header is compared with its spec before memory is allocated.
 
     Args:
         data: Bytes of the npz file.
@@ -103,7 +103,7 @@ def no_optional_arrays(name: str) -> None:
 
 
 def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable = no_optional_arrays) -> str | None:
-    """Describes the first difference between stored and expected arrays; None if there is none.
+    """Describe the first difference between stored and expected arrays; None if there is none.
 
     Args:
         specs: `Spec`s of the stored arrays.
@@ -126,7 +126,7 @@ def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable
 def require(
     specs: Sequence[Spec], expect: dict[str, tuple], folder: Path, optional: Callable = no_optional_arrays
 ) -> None:
-    """Raises InputError with the first `mismatch`; `folder` is the source of the arrays."""
+    """Raise InputError with the first `mismatch`; `folder` is the source of the arrays."""
     difference = mismatch(specs, expect, optional)
     if difference:
         raise InputError(

@@ -15,7 +15,7 @@ _TOKENS = re.compile(r'"[^"]*(?:"|\Z)|[][{}]')
 
 
 def dump(value: object, subject: str) -> bytes:
-    """Returns canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. The result always passes `parse`.
 
     Raises:
         InputError: A value is not plain JSON, too large or not finite; `subject` names it in the message.
@@ -32,7 +32,7 @@ def dump(value: object, subject: str) -> bytes:
 
 
 def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
-    """Returns the value of JSON bytes from an untrusted file.
+    """Return the value of JSON bytes from an untrusted file.
 
     Args:
         data: Bytes.
@@ -57,7 +57,7 @@ def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
 
 
 def depth(text: str) -> int:
-    """Returns the maximum nesting depth of brackets outside strings."""
+    """Return the maximum nesting depth of brackets outside strings."""
     level = deepest = 0
     for match in _TOKENS.finditer(text.replace("\\\\", "").replace('\\"', "")):
         token = match.group()
@@ -70,7 +70,7 @@ def depth(text: str) -> int:
 
 
 def finite(value: Any) -> Any:
-    """Returns the value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
+    """Return the value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,7 +81,7 @@ def finite(value: Any) -> Any:
 
 
 def _text_keys(value):
-    """Refuses keys that are not text: JSON would silently convert them, so the keys would change."""
+    """Refuse keys that are not text: JSON would silently convert them, so the keys would change."""
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
         _text_keys(item)
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):

@@ -63,7 +63,7 @@ class RunFolder:
         return os.path.isfile(self.recipe)
 
     def read_recipe(self) -> str:
-        """Returns the text of the recipe; the run may be finished or running.
+        """Return the text of the recipe; the run may be finished or running.
 
         Raises:
             InputError: The folder holds no run, or the file is damaged.
@@ -72,12 +72,12 @@ class RunFolder:
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
     def check_started(self) -> None:
-        """Raises `InputError` if the folder holds no run."""
+        """Raise `InputError` if the folder holds no run."""
         if not self.started:
             raise InputError(f"{self.path}: is not a run folder: it has no {RECIPE}; name a folder that `train` wrote")
 
     def check_path_types(self) -> None:
-        """Refuses links, pipes and devices at the paths that the run writes.
+        """Refuse links, pipes and devices at the paths that the run writes.
 
         The run folder itself may be a link to a folder.
 
@@ -117,7 +117,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator["RunFolder"]:
-        """Creates the folder if needed and locks it for this process. The lock ends with the process.
+        """Create the folder if needed and lock it for this process. The lock ends with the process.
 
         Raises:
             InputError: The path is a file or a folder with other contents, or a file of the run has another type.

@@ -14,7 +14,7 @@ PERSONAL = CLIENTS + "personal/"
 
 
 def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the weights of a run's global model from its best state, or else from its newest checkpoint.
+    """Read the weights of a run's global model from its best state, or else from its newest checkpoint.
 
     Personal units have no global values; their weights are the mean over the clients.
 

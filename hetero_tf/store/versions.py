@@ -22,7 +22,7 @@ _DRAFT = re.compile(r"\.tmp-version\.(?P<process>[0-9]+)")
 
 
 def check_version_folder(folder: Path, version: int | None) -> None:
-    """Checks that a version can be written, before anything is computed.
+    """Check that a version can be written, before anything is computed.
 
     Args:
         folder: Folder of a level.
@@ -53,22 +53,22 @@ def _exists_error(path):
 
 
 def numbers(folder: Path) -> tuple[int, ...]:
-    """Returns the version numbers in the folder of a level; empty if it is missing."""
+    """Return the version numbers in the folder of a level; empty if it is missing."""
     with files.disk_errors(folder, "list"):
         names = os.listdir(folder) if folder.is_dir() else []
     return tuple(int(name) for name in names if _VERSION.fullmatch(name))
 
 
 def next_version(folder: Path) -> int:
-    """Returns the largest version number in the folder of a level plus 1."""
+    """Return the largest version number in the folder of a level plus 1."""
     return max(numbers(folder), default=0) + 1
 
 
 @contextlib.contextmanager
 def create_draft(folder: Path) -> Iterator[Path]:
-    """Creates a temporary folder for a version and removes it if the block raises.
+    """Create a temporary folder for a version and remove it if the block raises.
 
-    Also removes drafts of killed exports.
+    Also remove drafts of killed exports.
 
     Args:
         folder: Folder of a level; it and its parents are created.
@@ -99,7 +99,7 @@ def create_draft(folder: Path) -> Iterator[Path]:
 
 
 def publish(draft: Path, version: int | None) -> Path:
-    """Renames a finished draft to its version and syncs the folder.
+    """Rename a finished draft to its version and sync the folder.
 
     Args:
         draft: Folder from `create_draft`, with its contents on disk.

@@ -1,6 +1,6 @@
-"""Sweeps: one recipe with many values, each combination a run in a folder of its own, several runs at a time.
+"""Sweeps: one recipe with many values. Each combination is a run in a separate folder; several runs are parallel.
 
-`definition` reads what is asked for, `expansion` makes the runs of it, `folder` keeps it, `pool` runs them, and `cost`
-measures how long that takes. Every run is a process of the ordinary program: a sweep that was killed goes on by the
-same command, and a run that fails takes no other one with it.
+`definition` reads a sweep, `expansion` creates its runs, `sweep_folder` stores it, `pool` executes the runs, and `cost`
+estimates their time. Each run is a process of the normal program. The same command resumes a killed sweep, and a failed
+run does not stop the others.
 """

@@ -1,76 +1,77 @@
-"""How long a sweep takes, by short runs that are measured: two rounds of one local epoch, the second of which counts.
+"""Estimates the time of a sweep from short runs: two rounds of one local epoch, of which the second counts.
 
-Runs that differ in nothing that costs time share a measurement. Where only the mix of levels differs, each level is
-measured alone, and a run takes what its levels take by their shares.
+Runs with the same cost share a measurement. If only the mix of levels differs, each level is measured separately, and
+the time of a run is the mean over its levels, weighted by their shares.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.console import Console, Live, duration
+from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
 from hetero_tf.recipe import Recipe, load
 from hetero_tf.store import metrics_file
-from hetero_tf.sweeps.expansion import Run
-from hetero_tf.sweeps.pool import Program, start, words_of
+from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.pool import Program, run_flags, run_program
 
-SHORT = ("rounds=2", "evaluate.every=1", "checkpoint.every=1")
-# Keys that do not change how long a round takes, as the resolved recipe begins their lines.
-FREE = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")
+PROBE_OVERRIDES = ("rounds=2", "evaluate.every=1", "checkpoint.every=1")
+# Keys that do not affect the time of a round, as line prefixes of the resolved recipe.
+UNTIMED_KEYS = ("name:", "seed:", "optimizer:", "schedule:", "rounds:", "checkpoint:")
 
 
 @dataclass(frozen=True)
-class Probe:
-    """A short run: what is trained, and what tells it from others."""
+class TimingProbe:
+    """A short run, with a key that is equal for runs of the same cost."""
 
-    run: Run
+    run: SweepRun
     key: str
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a short run took, in seconds: before its first round, a round of one local epoch, and an evaluation."""
+class ProbeTimes:
+    """Seconds of a short run: before its first round, for a round of one local epoch, and for an evaluation."""
 
     start: float
     round: float
     evaluation: float
 
 
-def estimate(runs: Sequence[Run], program: Program, jobs: int, console: Console) -> dict:
-    """Measures, and says how long the sweep takes.
+def estimate(runs: Sequence[SweepRun], program: Program, jobs: int, console: Console) -> dict:
+    """Measure short runs, and print an estimate of the time of a sweep.
 
     Args:
-        runs: All of them, as if none were trained yet.
-        program: How a run is started.
-        jobs: Runs at a time.
-        console: Where to say it.
+        runs: All runs, including finished ones.
+        program: Command of a run.
+        jobs: Parallel runs.
+        console: Output.
 
     Returns:
-        {"runs": [{"name", "recipe", "overrides", "seconds"}], "seconds" (of all, `jobs` at a time), "measured"},
+        {"runs": [{"name", "recipe", "overrides", "seconds"}], "seconds" (of all, `jobs` in parallel), "measured"},
         ready for JSON.
 
     Raises:
-        InputError: A short run failed; the sentence is its own.
+        InputError: A short run failed; the message contains its error.
     """
     shares = {run.name: _probes(run) for run in runs}
-    probes = {probe.key: probe for parts in shares.values() for probe, _ in parts}
-    measured = {}
-    with Live(console) as live:
+    probes = {probe.key: probe for pairs in shares.values() for probe, _ in pairs}
+    times_by_key = {}
+    with ProgressDisplay(console) as display:
         for number, probe in enumerate(probes.values(), 1):
-            live.begin(f"measuring {number}/{len(probes)}: {probe.run.name}")
-            measured[probe.key] = found = _measure(probe, program)
+            display.begin(f"measuring {number}/{len(probes)}: {probe.run.name}")
+            times_by_key[probe.key] = times = _measure(probe, program)
             console.say(
-                f"measured {number}/{len(probes)}: {probe.run.name}: {found.round:.3g} s a round of one local epoch, "
-                f"{found.evaluation:.3g} s an evaluation, {found.start:.3g} s before the first round"
+                f"measured {number}/{len(probes)}: {probe.run.name}: {times.round:.3g} s per round of one local epoch, "
+                f"{times.evaluation:.3g} s per evaluation, {times.start:.3g} s before the first round"
             )
     seconds = {
-        run.name: seconds_of(run.recipe, [(measured[p.key], share) for p, share in shares[run.name]]) for run in runs
+        run.name: run_seconds(run.recipe, [(times_by_key[p.key], share) for p, share in shares[run.name]])
+        for run in runs
     }
-    whole = sum(seconds.values()) / jobs
+    total = sum(seconds.values()) / jobs
     console.say(
-        f"{len(runs)} runs take about {duration(whole)}, {jobs} at a time ({whole / 3600:.2f} h): {len(probes)} short "
-        "runs were measured, two rounds of one local epoch each, of which the second counts"
+        f"{len(runs)} runs take about {format_duration(total)}, {jobs} in parallel ({total / 3600:.2f} h). Estimated "
+        f"from {len(probes)} short runs of two rounds with one local epoch, of which the second counts"
     )
     return {
         "runs": [
@@ -82,53 +83,55 @@ def estimate(runs: Sequence[Run], program: Program, jobs: int, console: Console)
             }
             for run in runs
         ],
-        "seconds": round(whole, 1),
-        "measured": {probes[key].run.name: vars(found) for key, found in measured.items()},
+        "seconds": round(total, 1),
+        "measured": {probes[key].run.name: vars(times) for key, times in times_by_key.items()},
     }
 
 
-def seconds_of(recipe: Recipe, parts: Sequence[tuple[Measured, float]]) -> float:
-    """Seconds of a whole run.
+def run_seconds(recipe: Recipe, weighted_times: Sequence[tuple[ProbeTimes, float]]) -> float:
+    """Return the seconds of a complete run.
 
     Args:
-        recipe: Its recipe.
-        parts: What was measured, with the share of the clients that it stands for; the global model's comes first.
+        recipe: Recipe of the run.
+        weighted_times: Measured times with their share of the clients; the global model's level comes first.
     """
     epochs = recipe.client.epochs
     evaluations = -(-recipe.rounds // recipe.evaluate.every)
-    a_round = sum(found.round * share for found, share in parts) * (1 if isinstance(epochs, dict) else epochs)
-    return parts[0][0].start + recipe.rounds * a_round + evaluations * parts[0][0].evaluation
+    round_seconds = sum(times.round * share for times, share in weighted_times) * (
+        1 if isinstance(epochs, dict) else epochs
+    )
+    return weighted_times[0][0].start + recipe.rounds * round_seconds + evaluations * weighted_times[0][0].evaluation
 
 
-def _probes(run: Run) -> list[tuple[Probe, float]]:
-    """The short runs that tell how long a run takes, with their shares of its clients."""
+def _probes(run: SweepRun) -> list[tuple[TimingProbe, float]]:
+    """Return the short runs that estimate a run, with their shares of its clients."""
     shares = run.recipe.levels.divided(1.0)
     try:
         return [(_probe(run, (f"levels.mix={level}",)), share) for level, share in shares.items()]
     except InputError:
-        # Budgets, depths or members may belong to the whole mix.
+        # Budgets, depths or members may refer to the complete mix.
         return [(_probe(run, ()), 1.0)]
 
 
-def _probe(run, more):
+def _probe(run, level_override):
     epochs = () if isinstance(run.recipe.client.epochs, dict) else ("client.epochs=1",)
-    overrides = (*run.overrides, *SHORT, *epochs, *more)
+    overrides = (*run.overrides, *PROBE_OVERRIDES, *epochs, *level_override)
     recipe = load(run.path, overrides)
-    key = "\n".join(line for line in recipe.source.splitlines() if not line.startswith(FREE))
-    name = f"{run.recipe.name} {more[0].partition('=')[2]}" if more else run.name
-    return Probe(Run(name, run.path, overrides, recipe), key)
+    key = "\n".join(line for line in recipe.source.splitlines() if not line.startswith(UNTIMED_KEYS))
+    name = f"{run.recipe.name} {level_override[0].partition('=')[2]}" if level_override else run.name
+    return TimingProbe(SweepRun(name, run.path, overrides, recipe), key)
 
 
 def _measure(probe, program):
-    """Trains a short run in a folder that goes away."""
+    """Train a short run in a temporary folder."""
     with temporary_folder() as folder:
-        place = folder / "run"
-        words = [*program.words, *words_of(probe.run, place), f"--threads={program.threads}"]
-        code, problem, seconds = start(words, lambda round, rounds: None)
+        run_dir = folder / "run"
+        words = [*program.words, *run_flags(probe.run, run_dir), f"--threads={program.threads}"]
+        code, problem, seconds = run_program(words, lambda round, rounds: None)
         if code:
             raise InputError(f"{probe.run.name}: {problem}")
-        rows = metrics_file.rows(place / "timings.jsonl")
+        rows = metrics_file.rows(run_dir / "timings.jsonl")
         if not rows:
-            raise InputError(f"{probe.run.name}: left no timings.jsonl, so nothing was measured")
+            raise InputError(f"{probe.run.name}: wrote no timings.jsonl, so its time is unknown")
         spent = sum(row["seconds"] + row["measuring_seconds"] for row in rows)
-        return Measured(seconds - spent, rows[-1]["round_seconds"], rows[-1]["measuring_seconds"])
+        return ProbeTimes(seconds - spent, rows[-1]["round_seconds"], rows[-1]["measuring_seconds"])

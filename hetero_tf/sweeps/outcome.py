@@ -1,70 +1,70 @@
-"""How the runs of a sweep ended, for a person and as JSON."""
+"""Outcomes of the runs of a sweep, as text and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base.console import duration
+from hetero_tf.base.console import format_duration
 from hetero_tf.runs import overview
-from hetero_tf.sweeps.expansion import Run
+from hetero_tf.sweeps.expansion import SweepRun
 
 FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run of a sweep ended.
+class RunOutcome:
+    """Outcome of one run of a sweep.
 
     Attributes:
         run: The run.
         folder: Its folder.
-        state: FINISHED, SKIPPED (it was finished before), FAILED or ELSEWHERE.
-        began: The round after which it went on; 0: it began.
+        state: FINISHED, SKIPPED (finished earlier), FAILED or ELSEWHERE.
+        resumed_after: The round after which the run was resumed; 0: not resumed.
         seconds: Wall time in this sweep.
-        problem: The sentence of a failed one.
+        problem: Error message of a failed run.
     """
 
-    run: Run
+    run: SweepRun
     folder: Path
     state: str
-    began: int = 0
+    resumed_after: int = 0
     seconds: float = 0.0
     problem: str = ""
 
     def to_json(self) -> dict:
-        """Returns it with the metrics of its folder, ready for JSON."""
-        found = overview.overview(self.folder)
+        """Return the outcome with the metrics of its folder, ready for JSON."""
+        overview_of_run = overview.overview(self.folder)
         return {
             "name": self.run.name,
             "run_dir": str(self.folder),
             "state": self.state,
-            "went_on_after": self.began,
-            "round": found.round,
-            "metric": found.metric,
-            "best": found.best,
-            "last": found.last,
+            "went_on_after": self.resumed_after,
+            "round": overview_of_run.round,
+            "metric": overview_of_run.metric,
+            "best": overview_of_run.best,
+            "last": overview_of_run.last,
             "seconds": round(self.seconds, 1),
             "problem": self.problem,
         }
 
 
-def line_of(outcome: Outcome) -> str:
-    """The line that stays of a run."""
+def format_outcome(outcome: RunOutcome) -> str:
+    """Return the final line of a run."""
     head = f"{outcome.run.name}  {outcome.state}"
     if outcome.problem:
         return f"{head}: {outcome.problem}"
-    found = overview.overview(outcome.folder)
-    parts = [head, f"round {found.round}"]
-    if found.best is not None and found.last is not None:
-        parts.append(f"{found.metric} best {found.best:.4g} last {found.last:.4g}")
+    run_overview = overview.overview(outcome.folder)
+    parts = [head, f"round {run_overview.round}"]
+    if run_overview.best is not None and run_overview.last is not None:
+        parts.append(f"{run_overview.metric} best {run_overview.best:.4g} last {run_overview.last:.4g}")
     if outcome.state == FINISHED:
-        parts.append(duration(outcome.seconds))
-        parts += [f"went on after round {outcome.began}"] if outcome.began else []
+        parts.append(format_duration(outcome.seconds))
+        parts += [f"resumed after round {outcome.resumed_after}"] if outcome.resumed_after else []
     return "  ".join(parts)
 
 
-def summary(outcomes: Sequence[Outcome], folder: Path, seconds: float) -> dict:
-    """What a sweep comes to, ready for JSON."""
+def summarize(outcomes: Sequence[RunOutcome], folder: Path, seconds: float) -> dict:
+    """Return the result of a sweep, ready for JSON."""
     return {
         "run_dir": str(folder),
         "runs": [outcome.to_json() for outcome in outcomes],
@@ -75,10 +75,10 @@ def summary(outcomes: Sequence[Outcome], folder: Path, seconds: float) -> dict:
 
 
 def to_text(result: dict) -> str:
-    """The sentence that ends a sweep."""
-    went_on = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
+    """Return the final sentence of a sweep."""
+    resumed = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
     skipped = sum(run["state"] == SKIPPED for run in result["runs"])
     parts = [f"{result['finished']} of {len(result['runs'])} runs are finished"]
-    parts += [f"{skipped} of them before"] if skipped else []
-    parts += [f"went on: {', '.join(went_on)}"] if went_on else []
+    parts += [f"{skipped} of them earlier"] if skipped else []
+    parts += [f"resumed: {', '.join(resumed)}"] if resumed else []
     return "; ".join(parts)

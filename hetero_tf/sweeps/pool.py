@@ -1,4 +1,4 @@
-"""Runs of a sweep as processes of the program, several at a time, and what a person sees of them."""
+"""Trains the runs of a sweep as parallel processes, and shows their progress."""
 
 import re
 import threading
@@ -9,31 +9,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetero_tf.base import children, exits, files
-from hetero_tf.base.console import Console, Live
+from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.runs import overview
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.sweeps.expansion import Run
-from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, Outcome, line_of
+from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, RunOutcome, format_outcome
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-# Runs of a sweep that was just killed need a moment to end and to let go of their folders.
+# After a sweep is killed, its runs need a moment to exit and unlock their folders.
 PATIENCE, PAUSE = 3.0, 0.1
-# The line of a round that is done; that of one that goes on does not say how much time is left.
+# Line of a finished round; lines of a running round do not show the time left.
 _ROUND = re.compile(r"round (\d+)/(\d+)  .* left  ")
-# How the lines begin that say why a run ends.
-_SENTENCES = ("hetero_tf: ", "stopped by ")
+# Prefixes of the lines with the reason why a run ended.
+_MESSAGE_PREFIXES = ("hetero_tf: ", "stopped by ")
 
 
 @dataclass(frozen=True)
 class Program:
-    """How a run is started.
+    """Command of a run.
 
     Attributes:
         words: The program and the flags of every run.
-        threads: Threads of a run that begins; one that goes on keeps its own, on which its bits depend.
+        threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
     """
 
     words: tuple[str, ...]
@@ -42,7 +42,7 @@ class Program:
 
 @dataclass
 class _Progress:
-    """What is known of all runs; several threads write it."""
+    """Progress of all runs, shared by threads."""
 
     total: int
     rounds_left: dict = field(default_factory=dict)
@@ -58,134 +58,138 @@ class _Progress:
         return "  ".join(parts)
 
     def details(self) -> str:
-        """How far each run is."""
-        return "  ".join(f"{name} {told}" for name, told in sorted(self.running.items()))
+        """Return the progress of each running run."""
+        return "  ".join(f"{name} {rounds}" for name, rounds in sorted(self.running.items()))
 
-    def expected(self, took: float) -> float | None:
-        """Seconds that the whole sweep takes, by the rounds that were trained since it began or went on."""
+    def expected(self, elapsed: float) -> float | None:
+        """Return the estimated seconds of the sweep, from the rounds trained since its start."""
         left = sum(self.rounds_left.values())
-        return took * (1 + left / self.rounds_done) if self.rounds_done else None
+        return elapsed * (1 + left / self.rounds_done) if self.rounds_done else None
 
 
-def train(runs: Sequence[Run], folder: SweepFolder, program: Program, jobs: int, console: Console) -> list[Outcome]:
-    """Trains what is not finished yet, and says a line for each run that ends.
+def train(
+    runs: Sequence[SweepRun], folder: SweepFolder, program: Program, jobs: int, console: Console
+) -> list[RunOutcome]:
+    """Train the unfinished runs, and print a line for each run that ends.
 
     Args:
         runs: All runs of the sweep.
-        folder: Its folder, which this process has locked.
-        program: How a run is started.
-        jobs: Runs at a time.
-        console: Where to say it.
+        folder: Folder of the sweep, locked by this process.
+        program: Command of a run.
+        jobs: Parallel runs.
+        console: Output.
 
     Returns:
-        How each run ended, in the order of `runs`.
+        Outcome of each run, in the order of `runs`.
     """
     progress, clock = _Progress(len(runs)), console.clock
     progress.rounds_left = {run.name: run.recipe.rounds for run in runs}
-    with Live(console) as live, ThreadPoolExecutor(jobs) as pool:
-        live.begin(progress.line())
-        began = clock()
+    with ProgressDisplay(console) as display, ThreadPoolExecutor(jobs) as pool:
+        display.begin(progress.line())
+        start = clock()
 
-        def show():
-            live.tell(progress.line(), progress.expected(clock() - began), progress.details())
+        def refresh():
+            display.update(progress.line(), progress.expected(clock() - start), progress.details())
 
-        def one(run):
-            outcome = _one(run, folder.of(run), program, progress, show, console)
+        def train_one(run):
+            outcome = _train_run(run, folder.of(run), program, progress, refresh, console)
             with progress.lock:
                 progress.ended.append(outcome)
                 progress.running.pop(run.name, None)
                 progress.rounds_left.pop(run.name, None)
-                console.progress(f"{len(progress.ended)}/{len(runs)}  {line_of(outcome)}")
-                show()
+                console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
+                refresh()
             return outcome
 
-        return list(pool.map(one, runs))
+        return list(pool.map(train_one, runs))
 
 
-def _one(run, folder, program, progress, show, console):
-    """Trains one run to its end, or says why not."""
+def _train_run(run, folder, program, progress, refresh, console):
+    """Train one run to its end, and return its outcome."""
     try:
-        done, threads = _standing(run, folder, program.threads)
+        done, threads = _read_progress(run, folder, program.threads)
     except Locked as locked:
-        return Outcome(run, folder, ELSEWHERE, problem=str(locked))
+        return RunOutcome(run, folder, ELSEWHERE, problem=str(locked))
     except UserError as refusal:
-        return Outcome(run, folder, FAILED, problem=str(refusal))
+        return RunOutcome(run, folder, FAILED, problem=str(refusal))
     if done >= run.recipe.rounds:
-        return Outcome(run, folder, SKIPPED, done)
+        return RunOutcome(run, folder, SKIPPED, done)
     if done:
-        console.say(f"{run.name}: goes on after round {done}")
+        console.say(f"{run.name}: resumes after round {done}")
 
-    def seen(round, rounds):
+    def on_round(round, rounds):
         with progress.lock:
-            # One line may tell of several rounds.
+            # One line may report several rounds.
             progress.rounds_done += progress.rounds_left[run.name] - (rounds - round)
             progress.rounds_left[run.name] = rounds - round
             progress.running[run.name] = f"{round}/{rounds}"
-            show()
+            refresh()
 
     with progress.lock:
         progress.rounds_left[run.name] = run.recipe.rounds - done
         progress.running[run.name] = f"{done}/{run.recipe.rounds}"
-        show()
-    code, problem, seconds = start([*program.words, *words_of(run, folder), f"--threads={threads}"], seen)
+        refresh()
+    code, problem, seconds = run_program([*program.words, *run_flags(run, folder), f"--threads={threads}"], on_round)
     state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
-    return Outcome(run, folder, state, done, seconds, problem)
+    return RunOutcome(run, folder, state, done, seconds, problem)
 
 
-def words_of(run: Run, folder: Path) -> list[str]:
-    """The flags by which the program trains a run in a folder."""
+def run_flags(run: SweepRun, folder: Path) -> list[str]:
+    """Return the flags to train a run in a folder."""
     return [f"--recipe={run.path}", f"--run_dir={folder}", *(f"--set={override}" for override in run.overrides)]
 
 
-def _standing(run, folder, threads):
-    """The rounds that a run has done, and the threads that it must have.
+def _read_progress(run, folder, threads):
+    """Return the finished rounds of a run, and the threads that it must use.
 
     Raises:
-        Locked: Another process trains it.
-        InputError: The folder is damaged, or holds a run of another recipe.
+        Locked: Another process trains the run.
+        InputError: The folder is damaged, or contains a run of another recipe.
     """
-    place, patience = RunFolder(folder), time.monotonic() + PATIENCE
-    while place.holder is not None:
+    run_folder, patience = RunFolder(folder), time.monotonic() + PATIENCE
+    while run_folder.holder is not None:
         if time.monotonic() > patience:
-            raise Locked(f"{folder}: process {place.holder} works on this run folder")
+            raise Locked(f"{folder}: process {run_folder.holder} uses this run folder")
         time.sleep(PAUSE)
-    found = overview.overview(folder) if overview.is_run(folder) else None
-    if found is None or (found.state != overview.DAMAGED and not found.round):
+    run_overview = overview.overview(folder) if overview.is_run(folder) else None
+    if run_overview is None or (run_overview.state != overview.DAMAGED and not run_overview.round):
         return 0, threads
-    if found.state == overview.FINISHED and found.round >= run.recipe.rounds:
-        changed = changed_keys(place.read_recipe(), run.recipe.source)
+    if run_overview.state == overview.FINISHED and run_overview.round >= run.recipe.rounds:
+        changed = changed_keys(run_folder.read_recipe(), run.recipe.source)
         if changed:
-            raise UserError(f"{folder}: holds a run of another recipe ({'; '.join(changed)})")
-    # Of a damaged one the program itself says what is wrong.
-    return found.round, _threads(place, threads)
+            raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
+    # For a damaged folder, the program reports the error.
+    return run_overview.round, _stored_threads(run_folder, threads)
 
 
-def _threads(place, otherwise):
-    """The threads with which a run began."""
+def _stored_threads(run_folder, default):
+    """Return the stored thread count of a run."""
     try:
-        facts = plain_json.parse(files.read_bytes(place.environment, plain_json.LIMIT), place.environment)
-        threads = facts["threads"]["inter_op"]
+        environment = plain_json.parse(
+            files.read_bytes(run_folder.environment, plain_json.LIMIT), run_folder.environment
+        )
+        threads = environment["threads"]["inter_op"]
     except (UserError, KeyError, TypeError):
-        return otherwise
-    return threads if type(threads) is int and threads > 0 else otherwise
+        return default
+    return threads if type(threads) is int and threads > 0 else default
 
 
-def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, str, float]:
-    """Starts the program and waits for it.
+def run_program(command: Sequence[str], on_round: Callable[[int, int], None]) -> tuple[int, str, float]:
+    """Run the program to its end.
 
     Args:
-        words: The program and its flags.
-        seen: Called with the number of a round that is done, and how many there are.
+        command: The program and its flags.
+        on_round: Called with the number of a finished round and the total.
 
     Returns:
-        Its exit code, its last sentence where that is not 0, and the seconds that it took.
+        The exit code, the error message if the code is not 0, and the seconds.
     """
-    began, sentence = time.monotonic(), ""
-    with children.start(words) as process, exits.before_exit(lambda: children.stop(process)):
-        for line in children.lines(process):
+    start, message = time.monotonic(), ""
+    with children.start(command) as process, exits.before_exit(lambda: children.stop(process)):
+        for line in children.read_lines(process):
             if match := _ROUND.match(line):
-                seen(int(match[1]), int(match[2]))
-            sentence = line.strip() if line.startswith(_SENTENCES) else sentence
+                on_round(int(match[1]), int(match[2]))
+            message = line.strip() if line.startswith(_MESSAGE_PREFIXES) else message
         code = process.wait()
-    problem = sentence.removeprefix(_SENTENCES[0]) or children.ended(code)
-    return code, problem if code else "", time.monotonic() - began
+    problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or children.describe_exit(code)
+    return code, problem if code else "", time.monotonic() - start

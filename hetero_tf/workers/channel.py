@@ -29,7 +29,7 @@ class RemoteCall:
 
 
 def pack(words: Mapping, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns a message as int32 array; the first element is the number of bytes that follow.
+    """Return a message as int32 array; the first element is the number of bytes that follow.
 
     Raises:
         MemoryProblem: The message is too long.
@@ -49,7 +49,7 @@ def pack(words: Mapping, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray) -> RemoteCall:
-    """Returns the message that `pack` encoded."""
+    """Return the message that `pack` encoded."""
     data = packed[1:].tobytes()[: packed[0]]
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         arrays = {name.removeprefix("array/"): archive[name] for name in archive.files if name != "words"}
@@ -76,18 +76,18 @@ class Channel:
         self._summed = replicas.compiled(summed, input_signature=[tf.TensorSpec([None], tf.int32)])
 
     def send(self, words: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
-        """Sends a message; called by the first process."""
+        """Send a message; called by the first process."""
         packed = pack(words, arrays)
         self._summed(tf.constant([len(packed)], tf.int32))
         self._summed(tf.constant(packed))
 
     def receive(self) -> RemoteCall:
-        """Waits for the next message; called by the other processes."""
+        """Wait for the next message; called by the other processes."""
         length = int(self._summed(tf.zeros([1], tf.int32))[0])
         return unpack(self._summed(tf.zeros([length], tf.int32)).numpy())
 
     def gather(self, row: np.ndarray, index: int, count: int) -> np.ndarray:
-        """Gathers a row of every process on all processes: int32 [count, len(row)]."""
+        """Gather a row of every process on all processes: int32 [count, len(row)]."""
         rows = np.zeros((count, len(row)), np.int32)
         rows[index] = row
         return self._summed(tf.constant(rows.ravel())).numpy().reshape(rows.shape)

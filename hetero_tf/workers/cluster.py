@@ -39,7 +39,7 @@ class Cluster:
 
 
 def read_cluster(workers: Sequence[str], worker: int | None, environment: Mapping[str, str]) -> Cluster | None:
-    """Reads the cluster from flags or TF_CONFIG; None for a single process.
+    """Read the cluster from flags or TF_CONFIG; None for a single process.
 
     Args:
         workers: Values of --workers, `host:port` of each process; empty: use TF_CONFIG.
@@ -106,7 +106,7 @@ def _check_cluster(source, addresses, index):
 
 
 def parse_address(source: str, address: str) -> tuple[str, int]:
-    """Returns the host and the port of `host:port`.
+    """Return the host and the port of `host:port`.
 
     Args:
         source: The flag or variable, for error messages.
@@ -122,7 +122,7 @@ def parse_address(source: str, address: str) -> tuple[str, int]:
 
 
 def open_port_warning(cluster: Cluster) -> str:
-    """Describes the risk of the port that TensorFlow opens for this process; no option binds it to one address."""
+    """Describe the risk of the port that TensorFlow opens for this process; no option binds it to one address."""
     _, port = parse_address("--workers", cluster.addresses[cluster.index])
     return (
         f"TensorFlow listens on port {port} of all network interfaces, without encryption or authentication; a program "
@@ -131,7 +131,7 @@ def open_port_warning(cluster: Cluster) -> str:
 
 
 def connect(cluster: Cluster, patience: float = PATIENCE):
-    """Waits until all processes of a cluster are connected and returns their `tf.distribute` strategy.
+    """Wait until all processes of a cluster are connected and return their `tf.distribute` strategy.
 
     Args:
         cluster: The processes.
@@ -175,8 +175,8 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
 
 
 def _wait_at_most(seconds, processes):
-    """Sets TensorFlow's timeout for the other processes, by default one hour."""
-    # There is no public function; without this private one the wait is only longer.
+    """Set TensorFlow's timeout for the other processes, by default one hour."""
+    # TensorFlow has no public function for this; without the private one the wait is only longer.
     with contextlib.suppress(ImportError, AttributeError, TypeError):
         from tensorflow.python.eager import context
 
@@ -190,7 +190,7 @@ def _wait_at_most(seconds, processes):
 
 
 def mirrored(devices: int):
-    """Returns the strategy of several devices of this process: GPUs if there are any, else logical CPU devices.
+    """Return the strategy of several devices of this process: GPUs if there are any, else logical CPU devices.
 
     Raises:
         InputError: The machine has fewer GPUs.

@@ -31,7 +31,7 @@ LOST_WORKER_ERRORS = (
 
 @contextlib.contextmanager
 def detecting_lost_workers() -> Iterator[None]:
-    """Turns collective errors into WorkerLost.
+    """Turn collective errors into WorkerLost.
 
     Raises:
         WorkerLost: Another process stopped or cannot be reached.
@@ -90,7 +90,7 @@ class LeadProcess(LearningProcess):
             return super().client_results(state, level)
 
     def end(self, problem: UserError | None = None) -> None:
-        """Ends the other processes, with the same message and exit code if there is a problem."""
+        """End the other processes, with the same message and exit code if there is a problem."""
         if not isinstance(problem, WorkerLost):
             words = {"call": "end", "problem": problem and str(problem), "code": problem.code if problem else 0}
             with contextlib.suppress(WorkerLost), detecting_lost_workers():
@@ -98,7 +98,7 @@ class LeadProcess(LearningProcess):
 
     @contextlib.contextmanager
     def _broadcast_call(self, call, state=None, arrays=None, **words):
-        """Broadcasts a call to the other processes, with the state if theirs differs."""
+        """Broadcast a call to the other processes, with the state if theirs differs."""
         sent = dict(arrays or {})
         if state is not None and not (self.synced_state and self.synced_state[0] is state):
             sent |= {f"state/{name}": value for name, value in flatten_state(state).items()}
@@ -109,7 +109,7 @@ class LeadProcess(LearningProcess):
 
 
 def lead(process: LearningProcess, cluster: Cluster) -> LeadProcess:
-    """Returns the process as leader of a cluster, whose other processes repeat its calls.
+    """Return the process as leader of a cluster, whose other processes repeat its calls.
 
     Raises:
         InputError: A worker has another recipe, data set, version or number of threads.
@@ -120,7 +120,7 @@ def lead(process: LearningProcess, cluster: Cluster) -> LeadProcess:
 
 
 def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Repeats the calls of the leading process until it ends.
+    """Repeat the calls of the leading process until it ends.
 
     Raises:
         InputError: The leading process has another recipe, data set, version or number of threads.
@@ -145,7 +145,7 @@ def _read_state(message, current):
 
 
 def _make_call(process: LearningProcess, message: RemoteCall, state: State) -> State:
-    """Executes one call and returns the state after it."""
+    """Execute one call and return the state after it."""
     words, arrays = message.words, message.arrays
     # A refused call is refused on all processes, and the leading one reports it.
     with contextlib.suppress(UserError):

@@ -18,12 +18,12 @@ from hetero_tf.version import __version__
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
-NO_RUN = "is not a run folder, it has no recipe.yaml; name one that `train` wrote"
+NO_RUN = "is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"
 NO_RECIPE = "--recipe is missing; try hetero_tf --recipe digits"
 THREADS = "--threads must be a whole number from 1 to 256, which is 4 for each core and at least 256. Received: "
 LONG = "a" * 300
 COUNT = "must be a whole number from 1 to 2147483647"
-MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
+MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be downloaded"
 # Each row: the words, and the sentence; with "..." at its end only its beginning is compared.
 WRONG = [
     (["--recpe=small.yaml"], "unknown flag --recpe; did you mean 'recipe'?"),
@@ -41,7 +41,7 @@ WRONG = [
     ([R, "--levels.mix=a b"], "unknown flag --levels.mix; use --set levels.mix='a b'"),
     ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
     ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
-    (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
+    (["list", "nowhere"], "nowhere: is not a folder; name run folders, or a folder of runs such as runs"),
     ([R, "-z"], "unknown flag --z; known: address, allow_host, allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
@@ -54,13 +54,13 @@ WRONG = [
     (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
     (["flower"], "--recipe is missing; try hetero_tf flower --recipe digits"),
     (["--recipe="], NO_RECIPE),
-    (["--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
-    (["describe", "--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
-    (["--recipe=digitz"], "digitz: no such recipe; did you mean 'digits'?"),
+    (["--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: cifar10..."),
+    (["describe", "--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: cifar10..."),
+    (["--recipe=digitz"], "digitz: unknown recipe; did you mean 'digits'?"),
     (["--recipe=foreign"], "foreign: expected a file. Received: a folder"),
     (["--recipe=/dev/null"], "/dev/null: expected a file. Received: a pipe, device or socket"),
     (["--recipe=bad.yaml"], "bad.yaml:2:1: name[0]: not valid YAML..."),
-    (["--recipe=nothing.yaml"], "nothing.yaml:1:1: empty; expected keys and values..."),
+    (["--recipe=nothing.yaml"], "nothing.yaml:1:1: the recipe is empty; expected keys and values..."),
     (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
     (["trian", R], "unknown command 'trian'; did you mean 'train'?"),
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
@@ -70,8 +70,8 @@ WRONG = [
         "serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
-    (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
-    (["export"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
+    (["evaluate"], "--run_dir is missing; name the folder of a run, such as runs/digits"),
+    (["export"], "--run_dir is missing; name the folder of a run, such as runs/digits"),
     (["evaluate", "--run_dir=nowhere"], f"nowhere: {NO_RUN}"),
     (["evaluate", "--run_dir=afile"], f"afile: {NO_RUN}"),
     (["evaluate", "--run_dir=empty"], f"empty: {NO_RUN}"),
@@ -79,14 +79,14 @@ WRONG = [
     (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
     (
         ["export", "--run_dir=begun", f"--out={'y/' * 2040}{'x' * 250}"],
-        f"{'y/' * 30}...: is too long a path for this system; choose a shorter one. Received: 4332 characters, 1 of "
+        f"{'y/' * 30}...: the path is too long for this system; choose a shorter one. Received: 4332 characters, 1 of "
         "them in the last name",
     ),
-    (["export", "--run_dir=begun", f"--out={'y/' * 3000}z"], f"{'y/' * 30}...: is too long a path for this system..."),
     (
-        ["export", "--run_dir=begun", "--out=afile"],
-        "afile: stands in the way and is not a folder; choose another folder",
+        ["export", "--run_dir=begun", f"--out={'y/' * 3000}z"],
+        f"{'y/' * 30}...: the path is too long for this system...",
     ),
+    (["export", "--run_dir=begun", "--out=afile"], "afile: exists and is not a folder; choose another folder"),
     (["evaluate", "--run_dir=begun"], "begun/best: holds no finished round yet; train first"),
     (["export", "--run_dir=begun", "--state=last"], "begun/checkpoints: holds no finished round yet; train first"),
     ([R, "--threads=0"], f"{THREADS}--threads=0"),
@@ -103,10 +103,10 @@ WRONG = [
             ("export", "out"),
         )
     ),
-    (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: no such recipe; known: cifar10..."),
+    (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: cifar10..."),
     (
         ["export", "--run_dir=begun", "--out=a\udcff"],
-        "--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: a\\udcff",
+        "--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: a\\udcff",
     ),
     (["\x9btrain"], "unknown command '\\x9btrain'; did you mean 'train'?"),
     ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
@@ -131,7 +131,7 @@ WRONG = [
     ([R, "--plugin=own_syntax"], "--plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ..."),
     (
         [R, "--plugin=own_exit"],
-        "--plugin own_exit: ends the program when it is imported; give a module that only defines things",
+        "--plugin own_exit: the import ends the program; use a module that only contains definitions",
     ),
     ([R, "--plugin=prefix"], "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
     ([R, "--run_dir=afile"], "afile: is a file, not a folder; choose another run folder"),
@@ -141,7 +141,7 @@ WRONG = [
     ),
     (
         ["--recipe=wikitext2", "--data_dir=~nobody_of_that_name", "--set=data.fallback=null"],
-        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be fetched: there is no folder ~nobody...",
+        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be downloaded: the folder ~nobody...",
     ),
     (
         [R, "--set=partition={name: labels, clients: 10, per_client: 11}"],
@@ -150,13 +150,13 @@ WRONG = [
     ),
     (
         [R, "--set=data={name: npz, path: none.npz}"],
-        "--set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; th...",
+        "--set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; se...",
     ),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (
         ["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
-        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be fetched: there is no folder nowhere; put train.txt...",
+        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be downloaded: the folder nowhere does not exist; put train.txt...",
     ),
     ([R, "--nojson=1"], "--nojson=1 does not take an argument; --help lists the flags"),
     ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
@@ -164,18 +164,18 @@ WRONG = [
     ([R, "--set=rounds=x"], f"--set rounds=x: rounds: wrong type; {COUNT}. Received: 'x'"),
     ([R, "--set=roundz=3"], "--set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?"),
     ([R, "--set=name=../up"], "--set name=../up: name: not allowed; must be text like ..."),
-    ([R, "--set=levels.mix=a-z"], "--set levels.mix=a-z: levels.mix: no width is given for level 'z'; known: a, b"),
+    ([R, "--set=levels.mix=a-z"], "--set levels.mix=a-z: levels.mix: levels.widths has no level 'z'; known: a, b"),
     (
         [R, "--set=round.clients=7"],
-        "--set round.clients=7: round.clients: more active clients than clients; must be at "
+        "--set round.clients=7: round.clients: more active clients than registered ones; must be at "
         "most 6 (partition.clients). Received: 7",
     ),
 ]
 
 
-# Which flags a command takes, besides those that all take; the value that a flag is given here.
+# Flags of each command in addition to the common ones.
 OF_RECIPES = ("set", "data_dir", "plugin", "threads")
-TAKES = {
+COMMAND_FLAGS = {
     "train": ("recipe", "run_dir", "engine", "allow_other_machine", "workers", "worker", "devices", *OF_RECIPES),
     "launch": ("local", "recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
     "sweep": ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", *OF_RECIPES),
@@ -222,18 +222,18 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("command", TAKES)
-@pytest.mark.parametrize("flag", [name for name in flags.definitions() if name != "h"])
-def test_every_command_takes_the_flags_that_have_an_effect_on_it(command, flag):
-    word = f"--{flag}" if flags.definitions()[flag].boolean else f"--{flag}={VALUES.get(flag, 'x')}"
-    if flag in (*TAKES[command], *BY_ALL):
+@pytest.mark.parametrize("command", COMMAND_FLAGS)
+@pytest.mark.parametrize("flag", [name for name in flags.define_flags() if name != "h"])
+def test_commands_accept_only_their_flags(command, flag):
+    word = f"--{flag}" if flags.define_flags()[flag].boolean else f"--{flag}={VALUES.get(flag, 'x')}"
+    if flag in (*COMMAND_FLAGS[command], *BY_ALL):
         assert flags.parse(["hetero_tf", command, word])[0] == command
         return
-    others = ", ".join(name for name, taken in TAKES.items() if flag in taken)
-    told = f"--{flag} has no effect on {command}; it is a flag of {' and '.join(others.rsplit(', ', 1))}"
-    assert refusal(flags.parse, ["hetero_tf", command, word]) == told
-    # Also where it says what holds anyway, and whichever side of the command it stands on.
-    assert refusal(flags.parse, ["hetero_tf", word, command]) == told
+    others = ", ".join(name for name, taken in COMMAND_FLAGS.items() if flag in taken)
+    message = f"--{flag} has no effect on {command}; it is a flag of {' and '.join(others.rsplit(', ', 1))}"
+    assert refusal(flags.parse, ["hetero_tf", command, word]) == message
+    # Even with its default value, and on either side of the command.
+    assert refusal(flags.parse, ["hetero_tf", word, command]) == message
 
 
 def tree(folder):
@@ -241,7 +241,7 @@ def tree(folder):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder_of_runs(tmp_path, monkeypatch):
     """A current folder with a good recipe and some things that stand in the way."""
     programs.recipe_file(tmp_path)
     for name in ("foreign", "empty", "begun"):
@@ -256,7 +256,7 @@ def place(tmp_path, monkeypatch):
         "own_raises.py": 'raise RuntimeError("no luck")\n',
         "own_syntax.py": "def f(:\n",
         "own_exit.py": "raise SystemExit(3)\n",
-        "prefix.py": "def keep(size, kept, round, client, seed):\n    return None\n",
+        "prefix.py": "def keep(size, count, round, client, seed):\n    return None\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -266,15 +266,15 @@ def place(tmp_path, monkeypatch):
     monkeypatch.delenv("HETERO_TF_DATA", raising=False)
     # These change the whole process, which here is that of the tests.
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    monkeypatch.setattr(hardware, "prepare", lambda threads: None)
+    monkeypatch.setattr(hardware, "configure_threads", lambda threads: None)
     yield tmp_path
     for name in [name for name in sys.modules if name == "prefix" or name.startswith("own_")]:
         del sys.modules[name]
 
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
-def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
-    before, sentence = tree(place), sentence.replace("{here}", str(place))
+def test_invalid_arguments_are_reported(folder_of_runs, capsys, words, sentence):
+    before, sentence = tree(folder_of_runs), sentence.replace("{here}", str(folder_of_runs))
     assert main.main(["hetero_tf", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
@@ -282,10 +282,10 @@ def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
         assert err.startswith("hetero_tf: " + sentence.removesuffix("..."))
     else:
         assert err == f"hetero_tf: {sentence}\n"
-    assert tree(place) == before
+    assert tree(folder_of_runs) == before
 
 
-def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
+def test_read_only_disk_exits_with_3(folder_of_runs, capsys, monkeypatch):
     def refuse(path, *_, **__):
         raise OSError(30, "Read-only file system")
 
@@ -306,11 +306,11 @@ def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
             "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, ",
         ),
         (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
-        (RecursionError("deep"), 1, "RecursionError: deep; this is a defect of the program; --debug shows where"),
-        (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a defect of the program; --debug shows where"),
+        (RecursionError("deep"), 1, "RecursionError: deep; this is a bug in hetero_tf; --debug shows the traceback"),
+        (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback"),
     ],
 )
-def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, code, text):
+def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch, error, code, text):
     def fail(*_):
         raise error
 
@@ -322,44 +322,44 @@ def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, c
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, monkeypatch):
+def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, monkeypatch):
     def fail(*_):
         raise KeyError("surprise")
 
     monkeypatch.setattr("hetero_tf.process.learning_process.plan_round", fail)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
-    assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
+    assert err == "hetero_tf: KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback\n"
 
 
-def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, capsys):
-    (place / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
+def test_files_in_the_working_folder_never_shadow_libraries(folder_of_runs, capsys):
+    (folder_of_runs / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
     before = list(sys.path)
     assert main.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
     assert sys.path == before
-    # A plug-in is looked for there too, behind everything else.
+    # Plug-ins are searched there too, after all other folders.
     assert main.main(["hetero_tf", "--recipe=bad.yaml", "--plugin=own_raises"]) == 2
-    assert sys.path == [*before, str(place)]
+    assert sys.path == [*before, str(folder_of_runs)]
 
 
-def test_python_m_leaves_the_working_folder_out_too(tmp_path):
+def test_python_m_ignores_the_working_folder(tmp_path):
     """As far as it can: Python itself has looked there for the package."""
     for name in ("absl", "yaml", "numpy", "difflib"):
         (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
     done = programs.command("--recipe=missing", cwd=tmp_path)
-    assert (done.returncode, done.stderr[:35]) == (2, "hetero_tf: missing: no such recipe;")
+    assert (done.returncode, done.stderr[:35]) == (2, "hetero_tf: missing: unknown recipe;")
     assert not (tmp_path / "RUN").exists()
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--recipe=missing"], [R, "--threads=x"]])
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
-def test_closed_streams_do_not_matter(place, monkeypatch, words, closed):
+def test_closed_streams_do_not_matter(folder_of_runs, monkeypatch, words, closed):
     for name in closed:
         monkeypatch.setattr(sys, name, None)
     assert main.main(["hetero_tf", *words]) == (0 if words == ["--version"] else 2)
 
 
-def test_a_sentence_that_nobody_reads_does_not_change_the_exit_code(place):
+def test_unread_errors_keep_the_exit_code(folder_of_runs):
     """The reader of standard error has left before the refusal."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -369,8 +369,8 @@ def test_a_sentence_that_nobody_reads_does_not_change_the_exit_code(place):
 
 
 @pytest.mark.parametrize("closed", ["", ">&- 2>&- <&-"])
-def test_work_is_kept_whatever_cannot_be_printed(tmp_path, closed):
-    """The folders have names that are no text, and the output takes only ASCII or is closed."""
+def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
+    """Folder names are not text, and the output accepts only ASCII or is closed."""
     folder = tmp_path / os.fsdecode(b"\xff\xc3\xa9\x1b")
     folder.mkdir()
     recipe = programs.recipe_file(folder)
@@ -395,39 +395,41 @@ def test_version_and_help(capsys, monkeypatch):
     for words in (["--help"], ["-h"]):
         assert main.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
-        for command, module in ((command, commands.find(command)) for command in TAKES):
+        for command, module in ((command, commands.find(command)) for command in COMMAND_FLAGS):
             assert f"hetero_tf {module.USAGE} " in out and module.SUMMARY in out
             assert module.USAGE.startswith("--recipe" if command == "train" else command)
 
 
-@pytest.mark.parametrize("command", TAKES)
-def test_the_help_of_a_command_has_its_flags_and_no_other(capsys, monkeypatch, command):
+@pytest.mark.parametrize("command", COMMAND_FLAGS)
+def test_help_lists_exactly_the_flags_of_the_command(capsys, monkeypatch, command):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"hetero_tf {commands.find(command).USAGE}\n")
     shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
-    assert shown == {*TAKES[command], *BY_ALL}
+    assert shown == {*COMMAND_FLAGS[command], *BY_ALL}
     assert max(map(len, out.splitlines())) <= 132
     # Each flag says its default here, or that it has none.
-    own = out.partition("Flags of every command:")[0].splitlines()[4:]
-    assert [line for line in own if line and not re.search("; (default|required) ?", line)] == []
-    assert set(help.MEANINGS.get(command, ())) <= set(TAKES[command])
+    command_lines = out.partition("Flags of every command:")[0].splitlines()[4:]
+    assert [line for line in command_lines if line and not re.search("; (default|required) ?", line)] == []
+    assert set(help.MEANINGS.get(command, ())) <= set(COMMAND_FLAGS[command])
 
 
-def test_a_flag_of_several_commands_has_the_meaning_and_the_default_of_each():
+def test_shared_flags_have_a_meaning_and_default_per_command():
     def meaning(command, name):
-        text = help.render(command, flags.definitions())
+        text = help.render(command, flags.define_flags())
         (line,) = [line for line in text.splitlines() if line.startswith(f"  --{name} ")]
         return line.split(maxsplit=1)[1]
 
-    cores = hardware.cores()
-    assert meaning("serve", "threads") == f"requests that are computed at once; default {cores}"
-    assert meaning("train", "threads") == f"clients in flight at once; default {cores}"
-    assert meaning("compare", "out") == "file to write the table into; default standard output"
+    cores = hardware.core_count()
+    assert meaning("serve", "threads") == f"requests to compute at the same time; default {cores}"
+    assert meaning("train", "threads") == f"clients to train at the same time; default {cores}"
+    assert meaning("compare", "out") == "output file of the table; default standard output"
     assert meaning("export", "out") == "folder to write into; default RUN_DIR/export"
-    assert meaning("flower", "patience") == "server: seconds after which an unanswered request is lost; default 600"
-    assert meaning("evaluate", "state") == "<best|last>: which state to use; default best"
+    assert (
+        meaning("flower", "patience") == "server: seconds after which a request without a response is lost; default 600"
+    )
+    assert meaning("evaluate", "state") == "<best|last>: checkpoint to use; default best"
     assert meaning("train", "allow_other_machine").endswith("; default false")
 
 
@@ -444,7 +446,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
+def test_json_is_one_line_and_messages_go_to_standard_error(folder):
     line, rest = (folder / "out").read_text().split("\n", 1)
     summary = json.loads(line)
     assert rest == "" and summary["rounds"] == 2 and summary["last"]["round"] == 2
@@ -456,7 +458,7 @@ def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
         "by_function": [],
         "reasons": [],
         "compiled": False,
-        "parallel": hardware.cores(),
+        "parallel": hardware.core_count(),
         "threads": 1,
         "precision": "float32",
         "device": "cpu",
@@ -473,17 +475,17 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     firsts = [line.split(" ")[0] for line in lines]
-    assert " ".join(firsts) == "data: clients: metrics: engine: first round round time: last: best: done next:  "
-    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
-    assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[4])
+    assert " ".join(firsts) == "data: clients: note: engine: ready round round time: last: best: done next:  "
+    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "first round"))
+    assert re.fullmatch(rf"ready in \d+\.\d s \({parts}\)", lines[4])
     assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[5])
     mark, *logged = (folder / "run" / "log.txt").read_text().splitlines()
     assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(begins\)$", mark)
     assert [line[9:] for line in logged] == lines
 
 
-def test_a_reader_that_leaves_is_not_a_crash(folder):
-    """`| head -1`: the run goes on without a listener, and its end is quiet."""
+def test_closed_pipe_is_not_a_crash(folder):
+    """`| head -1`: the run continues without a reader and ends quietly."""
     recipe, run_dir = str(folder / "small.yaml"), str(folder / "run")
     words = ["-m", "hetero_tf", "--recipe", recipe, "--run_dir", run_dir, "--set", "rounds=3"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": programs.environment()}
@@ -495,35 +497,35 @@ def test_a_reader_that_leaves_is_not_a_crash(folder):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_standard_output_that_is_full_is_a_disk_problem(unbuffered):
+def test_full_standard_output_is_a_disk_problem(unbuffered):
     with open("/dev/full", "w") as full:
-        given = {"stderr": subprocess.PIPE, "env": programs.environment(PYTHONUNBUFFERED=unbuffered)}
-        done = programs.command("--version", capture_output=False, stdout=full, **given)
+        options = {"stderr": subprocess.PIPE, "env": programs.environment(PYTHONUNBUFFERED=unbuffered)}
+        done = programs.command("--version", capture_output=False, stdout=full, **options)
     assert done.returncode == 3
     assert done.stderr.startswith("hetero_tf: OSError: [Errno 28] No space left on device; ")
     assert done.stderr.count("\n") == 1
 
 
-def test_evaluate_says_the_same_as_the_training(folder):
+def test_evaluate_matches_the_training(folder):
     run = programs.shared().run("evaluate", "--run_dir", folder / "run", "--state", "last", "--json")
     assert run.code == 0, run.err
-    found = json.loads(run.out)
-    row = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").open()][found["round"] - 1]
+    result = json.loads(run.out)
+    row = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").open()][result["round"] - 1]
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
-        assert found[name] == row[name]
-    assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+        assert result[name] == row[name]
+    assert result["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {result['round']}  ")
 
 
-def test_evaluate_measures_every_level_of_a_finished_run_if_asked(folder):
+def test_evaluate_measures_all_levels_on_request(folder):
     run = programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json")
     assert run.code == 0, run.err
-    found = json.loads(run.out)
-    assert {"level_accuracy_a", "level_accuracy_b", "level_loss_a", "level_loss_b"} <= set(found)
-    assert found["level_accuracy_a"] == found["global_accuracy"] and found["level_loss_a"] != found["level_loss_b"]
-    assert f"level_accuracy_b {found['level_accuracy_b']:.4g}" in run.err and "level_loss" not in run.err
+    result = json.loads(run.out)
+    assert {"level_accuracy_a", "level_accuracy_b", "level_loss_a", "level_loss_b"} <= set(result)
+    assert result["level_accuracy_a"] == result["global_accuracy"] and result["level_loss_a"] != result["level_loss_b"]
+    assert f"level_accuracy_b {result['level_accuracy_b']:.4g}" in run.err and "level_loss" not in run.err
 
 
-def test_an_exported_level_carries_what_was_measured_of_it(folder, tmp_path):
+def test_exported_level_contains_its_metrics(folder, tmp_path):
     """Not the numbers of the global model."""
     measured = json.loads(
         programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json").out
@@ -533,22 +535,22 @@ def test_an_exported_level_carries_what_was_measured_of_it(folder, tmp_path):
         run = programs.shared().run(*words)
         assert run.code == 0, run.err
         loss, accuracy = (measured[f"level_{name}_{level}"] for name in ("loss", "accuracy"))
-        told = json.loads((tmp_path / level / "1" / "export.json").read_text())
-        assert told["measured"] == {
+        export_info = json.loads((tmp_path / level / "1" / "export.json").read_text())
+        assert export_info["measured"] == {
             "loss": pytest.approx(loss, rel=1e-5),
             "accuracy": pytest.approx(accuracy, rel=1e-6),
             "on": "the whole test set, by these files",
         }
-        assert (told["level"], told["state"], told["round"]) == (level, "best", measured["round"])
-        assert ({"last", "best"} <= told.keys()) == (level == "a")
+        assert (export_info["level"], export_info["state"], export_info["round"]) == (level, "best", measured["round"])
+        assert ({"last", "best"} <= export_info.keys()) == (level == "a")
         assert f": the model of level {level}, loss {loss:.4g}  accuracy {accuracy:.4g} on the test set" in run.out
 
 
-def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tmp_path):
+def test_best_state_of_another_run_is_refused(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
-    found = checkpoints.load_newest(run / "best")
-    checkpoints.save(run / "best", found.round, found.arrays, {**found.info, "spent": 1}, keep=1)
+    checkpoint = checkpoints.load_newest(run / "best")
+    checkpoints.save(run / "best", checkpoint.round, checkpoint.arrays, {**checkpoint.info, "spent": 1}, keep=1)
     for command in ("evaluate", "export"):
         refused = programs.shared().run(command, "--run_dir", run)
         assert (refused.code, refused.out) == (2, "")
@@ -556,10 +558,10 @@ def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tm
     assert not (run / "export").exists()
 
 
-def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
+def test_engine_flag_sets_the_recipe_key(folder_of_runs, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
-    found = []
-    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: found.append(recipe.engine))
+    engines = []
+    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: engines.append(recipe.engine))
     for words in (
         [],
         ["--engine=sequential"],
@@ -567,16 +569,16 @@ def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
         ["--set=engine=sequential"],
     ):
         assert main.main(["hetero_tf", "describe", R, *words]) == 0
-    assert found == ["auto", "sequential", "stacked", "sequential"]
+    assert engines == ["auto", "sequential", "stacked", "sequential"]
 
 
-def test_old_spellings_are_said_before_anything_begins(place, monkeypatch, capfd):
+def test_old_spellings_are_reported_first(folder_of_runs, monkeypatch, capfd):
     monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: console.say(recipe.engine))
     assert main.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
     assert capfd.readouterr().out == "note: --set engine=cohort: engine: cohort is now called stacked\nstacked\n"
 
 
-def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):
+def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))
     run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path)
@@ -603,7 +605,7 @@ def test_describe_draws_the_split(tmp_path):
     programs.recipe_file(tmp_path)
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "split.png", cwd=tmp_path)
     assert run.code == 0, run.err
-    assert "drew the split into split.png: clients from left to right" in run.out
+    assert "drew the split into split.png: one column for each client" in run.out
     assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "no/split.png", cwd=tmp_path)
     assert run.code == 3
@@ -612,7 +614,7 @@ def test_describe_draws_the_split(tmp_path):
     )
 
 
-def test_export_of_an_unknown_level_leaves_nothing(folder):
+def test_export_of_an_unknown_level_writes_nothing(folder):
     run = programs.shared().run("export", "--run_dir", folder / "run", "--level", "z")
     assert (run.code, run.err) == (2, "hetero_tf: --level z: no such level; known: a, all, b\n")
     assert not (folder / "run" / "export").exists()

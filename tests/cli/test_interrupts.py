@@ -25,7 +25,7 @@ def work():
     print("busy", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)
     print("ended", flush=True)
-interrupts.in_worker(work)
+interrupts.run_in_thread(work)
 """
 
 
@@ -35,7 +35,7 @@ def begin(script, **options):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
-def test_a_long_call_does_not_delay_the_answer(name):
+def test_long_calls_do_not_delay_signals(name):
     with begin(BUSY) as process:
         assert process.stdout.readline() == "busy\n"
         process.send_signal(getattr(signal, name))
@@ -43,8 +43,8 @@ def test_a_long_call_does_not_delay_the_answer(name):
         assert (process.stdout.read(), process.stderr.read()) == ("", f"\nstopped by {name}; all is well\n")
 
 
-def test_what_is_ignored_from_the_start_stays_ignored():
-    """nohup: the terminal goes, the run goes on."""
+def test_signals_ignored_at_start_stay_ignored():
+    """nohup: the run continues after the terminal closes."""
 
     def hang_up():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -58,7 +58,7 @@ def test_what_is_ignored_from_the_start_stays_ignored():
         assert process.wait(timeout=600) == 143
 
 
-def test_a_pipe_that_nobody_reads_does_not_hold_the_end():
+def test_unread_pipe_does_not_block_the_exit():
     """Standard output and error are full and the worker is stuck in writing to them."""
     script = BUSY.replace(
         'hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)', 'sys.stdout.write("x" * 10**7); sys.stdout.flush()'
@@ -83,10 +83,10 @@ def work():
 
 
 @pytest.mark.parametrize("end", ["a signal", "the end of its starter", "an error"])
-def test_temporary_folders_go_however_the_program_ends(tmp_path, end):
+def test_temporary_folders_are_always_removed(tmp_path, end):
     script = FOLDER + {
-        "a signal": 'interrupts.install("all is well")\ninterrupts.in_worker(work)\n',
-        "the end of its starter": "children.end_with(0)\nwork()\n",
+        "a signal": 'interrupts.install("all is well")\ninterrupts.run_in_thread(work)\n',
+        "the end of its starter": "children.exit_with_parent(0)\nwork()\n",
         "an error": "time.sleep = {}.pop\nwork()\n",
     }.get(end)
     with begin(script, stdin=subprocess.PIPE) as process:
@@ -108,17 +108,17 @@ def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
     with pytest.raises(DiskProblem) as refused, exits.temporary_folder():
         pass
     assert str(refused.value) == (
-        "a temporary folder could not be made: No usable temporary directory found in ['/tmp', '/']; "
-        "set TMPDIR to a folder that you may write"
+        "could not create a temporary folder: No usable temporary directory found in ['/tmp', '/']; "
+        "set TMPDIR to a writable folder"
     )
     # Libraries ask for such a folder too.
-    code, advice = main._diagnosis(FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']"))
-    assert (code, advice) == (3, "set TMPDIR to a folder that you may write")
+    code, advice = main._diagnose(FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']"))
+    assert (code, advice) == (3, "set TMPDIR to a writable folder")
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_a_signal_seals_the_last_finished_round(tmp_path, number):
-    """With a checkpoint every 1000 rounds; the run that goes on ends as one that was never stopped."""
+def test_signal_saves_the_last_finished_round(tmp_path, number):
+    """With a checkpoint every 1000 rounds; the resumed run equals an uninterrupted one."""
     recipe = programs.recipe_file(tmp_path)
     words = [f"--recipe={recipe}", "--set=checkpoint.every=1000", "--set=evaluate.every=2"]
     folder = tmp_path / "run"
@@ -126,7 +126,7 @@ def test_a_signal_seals_the_last_finished_round(tmp_path, number):
     assert run.until(lambda: (folder / "metrics.jsonl").exists()), run.err
     assert run.kill(number).wait() == 128 + number
     assert run.err == (
-        f"\nstopped by {number.name}; finished rounds are kept and the same command continues from there\n"
+        f"\nstopped by {number.name}; finished rounds are saved; the same command continues from there\n"
     )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (sealed_round,) = checkpoints.numbers(folder / "checkpoints")
@@ -141,7 +141,7 @@ def test_a_signal_seals_the_last_finished_round(tmp_path, number):
     assert all(resumed[name] == whole[name] for name in [*last, "metrics"])
 
 
-def test_the_worker_gives_its_result_or_its_exception():
-    assert interrupts.in_worker(lambda: 3) == 3
+def test_worker_thread_returns_result_or_exception():
+    assert interrupts.run_in_thread(lambda: 3) == 3
     with pytest.raises(KeyError, match="lost"):
-        interrupts.in_worker(lambda: {}["lost"])
+        interrupts.run_in_thread(lambda: {}["lost"])

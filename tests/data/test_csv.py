@@ -275,6 +275,6 @@ def test_lines_and_columns_have_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(csv, "LONGEST_LINE", 100)
     with pytest.raises(InputError, match="own.csv:2: a line may have at most 100 characters"):
         load(write(tmp_path, ["a,kind", "1" * 200 + ",x"]))
-    monkeypatch.setattr(csv, "MOST_COLUMNS", 4)
+    monkeypatch.setattr(csv, "MAX_COLUMNS", 4)
     with pytest.raises(InputError, match="own.csv:1: a table may have at most 4 columns. Received: 5"):
         load(write(tmp_path))

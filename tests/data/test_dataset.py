@@ -30,7 +30,7 @@ def test_kind_follows_the_labels():
     [
         (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
         (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
-        (text(), text(top=7), 5, r"every word number must be in 0..4. Received: 7 at position 0"),
+        (text(), text(top=7), 5, r"every word id must be in 0..4. Received: 7 at position 0"),
         (images(size=3), images(size=4), 2, r"must have the same shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
         (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
         (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),

@@ -35,7 +35,7 @@ def load(source):
             reads.append(name)
             return {"x": np.arange(24, dtype=np.uint8).reshape(2, 3, 4), "y": np.array([5, 6], np.int32)}
 
-        return decoded.cached(name, list(about), source, NAMES, read), bool(reads)
+        return decoded.load_cached(name, list(about), source, NAMES, read), bool(reads)
 
     return start
 

@@ -129,7 +129,7 @@ def test_damaged_picture_and_missing_home_are_reported(root, monkeypatch):
 
     monkeypatch.setattr(type(root), "expanduser", homeless)
     with pytest.raises(DiskProblem, match=r"own: needs the folder .*cache for decoded pictures; set HOME"):
-        decoded_to_disk.cached_on_disk("folder-1", [], root, (210, 4, 4, 3), lambda: iter(()))
+        decoded_to_disk.open_cached("folder-1", [], root, (210, 4, 4, 3), lambda: iter(()))
 
 
 def start_program(root, blocks):

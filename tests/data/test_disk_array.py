@@ -40,12 +40,12 @@ def test_rows_are_those_of_the_array(tmp_path, dtype):
         array.nbytes,
         50,
     )
-    selected = disk_array.of(np.arange(50) % 3 == 1)
+    selected = disk_array.select(np.arange(50) % 3 == 1)
     for rows in (slice(None), slice(7, 3), slice(-4, None), slice(0, 50, 7), np.array([[4, 4], [49, 0]]), np.arange(0)):
         np.testing.assert_array_equal(disk_array[rows], array[rows])
     for rows in (slice(2, 9), np.array([3, 0, 1])):
         np.testing.assert_array_equal(selected[rows], array[1::3][rows])
-        np.testing.assert_array_equal(selected.of(np.array([9, 2, 5]))[np.array([1, 2])], array[1::3][[2, 5]])
+        np.testing.assert_array_equal(selected.select(np.array([9, 2, 5]))[np.array([1, 2])], array[1::3][[2, 5]])
     for wrong in ([50], [-1]):
         with pytest.raises(IndexError, match=r"`rows` must be in 0..49. Received: (50 to 50|-1 to -1)"):
             disk_array[np.array(wrong)]
@@ -95,7 +95,7 @@ def test_dataset_on_disk_has_the_same_digest(tmp_path):
     on_disk = folders.on_disk(tmp_path, dataset)
     assert on_disk.sha256 == dataset.sha256 and on_disk.kind == "images"
     chosen = np.array([4, 0, 9])
-    np.testing.assert_array_equal(on_disk.train.of(chosen).x[:], dataset.train.of(chosen).x)
+    np.testing.assert_array_equal(on_disk.train.select(chosen).x[:], dataset.train.select(chosen).x)
     with pytest.raises(InputError, match=r"noise, train split: only uint8 images may stay on disk; .* Received: int32"):
         Dataset(Split(save(tmp_path, np.zeros((5, 3), np.int32))), Split(np.zeros((5, 3), np.int32)), 3, "noise")
 

@@ -54,7 +54,7 @@ def test_json_is_read_once(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(decoded, "SMALLEST", 1)
     first = femnist.load(folder)
     with monkeypatch.context() as context:
-        context.setattr(femnist, "_document", None)
+        context.setattr(femnist, "_parse_json", None)
         assert femnist.load(folder).sha256 == first.sha256
     changed(folder, writer(y=[7, 7, 7, 7]))
     assert (femnist.load(folder).train.y == 7).sum() >= 4

@@ -199,7 +199,7 @@ def test_archive_with_other_content_is_not_unpacked(server, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("folder", ["wikitext-2", "wikitext-2/wikitext-2", "wikitext-2-v1/wikitext-2"])
 @pytest.mark.parametrize("name", ["wiki.{}.tokens", "{}.txt"])
-def test_existing_files_are_found_in_known_folders(tmp_path, folder, name):
+def test_existing_files_in_known_folders_are_used(tmp_path, folder, name):
     (tmp_path / folder).mkdir(parents=True)
     for split, text in TEXTS.items():
         (tmp_path / folder / name.format(split)).write_bytes(text)

@@ -20,7 +20,7 @@ TRAIN, TEST = folders.TFDS_EXAMPLES["train"], folders.TFDS_EXAMPLES["test"]
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    with loader._quiet():
+    with loader._suppress_output():
         for name, ragged in (("tiny", False), ("ragged", True)):
             folders.write_tfds(folder / "tfds", name, ragged)
     return folder
@@ -53,7 +53,7 @@ def test_cached_set_is_equal_and_damage_is_still_detected(copied, tmp_path, monk
     first = loader.load(folder, dataset="tiny")
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["tiny-1.0.0.npz"]
     with monkeypatch.context() as context:
-        context.setattr(loader, "_read", None)
+        context.setattr(loader, "_read_examples", None)
         second = loader.load(folder, dataset="tiny")
     assert (first.sha256, first.source, first.class_names) == (second.sha256, second.source, second.class_names)
     # Other options are other arrays.
@@ -188,7 +188,7 @@ def test_prepared_set_cannot_import_other_code(copied, monkeypatch, key):
     + ["mnist\n", "gs://set", "tiny/../tiny"],
 )
 def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
-    monkeypatch.setattr(loader, "_builder", None)
+    monkeypatch.setattr(loader, "_open_builder", None)
     assert refusal(loader.load, None, dataset=name).startswith(
         "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without"
     )
@@ -246,7 +246,7 @@ def test_failed_download_gives_its_reason(tmp_path, monkeypatch):
     def fail(self):
         raise ConnectionError("connection reset\nsecond line")
 
-    monkeypatch.setattr(loader, "_unreachable", lambda builder: None)
+    monkeypatch.setattr(loader, "_check_reachable", lambda builder: None)
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
     with pytest.raises(NotAvailable, match="could not be downloaded: connection reset; put"):
         loader.load(tmp_path, dataset="mnist")

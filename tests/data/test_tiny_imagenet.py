@@ -62,7 +62,7 @@ def test_images_are_decoded_once(copied, tmp_path, monkeypatch):
         "tiny_imagenet-val.npz",
     ]
     with monkeypatch.context() as context:
-        context.setattr(tiny_imagenet, "_image", None)
+        context.setattr(tiny_imagenet, "_decode_image", None)
         assert load(root).sha256 == first.sha256
     # One changed image deep inside makes all of them stale.
     folders.write_jpeg(root / "train" / "n10" / "images" / "n10_3.JPEG", 0, 8)

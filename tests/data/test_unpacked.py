@@ -16,7 +16,7 @@ ROWS = 400_000
 @pytest.fixture(autouse=True)
 def smaller_limits(monkeypatch):
     """A hundredth of the limits, so that files of a second show them."""
-    monkeypatch.setattr(unpacked, "ALWAYS", 2**20)
+    monkeypatch.setattr(unpacked, "MIN_LIMIT", 2**20)
 
 
 def ipc(path, table, compression, stream=True):

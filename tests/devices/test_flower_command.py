@@ -329,3 +329,7 @@ print(sorted(map(oct, modes)))
 def test_secrets_are_private_from_their_first_byte(tmp_path):
     done = subprocess.run([sys.executable, "-c", WATCH, tmp_path / "fleet"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sorted(map(oct, (0o600, 0o700)))}\n"
+
+
+def test_programs_that_are_started_exist():
+    assert processes.CHILD.is_file()

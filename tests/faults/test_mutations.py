@@ -60,7 +60,7 @@ def test_mutations_never_load_wrong_values(tmp_path):
         try:
             loaded = checkpoints.load_newest(folder)
         except InputError as error:
-            assert not good and "none of its 2 rounds is whole" in str(error), done
+            assert not good and "all 2 checkpoints are damaged" in str(error), done
             outcomes["refused"] += 1
         else:
             assert good, done

@@ -75,20 +75,20 @@ def test_label_of_zero_weight_is_used_last():
 
 def test_turns_follow_the_prior_until_a_label_is_exhausted():
     turns, priors = np.zeros(1000, int), np.array([[0.2, 0.0, 0.8]])
-    partition = dirichlet_turns._draw_labels(turns, priors, np.array([900, 900, 900]), np.random.default_rng(0))
-    assert 150 < np.bincount(partition)[0] < 250 and 1 not in partition
-    left = np.array([10, 985, 5])
-    partition = dirichlet_turns._draw_labels(turns, priors, left, np.random.default_rng(0))
-    assert np.bincount(partition).tolist() == [10, 985, 5] and left.tolist() == [0, 0, 0]
+    labels = dirichlet_turns._draw_labels(turns, priors, np.array([900, 900, 900]), np.random.default_rng(0))
+    assert 150 < np.bincount(labels)[0] < 250 and 1 not in labels
+    remaining = np.array([10, 985, 5])
+    labels = dirichlet_turns._draw_labels(turns, priors, remaining, np.random.default_rng(0))
+    assert np.bincount(labels).tolist() == [10, 985, 5] and remaining.tolist() == [0, 0, 0]
     # Label 1 has no chance as long as the others are there.
-    assert sorted(partition[:15].tolist()) == [0] * 10 + [2] * 5
+    assert sorted(labels[:15].tolist()) == [0] * 10 + [2] * 5
 
 
 def test_remaining_labels_keep_their_proportions():
     # Label 0 is used up at once; after it 1 and 2 are drawn 1 to 3, in whatever blocks.
     turns, priors = np.zeros(4000, int), np.array([[0.6, 0.1, 0.3]])
-    partition = dirichlet_turns._draw_labels(turns, priors, np.array([20, 4000, 4000]), np.random.default_rng(0))
-    counts = np.bincount(partition)
+    labels = dirichlet_turns._draw_labels(turns, priors, np.array([20, 4000, 4000]), np.random.default_rng(0))
+    counts = np.bincount(labels)
     assert counts[0] == 20 and abs(counts[1] - 3980 / 4) < 4 * np.sqrt(3980 * 3 / 16)
 
 

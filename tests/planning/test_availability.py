@@ -1,4 +1,4 @@
-"""Dropouts and stragglers: counts by hand, shares of many draws, and independence of who else is asked for."""
+"""Dropouts and stragglers: exact counts, statistics of many draws, and independence of other clients."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Levels of the clients: fixed in the order of the mix, or drawn anew."""
+"""Levels of the clients: fixed in the order of the mix, or drawn in every round."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rounds arranged as stacks: each client's own order is kept, and in a tick all active clients read alike."""
+"""Rounds packed into blocks: clients keep their order, and all active clients of a tick have equal batches."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ BATCH = 4
 
 
 def drawn(rng, most=7, kinds=3):
-    """Work of up to five clients: every example has its own number, starts and sizes of batches are drawn."""
+    """Work of up to five clients with unique examples and random starts and batch sizes."""
     steps = rng.integers(0, most, rng.integers(1, 6)).astype(np.int32)
     counts = rng.integers(1, min(kinds, BATCH) + 1, (len(steps), most))
     rows = np.arange(len(steps) * most * BATCH, dtype=np.int32).reshape(len(steps), most, BATCH)
@@ -21,7 +21,7 @@ def drawn(rng, most=7, kinds=3):
 
 
 def even(clients, steps=1, starts=0, stages=0):
-    """Work of clients with so many steps each, all on whole batches of the same example."""
+    """Work of clients with full batches of the same example."""
     shape = clients, steps
     first, second = (np.broadcast_to(values, shape).astype(np.int32) for values in (starts, stages))
     return np.full(clients, steps, np.int32), np.zeros((*shape, BATCH), np.int32), first, second

@@ -1,4 +1,4 @@
-"""Fine-tuning before a client's own test: against a plain eager loop, what it trains, and that training knows nothing."""
+"""Fine-tuning before the local test: against an eager loop, its units, and no effect on training."""
 
 import dataclasses
 
@@ -17,14 +17,14 @@ COMMON = ("precision=float64", "levels.mix=a1-b1", "levels.assignment=fixed", "s
 
 
 def build_process(*overrides, base=tiny.DENSE):
-    """A process whose clients are tested on what they train on: a test that training must make easier."""
+    """A process whose clients are tested on their training examples, so training must improve the metrics."""
     dataset, partition = tiny.images()
     data = dataclasses.replace(dataset, test=dataset.train), dataclasses.replace(partition, test=partition.train)
     return tiny.process(base, *COMMON, *overrides, data=data)
 
 
 def expected_metrics(process, state):
-    """Pooled accuracy and cross-entropy of all clients, each tuned alone by the eager loop of the oracle."""
+    """Pooled accuracy and cross-entropy of all clients, each tuned by the eager loop of the oracle."""
     tuning = process._fine_tuning
     plan, hits, losses = tuning.plan(state.round, range(4)), [], []
     for slot, client in enumerate(plan.clients.tolist()):
@@ -68,7 +68,7 @@ def test_only_the_named_units_change_and_the_state_stays_unchanged(eager):
     process = build_process(EPOCHS, "model.frozen=[1]", "evaluate.fine_tune.units=[1]", "levels.mix=a1")
     state, _ = process.next(process.initialize())
     before, tuning = tiny.arrays(state), process._fine_tuning
-    after = tuning.tuned(state, range(4))
+    after = tuning.fine_tune(state, range(4))
     moved = {path: bool(np.any(np.asarray(table) != before[path])) for path, table in after.clients["personal"].items()}
     assert moved == {path: path.startswith("1_") for path in before}
     process.evaluate(state)
@@ -163,10 +163,10 @@ HALVES = ("levels.mix=a", "levels.members={a: 2}")
     ],
 )
 def test_incompatible_keys_are_rejected(overrides, expected):
-    sentence = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
-    assert sentence.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected
+    message = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
+    assert message.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected
 
 
 def test_text_cannot_be_fine_tuned():
-    sentence = refusal(recipe.loads, tiny.TEXT, "tiny", [EPOCHS])
-    assert "must be 0 with the input masked_text: text has no test examples per client." in sentence
+    message = refusal(recipe.loads, tiny.TEXT, "tiny", [EPOCHS])
+    assert "must be 0 with the input masked_text: text has no test examples per client." in message

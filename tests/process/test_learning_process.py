@@ -140,7 +140,7 @@ def test_bytes_and_operations_of_a_round_are_counted():
     )
 
 
-def test_clients_that_drop_out_cost_the_way_down_and_no_more():
+def test_dropped_clients_cost_only_the_download():
     process = dense("availability.dropout=0.5")
     for round in range(20):
         plan = process.plan(round, [0, 1, 2, 3])

@@ -59,7 +59,7 @@ def length(values):
 
 
 def distance(actual, expected):
-    """The length of the difference of two lists of arrays by that of the second."""
+    """Relative distance of two lists of arrays."""
     return length([one - other for one, other in zip(actual, expected, strict=True)]) / length(expected)
 
 
@@ -225,7 +225,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         check_block(tiny.stacks(wrong)(2), build(1))
 
 
-def test_other_names_are_refused():
+def test_other_names_are_rejected():
     with pytest.raises(InputError) as refusal:
         recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
     assert str(refusal.value) == (

@@ -121,7 +121,7 @@ def test_a_header_quotes_published_results_and_the_override_of_the_other_split(n
     quoted = re.search(r"Table 3 has ([\d.]+) %.*Table 2, .*\(--set (\S+)\), has ([\d.]+) %", comment)
     assert (quoted is None) == (name.removeprefix("methods/") not in FEDEPTH)
     if quoted is None:
-        assert "FeDepth has no such row" in comment
+        assert "not in FeDepth's tables" in comment
         return
     assert (quoted[1], quoted[3]) == FEDEPTH[name.removeprefix("methods/")]
     equal = recipe.load(name, [quoted[2]]).partition

@@ -1,4 +1,4 @@
-"""`base:` in recipe files: what is kept and replaced, where the files are found, and whose place a refusal shows."""
+"""`base:` in recipe files: inherited and replaced keys, search paths, and positions in errors."""
 
 import os
 
@@ -14,7 +14,7 @@ from hetero_tf.recipe.schema import Plugin
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """Loads a text as `own.yaml` beside `below.yaml`, which holds BASE."""
+    """Load a text as `own.yaml` in the folder of `below.yaml`, which contains BASE."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "below.yaml").write_text(BASE)
 
@@ -28,10 +28,10 @@ def load(tmp_path, monkeypatch):
 BELOW = recipe.loads(BASE)
 
 
-def test_what_a_file_does_not_say_is_that_of_its_base(load):
-    got = load()
-    assert got.name == "own" and got.path == "own.yaml"
-    assert got.source == BELOW.source.replace("name: base", "name: own")
+def test_missing_keys_come_from_the_base(load):
+    loaded = load()
+    assert loaded.name == "own" and loaded.path == "own.yaml"
+    assert loaded.source == BELOW.source.replace("name: base", "name: own")
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,12 @@ def test_what_a_file_does_not_say_is_that_of_its_base(load):
         ("round: {clients: 3}\nround.clients: 4", lambda r: r.round.clients, 4),
     ],
 )
-def test_what_a_file_says_goes_over_its_base(load, line, read, value):
-    got = load(*line.split("\n"))
-    assert read(got) == value
+def test_keys_of_a_file_override_its_base(load, line, read, value):
+    loaded = load(*line.split("\n"))
+    assert read(loaded) == value
     assert (
-        recipe.loads(got.source) == got and "base" not in recipe.difference(BELOW.source, got.source)[0].split(":")[0]
+        recipe.loads(loaded.source) == loaded
+        and "base" not in recipe.difference(BELOW.source, loaded.source)[0].split(":")[0]
     )
 
 
@@ -85,8 +86,8 @@ def test_base_paths_are_relative_to_the_file_that_contains_them(tmp_path, monkey
     (tmp_path / "deep" / "two.yaml").write_text("base: ../one.yaml\nrounds: 5\nseed: 1\n")
     (tmp_path / "deep" / "er" / "three.yml").write_text("base: ../two.yaml\nseed: 2\n")
     monkeypatch.chdir(tmp_path / "deep")
-    got = recipe.load("er/three.yml")
-    assert (got.name, got.rounds, got.seed) == ("base", 5, 2)
+    loaded = recipe.load("er/three.yml")
+    assert (loaded.name, loaded.rounds, loaded.seed) == ("base", 5, 2)
     assert recipe.loads("base: two.yaml", "x").seed == 1
 
 
@@ -97,7 +98,7 @@ def test_a_name_without_an_ending_is_a_shipped_recipe(tmp_path, monkeypatch):
 
 
 def first_line(text, *overrides):
-    """What is said of a recipe that is refused, without the line that is shown."""
+    """The first line of an error message, without the source line."""
     return refusal(recipe.loads, text, "r.yaml", overrides).split("\n")[0]
 
 
@@ -163,9 +164,9 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
 def test_old_spellings_of_every_file_are_reported_with_their_position(load, tmp_path):
     below = (tmp_path / "below.yaml").read_text() + "engine: cohort\n"
     (tmp_path / "below.yaml").write_text(below.replace("submodel: prefix", "lost_share: 0.2"))
-    got = load("round.lost_share: 0.3", "round.merge: masked_mean", "levels: {assignment: fix}")
-    assert (got.engine, got.round.non_finite_share, got.levels.assignment) == ("stacked", 0.3, "fixed")
-    assert sorted(got.notes) == [
+    loaded = load("round.lost_share: 0.3", "round.merge: masked_mean", "levels: {assignment: fix}")
+    assert (loaded.engine, loaded.round.non_finite_share, loaded.levels.assignment) == ("stacked", 0.3, "fixed")
+    assert sorted(loaded.notes) == [
         "below.yaml:16:21: round.lost_share is now called non_finite_share",
         "below.yaml:21:9: engine: cohort is now called stacked",
         "own.yaml:3:1: round.lost_share is now called non_finite_share",

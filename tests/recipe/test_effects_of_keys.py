@@ -26,7 +26,7 @@ TWICE = PAIR.replace("ReLU]\n", "ReLU]\n    - Exit: [Dense: {units: !classes}]\n
 
 
 def plans(text, *overrides):
-    """Who does what in three rounds, and with which learning rate; needs no model."""
+    """Plans and learning rates of three rounds, without a model."""
     loaded, partition = recipe.loads(text, "tiny", overrides), tiny.images()[1]
     division = Division((1,) * len(loaded.levels.names), False)
     planned = [plan_round(loaded, partition, (0,), True, division, round) for round in range(3)]
@@ -41,7 +41,7 @@ def partitioned(text, *overrides):
 
 
 def built(text, *overrides):
-    """Shapes and types of what level b trains, what clients keep, and how clients are computed."""
+    """Shapes and types of the variables of level b, client tables, and the engine."""
     process = tiny.process(text, *overrides)
     shapes = [(v.path, tuple(v.shape), v.dtype) for v in process.family.predictor("b").trainable_variables]
     return (
@@ -62,7 +62,7 @@ def variables(text, *overrides):
 
 @functools.cache
 def trained(text, *overrides):
-    """The state after a round, and what the round says of itself."""
+    """The state after a round, and the metrics of the round."""
     process = tiny.process(text, *overrides)
     state, row = process.next(process.initialize())
     tables = (state.weights, *state.server.values(), *state.clients.values())

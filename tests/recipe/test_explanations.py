@@ -1,4 +1,4 @@
-"""`explain`: every word of the glossary, every key of recipes and every plug-in is explained, without TensorFlow."""
+"""`explain`: all glossary terms, recipe keys and plug-ins, without TensorFlow."""
 
 import json
 from dataclasses import is_dataclass

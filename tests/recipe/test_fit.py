@@ -1,4 +1,4 @@
-"""Recipes that do not fit their data, each refused by one expected with its place, before anything is built."""
+"""Recipes that do not fit their data are rejected with a position before anything is built."""
 
 import dataclasses
 import re
@@ -17,18 +17,18 @@ HEAD = ("GlobalAveragePooling2D", "Dense: {units: !classes}")
 
 
 def loaded(*layers, overrides=()):
-    """The base recipe, with these layers if any are given."""
+    """The base recipe, optionally with other layers."""
     items = "".join(f"    - {item}\n" for item in layers)
     text = re.sub(r"  settings: .*\n  layers:\n(    .*\n)*", "  layers:\n" + items, BASE) if layers else BASE
     return recipe.loads(text, "r.yaml", overrides)
 
 
-def error_of(got, facts=FACTS, memory=LARGE):
+def error_of(checked_recipe, facts=FACTS, memory=LARGE):
     """The first line of the error message."""
 
     def check():
-        with recipe.with_source_location(got):
-            check_fit(got, facts, memory)
+        with recipe.with_source_location(checked_recipe):
+            check_fit(checked_recipe, facts, memory)
 
     return refusal(check).split("\n")[0]
 
@@ -57,8 +57,10 @@ def test_layer_without_output_is_reported(layer):
 
 
 def test_patches_must_divide_the_images():
-    got = loaded("PatchEmbedding: {patch: 3, width: !w 8}", "ClassTokenReadout", "Dense: {units: !classes}")
-    assert error_of(got).endswith("PatchEmbedding.patch: must divide the 8 x 8 pixels of the input. Received: 3")
+    checked_recipe = loaded("PatchEmbedding: {patch: 3, width: !w 8}", "ClassTokenReadout", "Dense: {units: !classes}")
+    assert error_of(checked_recipe).endswith(
+        "PatchEmbedding.patch: must divide the 8 x 8 pixels of the input. Received: 3"
+    )
 
 
 def test_trunk_continues_with_its_shape_before_an_exit():
@@ -103,11 +105,11 @@ NORMALISATION = (
 @pytest.mark.parametrize("channels, mean, std, expected", NORMALISATION)
 def test_normalisation_must_match_channels_and_pixel_range(channels, mean, std, expected):
     text = BASE.replace("mean: [0.5], std: [0.5]", f"mean: {mean}, std: {std}")
-    got, facts = recipe.loads(text, "r.yaml"), dataclasses.replace(FACTS, example=(8, 8, channels))
-    message = error_of(got, facts)
+    checked_recipe, facts = recipe.loads(text, "r.yaml"), dataclasses.replace(FACTS, example=(8, 8, channels))
+    message = error_of(checked_recipe, facts)
     assert re.sub(r":4:\d+:", "", message) == re.sub(r":4:\d+:", "", expected)
     check_fit(
-        got,
+        checked_recipe,
         dataclasses.replace(facts, example=(8, 8, max(len(mean.split(",")), len(std.split(",")))), pixels=(0.0, 255.0)),
         LARGE,
     )
@@ -127,23 +129,23 @@ def test_data_with_a_single_label_are_rejected():
 
 
 def test_input_needs_its_kind_of_data():
-    got = loaded()
-    with recipe.with_source_location(got):
-        check_kind(got, "images", "images", "digits")
-        check_kind(got, None, "text", "prose")
-    with pytest.raises(InputError) as error, recipe.with_source_location(got):
-        check_kind(got, "images", "text", "prose")
+    checked_recipe = loaded()
+    with recipe.with_source_location(checked_recipe):
+        check_kind(checked_recipe, "images", "images", "digits")
+        check_kind(checked_recipe, None, "text", "prose")
+    with pytest.raises(InputError) as error, recipe.with_source_location(checked_recipe):
+        check_kind(checked_recipe, "images", "text", "prose")
     assert str(error.value).startswith(
         "r.yaml:4:8: input: the input images needs images, but the data are text, prose; choose an input and a model"
     )
 
 
 def test_memory_is_checked_before_anything_is_built():
-    got = loaded("Flatten", "Dense: {units: 1000}", "Dense: {units: !classes}", overrides=["levels.mix=a1"])
-    batch = got.client.batch_size
+    checked_recipe = loaded("Flatten", "Dense: {units: 1000}", "Dense: {units: !classes}", overrides=["levels.mix=a1"])
+    batch = checked_recipe.client.batch_size
     needed = 4 * ((COPIES + 1) * (64 * 1000 + 1000 * 10) + batch * (64 + 1000 + 10))
-    check_fit(got, FACTS, needed)
-    assert error_of(got, memory=needed - 1).startswith(
+    check_fit(checked_recipe, FACTS, needed)
+    assert error_of(checked_recipe, memory=needed - 1).startswith(
         "r.yaml:9:14: model.layers[1].Dense: the model is too large: with client.batch_size 10 it needs about 0.0 GiB, "
         "most of it in this layer, and this machine has 0.0 GiB; this layer has 64,000 weights and outputs 1,000 values per "
         "example. Use smaller sizes or a smaller client.batch_size. Received: {units: 1000}"

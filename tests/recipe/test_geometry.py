@@ -1,4 +1,4 @@
-"""Shapes and weights of every layer as Keras finds them."""
+"""Shapes and weight counts of every layer match Keras."""
 
 import math
 
@@ -56,7 +56,7 @@ KINDS = [kind for kind in layer_table.known_layers() if kind != "Link"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_layer_gives_what_keras_says(kind):
+def test_shapes_and_weights_match_keras(kind):
     for args in CASES.get(kind, [{}]):
         geometry = step(LayerSpec(kind=kind, args=args, name="layer", unit="0"), INPUT_SHAPES.get(kind, MAP), SIZES)
         layer = layer_class(kind)(**{name: SIZES.of(value) for name, value in args.items()})
@@ -74,5 +74,5 @@ def test_dense_layers_take_vectors_and_rows_of_tokens():
     assert [step(spec, before, SIZES).after for before in (VECTOR, TOKENS)] == [(3,), (5, 3)]
 
 
-def test_a_layer_of_a_plug_in_is_not_known():
+def test_plug_in_layers_have_no_known_geometry():
     assert step(LayerSpec(kind="Theirs", args={}, name="theirs", unit="0"), MAP, SIZES) is None

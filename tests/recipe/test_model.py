@@ -36,11 +36,11 @@ def test_units_are_nested_lists_and_copies():
 
 
 def test_layer_path_gives_its_position_in_the_recipe():
-    got = recipe.loads(BASE, "r.yaml")
-    assert dotted(got.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
+    loaded = recipe.loads(BASE, "r.yaml")
+    assert dotted(loaded.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
     for index, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
-        with pytest.raises(InputError, match=f"^{label}: "), recipe.with_source_location(got):
-            raise InvalidValue(got.model.layers[index].path, "wrong")
+        with pytest.raises(InputError, match=f"^{label}: "), recipe.with_source_location(loaded):
+            raise InvalidValue(loaded.model.layers[index].path, "wrong")
 
 
 def test_first_overrides_the_first_copy_alone():
@@ -61,7 +61,7 @@ def test_repeat_gives_as_many_copies(times):
     assert len({spec.name for spec in specs}) == len(specs)
 
 
-def test_first_may_give_what_a_single_copy_needs():
+def test_first_may_set_required_arguments_of_a_single_copy():
     (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
     assert single.args == {"filters": Width(8)}
     with pytest.raises(InputError, match="the argument 'filters' is missing; PaddedConv2D needs filters"):

@@ -1,4 +1,4 @@
-"""The folder of a run is named after its recipe and what was changed of it, so that two commands never share one."""
+"""Run folders are named after the recipe and its changes, so different runs never share one."""
 
 import programs
 import pytest

@@ -1,4 +1,4 @@
-"""Old spellings in files, overrides and run folders: each means the new one and is reported once with its place."""
+"""Old spellings in files, overrides and run folders: each is replaced and reported once with its position."""
 
 import re
 
@@ -45,7 +45,7 @@ ROWS = [
 
 
 def written(base, piece, new):
-    """The base with `new` behind the piece, on a line of its own where the piece ends one."""
+    """The base with `new` after the piece, on a separate line if the piece ends one."""
     return base.replace(piece, piece + new + ("\n" if piece.endswith("\n") else ""), 1)
 
 
@@ -58,7 +58,7 @@ def test_an_old_spelling_in_a_file(row):
     assert migrated.notes == (f"r.yaml:{note}",) and expected.notes == ()
 
 
-def test_every_row_of_the_table_is_shown():
+def test_every_old_spelling_has_a_test():
     shown = {re.match(r"[\d:]+ ([\w.\[\]]+)", note)[1].replace("[2]", ".*") for *_, note in ROWS}
     assert {tuple(path.split(".")) for path in shown} == {
         *old_spellings.KEYS,
@@ -112,7 +112,7 @@ def test_both_spellings_at_once_are_rejected():
     )
 
 
-def test_another_merge_stays_unknown():
+def test_other_merge_values_are_unknown():
     with pytest.raises(InputError, match="round.merge: unknown key 'merge'"):
         recipe.loads(BASE, overrides=["round.merge=median"])
 

@@ -1,4 +1,4 @@
-"""Every key, option and layer argument is refused when the recipe is read if it is not what its constraint allows."""
+"""Invalid values of every key, option and layer argument are rejected when the recipe is read."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ BESIDE = {"optimizers": BASE["optimizer"]}
 
 
 def flow(value):
-    """A value as YAML on one line; texts stand as they are."""
+    """A value as YAML on one line; texts are unchanged."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(part)}" for key, part in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -42,7 +42,7 @@ def flow(value):
 
 
 def text(path, value):
-    """The base recipe with another value at a path, one key of the outermost mapping on each line."""
+    """The base recipe with another value at a path, with one top-level key per line."""
 
     def changed(old, steps):
         return {**old, steps[0]: changed(old.get(steps[0], {}), steps[1:])} if steps else value
@@ -67,7 +67,7 @@ def legal(constraint):
 
 
 def wrong(constraint):
-    """`(value, part of it that is wrong, what is said)` of values just outside of what the constraint allows."""
+    """`(value, invalid part, message)` of values just outside the constraint."""
     if not constraint.optional:
         yield None, None, "wrong type; must be "
     if constraint.type == "tuple":
@@ -110,7 +110,7 @@ def wrong_numbers(constraint):
 
 
 def check_error(written, dotted, part, message):
-    """The refusal of a text names the key, says what is wrong and points to where it stands."""
+    """Check that the error of a text has the key, the message and the position."""
     first_line, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
     assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(message)}.*", first_line)
     number, column = (int(number_text) for number_text in re.match(r"r\.yaml:(\d+):(\d+)", first_line).groups())

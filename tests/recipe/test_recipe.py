@@ -19,25 +19,25 @@ SHIPPED = sorted(shipped())
 
 
 def test_values_of_a_recipe():
-    got = recipe.loads(BASE)
-    assert got.name == "base" and got.path == "recipe"
-    assert got.data.loader.name == "synthetic" and got.data.loader.options["examples"] == 200
-    assert got.data.fallback is None
-    assert got.input == Plugin("images", {"mean": (0.5,), "std": (0.5,), "augment": "none"})
-    assert got.levels.mix == (("a", 1), ("e", 9)) and got.levels.global_level == "a"
-    assert got.levels.widths == {"a": 1.0, "c": 0.25, "e": 0.0625}
-    assert got.optimizer.method.options["weight_decay"] == 5.0e-4
-    assert got.schedule == Plugin("steps", {"at": (1, 2), "factor": 0.1})
-    assert got.model.layers[0].args == {"filters": Width(16)}
-    assert got.model.layers[-1].args == {"units": Classes()}
+    loaded = recipe.loads(BASE)
+    assert loaded.name == "base" and loaded.path == "recipe"
+    assert loaded.data.loader.name == "synthetic" and loaded.data.loader.options["examples"] == 200
+    assert loaded.data.fallback is None
+    assert loaded.input == Plugin("images", {"mean": (0.5,), "std": (0.5,), "augment": "none"})
+    assert loaded.levels.mix == (("a", 1), ("e", 9)) and loaded.levels.global_level == "a"
+    assert loaded.levels.widths == {"a": 1.0, "c": 0.25, "e": 0.0625}
+    assert loaded.optimizer.method.options["weight_decay"] == 5.0e-4
+    assert loaded.schedule == Plugin("steps", {"at": (1, 2), "factor": 0.1})
+    assert loaded.model.layers[0].args == {"filters": Width(16)}
+    assert loaded.model.layers[-1].args == {"units": Classes()}
 
 
 @pytest.mark.parametrize(
     "text, value", [("5e-4", 0.0005), ("1e-3", 0.001), ("1.E+2", 100.0), (".5", 0.5), ("2", 2.0), ("+0.25", 0.25)]
 )
 def test_floats_as_people_write_them(text, value):
-    got = recipe.loads(BASE.replace("learning_rate: 0.1", f"learning_rate: {text}")).optimizer.learning_rate
-    assert got == value and isinstance(got, float)
+    loaded = recipe.loads(BASE.replace("learning_rate: 0.1", f"learning_rate: {text}")).optimizer.learning_rate
+    assert loaded == value and isinstance(loaded, float)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_words_of_old_yaml_are_text(word):
     ],
 )
 def test_overrides(override, read, value):
-    got = recipe.loads(BASE, overrides=[override])
-    assert read(got) == value
+    loaded = recipe.loads(BASE, overrides=[override])
+    assert read(loaded) == value
     assert read(recipe.loads(BASE)) != value
-    assert recipe.loads(got.source) == got
+    assert recipe.loads(loaded.source) == loaded
 
 
 def test_overrides_apply_in_order_and_reach_into_plain_names():
     text = BASE.replace("submodel: prefix", "server: sgd")
-    got = recipe.loads(text, overrides=["round.server.learning_rate=0.5", "rounds=3", "rounds=4"])
-    assert got.round.server.options == {"learning_rate": 0.5} and got.rounds == 4
+    loaded = recipe.loads(text, overrides=["round.server.learning_rate=0.5", "rounds=3", "rounds=4"])
+    assert loaded.round.server.options == {"learning_rate": 0.5} and loaded.rounds == 4
 
 
 WITH_OPTIONS = {
@@ -121,42 +121,44 @@ def test_options_can_be_set_after_a_plain_plugin_name(path):
 
 
 def test_plugins_of_the_client_are_changed_by_name_and_option():
-    got = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
-    assert (got.client.correction.name, got.client.correction.options) == ("proximal", {"mu": 0.5})
-    got = recipe.load("methods/fedepth", ["client.stages.exit=branch", "levels.budgets={}", "client.stages.name=joint"])
-    assert got.client.stages == recipe.load("methods/heterofl").client.stages
+    loaded = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
+    assert (loaded.client.correction.name, loaded.client.correction.options) == ("proximal", {"mu": 0.5})
+    loaded = recipe.load(
+        "methods/fedepth", ["client.stages.exit=branch", "levels.budgets={}", "client.stages.name=joint"]
+    )
+    assert loaded.client.stages == recipe.load("methods/heterofl").client.stages
 
 
 def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks():
     text = BASE.replace("learning_rate: 0.1", "learning_rate: 0.1, momentum: 0.5, weight_decay: 0.2, clip_norm: 3")
-    got = recipe.loads(text, overrides=["optimizer.name=adamw", "optimizer.epsilon=0.01"]).optimizer
+    loaded = recipe.loads(text, overrides=["optimizer.name=adamw", "optimizer.epsilon=0.01"]).optimizer
     options = {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.01, "weight_decay": 0.2}
-    assert (got.learning_rate, got.clip_norm, got.method) == (0.1, 3.0, Plugin("adamw", options))
+    assert (loaded.learning_rate, loaded.clip_norm, loaded.method) == (0.1, 3.0, Plugin("adamw", options))
 
 
 def test_null_removes_an_optional_plugin():
-    got = recipe.load("methods/fedprox", ["client.correction=null"])
-    assert got.client.correction is got.client.update is got.round.mask is None
+    loaded = recipe.load("methods/fedprox", ["client.correction=null"])
+    assert loaded.client.correction is loaded.client.update is loaded.round.mask is None
 
 
 def test_a_new_partition_keeps_the_options_it_shares():
-    got = recipe.loads(BASE, overrides=["partition.name=labels", "partition.per_client=2"])
-    assert got.partition.name == "labels"
-    assert got.partition.options["clients"] == 10 and got.partition.options["per_client"] == 2
+    loaded = recipe.loads(BASE, overrides=["partition.name=labels", "partition.per_client=2"])
+    assert loaded.partition.name == "labels"
+    assert loaded.partition.options["clients"] == 10 and loaded.partition.options["per_client"] == 2
 
 
 def test_overridden_data_set_of_a_shipped_recipe():
-    got = recipe.load("mnist", ["data.dataset=fashion_mnist"])
-    assert got.data.loader.options["dataset"] == "fashion_mnist" and got.data.fallback == "digits"
+    loaded = recipe.load("mnist", ["data.dataset=fashion_mnist"])
+    assert loaded.data.loader.options["dataset"] == "fashion_mnist" and loaded.data.fallback == "digits"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_resolved_text_reads_back(name):
-    got = recipe.load(name)
-    again = recipe.loads(got.source, "recipe.yaml")
-    assert again == got
-    assert again.source == got.source
-    assert recipe.difference(got.source, again.source) == []
+    loaded = recipe.load(name)
+    again = recipe.loads(loaded.source, "recipe.yaml")
+    assert again == loaded
+    assert again.source == loaded.source
+    assert recipe.difference(loaded.source, again.source) == []
 
 
 def test_resolved_text_holds_defaults_and_tags():
@@ -167,17 +169,17 @@ def test_resolved_text_holds_defaults_and_tags():
 
 @pytest.mark.parametrize("name", ["true", "12", "null", "1e5", "e1", "no", "a.b-c_d"])
 def test_text_that_looks_like_something_else_reads_back_as_text(name):
-    got = recipe.loads(BASE.replace("name: base", f'name: "{name}"'))
-    assert got.name == name
-    assert recipe.loads(got.source) == got
+    loaded = recipe.loads(BASE.replace("name: base", f'name: "{name}"'))
+    assert loaded.name == name
+    assert recipe.loads(loaded.source) == loaded
 
 
 @pytest.mark.parametrize("path", ["a b, {c}: #d", "naïve — 数据/x.npz", "C:\\\\data", "it''s", "- x", "!w 3", "😀"])
 def test_odd_text_reads_back(path):
     text = BASE.replace("data: {name: synthetic, kind: images}", f"data: {{name: npz, path: '{path}'}}")
-    got = recipe.loads(text)
-    assert got.data.loader.options["path"] == path.replace("''", "'")
-    assert recipe.loads(got.source) == got
+    loaded = recipe.loads(text)
+    assert loaded.data.loader.options["path"] == path.replace("''", "'")
+    assert recipe.loads(loaded.source) == loaded
 
 
 def test_difference_names_keys_and_both_values():
@@ -202,9 +204,9 @@ def test_recipes_are_frozen():
 @pytest.mark.parametrize("path", ["mnist", "mnist.yaml", "recipes/mnist.yaml", "tiny/mnist", "recipes/tiny/mnist.yaml"])
 def test_shipped_recipes_load_from_any_folder(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    got = recipe.load(path)
-    assert got.name == ("tiny_mnist" if "tiny" in path else "mnist")
-    assert got.path.startswith("recipes/") and got.path.endswith("mnist.yaml")
+    loaded = recipe.load(path)
+    assert loaded.name == ("tiny_mnist" if "tiny" in path else "mnist")
+    assert loaded.path.startswith("recipes/") and loaded.path.endswith("mnist.yaml")
 
 
 def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Refusals of wrong recipes: exact sentences, the place shown, bombs, mutations, wrong values of numbers."""
+"""Errors of invalid recipes: exact messages, positions, bombs, mutations and wrong numbers."""
 
 import random
 import re
@@ -16,7 +16,7 @@ from hetero_tf.recipe.recipe_files import shipped
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
 
 
-def refused(text, overrides=()):
+def error_of(text, overrides=()):
     return refusal(recipe.loads, text, "r.yaml", overrides)
 
 
@@ -28,9 +28,9 @@ def test_wrong_recipe(base, row):
     _, piece, replacement, expected = row
     assert piece in base
     text = base.replace(piece, replacement, 1)
-    sentence, line, caret = (refused(text) + "\n\n").split("\n")[:3]
-    assert sentence == expected
-    number, column = (int(part) for part in re.match(r"r\.yaml:(\d+):(\d+): ", sentence).groups())
+    message, line, caret = (error_of(text) + "\n\n").split("\n")[:3]
+    assert message == expected
+    number, column = (int(part) for part in re.match(r"r\.yaml:(\d+):(\d+): ", message).groups())
     written = (text.splitlines() + [""])[number - 1].replace("\t", " ")
     assert line in written and len(line) <= 110
     if len(written) <= 110:
@@ -39,14 +39,14 @@ def test_wrong_recipe(base, row):
 
 @pytest.mark.parametrize("override, expected", OVERRIDES)
 def test_wrong_override(override, expected):
-    assert refused(BASE, [override]) == expected
+    assert error_of(BASE, [override]) == expected
 
 
 def test_frame_of_a_long_line_stays_short_and_points_right():
     padding = "x" * 300
     text = BASE.replace("kind: images}", f"kind: {padding}, exampels: 3, test_examples: 5}}")
-    sentence, line, caret = refused(text).split("\n")
-    assert sentence.endswith("data.exampels: unknown key 'exampels'; did you mean 'examples'?")
+    message, line, caret = error_of(text).split("\n")
+    assert message.endswith("data.exampels: unknown key 'exampels'; did you mean 'examples'?")
     assert len(line) <= 110 and line[caret.index("^") :].startswith("exampels")
 
 
@@ -83,9 +83,9 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_at_once(name):
+def test_bombs_are_rejected_quickly(name):
     start = time.process_time()
-    message = refused(BOMBS[name])
+    message = error_of(BOMBS[name])
     # 0.5 s is the promise; a slow processor gets some room.
     assert time.process_time() - start < 5
     assert message.startswith(("r.yaml:", "recipes/mnist.yaml:")) and len(message) < 1500
@@ -122,20 +122,20 @@ def mutated(generator, text):
     return "\n".join(lines) + "\n"
 
 
-def test_mutated_recipes_load_or_are_refused_with_their_line():
+def test_mutated_recipes_load_or_report_their_line():
     generator = random.Random(7)
-    refused = placed = 0
+    error_of = placed = 0
     for _ in range(150):
         text = mutated(generator, FILES[generator.choice(sorted(FILES))])
         try:
             got = recipe.loads(text, "r.yaml")
         except InputError as error:
-            refused += 1
+            error_of += 1
             placed += bool(re.match(r"r\.yaml:\d+:\d+: ", str(error)))
         else:
             assert recipe.loads(got.source) == got
-    assert refused > 60
-    assert placed >= 0.95 * refused
+    assert error_of > 60
+    assert placed >= 0.95 * error_of
 
 
 # Always wrong for a number, whatever its range.
@@ -145,7 +145,7 @@ WRONG = (*NEVER, "-1", "0", "1e-9", "null", "[1]", "{a: 1}", "!w 3", "!classes")
 
 # `test_options` has the keys, options and arguments that have a constraint.
 @pytest.mark.parametrize("path", ["levels.widths.e", "levels.mix", "model.layers[1].Repeat.times", "rounds"])
-def test_wrong_numbers_are_refused_by_name(path):
+def test_wrong_numbers_are_reported_by_key(path):
     for value in WRONG:
         override = f"{path}={value}"
         try:
@@ -158,7 +158,7 @@ def test_wrong_numbers_are_refused_by_name(path):
 
 @pytest.mark.parametrize("value", ["", "x" * 300, "a\\nb", "\u202eabc", "😀", "../x", "/etc/passwd", "a/b", ".", "-x"])
 def test_names_of_runs_stay_inside_the_run_folder(value):
-    assert "name: not allowed; must be text like" in refused(BASE.replace("name: base", f'name: "{value}"'))
+    assert "name: not allowed; must be text like" in error_of(BASE.replace("name: base", f'name: "{value}"'))
 
 
 CODE = ("os.system", "builtins:eval", "__import__", "subprocess.Popen", "Lambda", "TFSMLayer", "1", "", "dense")
@@ -167,13 +167,13 @@ WRAPPERS = ("RNN", "Bidirectional", "TimeDistributed", "TorchModuleWrapper", "Ja
 
 
 @pytest.mark.parametrize("kind", [*CODE, *KERAS, *WRAPPERS, "hetero_tf.layers.scaler.Scaler"])
-def test_hostile_layers_are_refused_with_their_line(kind):
+def test_hostile_layers_report_their_line(kind):
     for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
-        assert refused(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")
+        assert error_of(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "sentence"),
+    ("overrides", "message"),
     [
         (
             ["rounds=3", "partition.clients=2", "seed=4"],
@@ -195,11 +195,11 @@ def test_hostile_layers_are_refused_with_their_line(kind):
         ),
     ],
 )
-def test_an_error_that_an_override_causes_elsewhere_names_the_override(overrides, sentence):
-    assert refusal(recipe.load, "digits", overrides).startswith(sentence)
+def test_override_that_causes_an_error_elsewhere_is_named(overrides, message):
+    assert refusal(recipe.load, "digits", overrides).startswith(message)
 
 
-def test_an_error_of_the_file_keeps_its_position_beside_overrides(tmp_path):
+def test_errors_of_the_file_keep_their_position_with_overrides(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("base: digits\nround.clients: 100\n")
     expected = (
@@ -209,7 +209,7 @@ def test_an_error_of_the_file_keeps_its_position_beside_overrides(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "sentence"),
+    ("overrides", "message"),
     [
         (
             ["rounds=2", "data={name: synthetic, examples: 20, test_examples: 5}"],
@@ -218,8 +218,8 @@ def test_an_error_of_the_file_keeps_its_position_beside_overrides(tmp_path):
         (["rounds=2", "levels.mix=a-b"], ":3:22: partition.clients: must be in 1..40, the number of training examples"),
     ],
 )
-def test_an_error_that_the_data_show_names_the_overrides_that_may_have_caused_it(tmp_path, overrides, sentence):
+def test_an_error_that_the_data_show_names_the_overrides_that_may_have_caused_it(tmp_path, overrides, message):
     path = tmp_path / "mine.yaml"
     path.write_text("base: digits\ndata: {name: synthetic, examples: 40, test_examples: 9}\npartition: {clients: 50}\n")
     made = recipe.load(path, overrides)
-    assert sentence in refusal(split, made, load_data(made, None))
+    assert message in refusal(split, made, load_data(made, None))

@@ -1,4 +1,4 @@
-"""Recipes for words: which embedding an input needs, what recurrent layers leave, and what must not see everything."""
+"""Recipes for text: embeddings of each input, outputs of recurrent layers, and layers that must not see all positions."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_sequences_input_rejects_other_data():
             [0, 1],
             "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)",
         ),
-        (np.full((2, 3), 4, np.int32), [0, 1], "every word number must be in 0..3. Received: 4 at position 0"),
+        (np.full((2, 3), 4, np.int32), [0, 1], "every word id must be in 0..3. Received: 4 at position 0"),
         (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
         (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
     ],

@@ -1,4 +1,4 @@
-"""The initial values of every shipped recipe are those that they were: whoever repeats a run gets its numbers."""
+"""Initial values of every shipped recipe match the recorded ones, so runs are reproducible."""
 
 import numpy as np
 import pinned

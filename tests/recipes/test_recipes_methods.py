@@ -1,4 +1,4 @@
-"""Every recipe of a method trains a round of tiny data, with the two levels that differ most."""
+"""Every method recipe trains a round on tiny data, with the two most different levels."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 @pytest.mark.parametrize("name", METHODS)
 def test_round_changes_the_trained_values(name, eager):
-    """Step by step: `test_methods` has every method compiled."""
+    """Run eagerly; `test_methods` has every method compiled."""
     loaded = recipe.load(name)
     mix = [] if loaded.levels.idle else [MIXES[len(loaded.levels.mix)]]
     # Without exits, blocks or units by name, three blocks show what nine do, and their budgets say nothing.
@@ -47,7 +47,7 @@ def test_round_changes_the_trained_values(name, eager):
 
 
 def moved(after, before):
-    """Whether any value of two dicts, perhaps of dicts, differs."""
+    """Return True if any value of two (nested) dicts differs."""
     if isinstance(before, dict):
         return any(moved(after[name], before[name]) for name in before)
     return bool((np.asarray(after) != np.asarray(before)).any())
@@ -59,7 +59,7 @@ def test_scalefl_distils_after_a_quarter_of_the_rounds():
 
 
 def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
-    """SplitMix (Hong et al. 2022), Figure 2: bases of an eighth, and devices of some sizes that take no part."""
+    """SplitMix (Hong et al. 2022), Figure 2: base networks of width 1/8, and some idle levels."""
     bases = (
         "levels.widths={a: 1/8, b: 1/8, c: 1/8, d: 1/8}",
         "levels.members={a: 8, b: 4, c: 2, d: 1}",
@@ -105,7 +105,7 @@ OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl")
 
 @pytest.mark.long
 def test_levels_fit_their_budgets_unless_the_header_says_otherwise():
-    """Few channels are the hardest to fit; recipes that hold the same are looked at once, and equal models counted once.
+    """Few channels are the hardest case; equal recipes are checked once, and equal models counted once.
 
     `fair` lies between the two.
     """

@@ -1,4 +1,4 @@
-"""Every tiny recipe trains its two rounds and leaves a whole run folder."""
+"""Every tiny recipe trains two rounds and writes a complete run folder."""
 
 import io
 import json
@@ -26,14 +26,14 @@ METRICS = json.loads((Path(__file__).parents[1] / "golden" / "tiny_metrics.json"
 
 
 def marks(name):
-    """The deep networks, and text, take long to trace."""
+    """Deep networks and text need a long time to trace."""
     return (
         [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
     )
 
 
 def approximately(metrics):
-    """What compares equal to metrics that differ by the rounding of float64 only."""
+    """Values that equal metrics up to float64 rounding."""
     return {name: value if name == "levels" else pytest.approx(value, rel=1e-6) for name, value in metrics.items()}
 
 
@@ -62,7 +62,7 @@ def test_tiny_recipe_runs(path, tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist_mlp_lg", pytest.param("cifar10_cnn_lg", marks=pytest.mark.long)])
 def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, monkeypatch):
-    """First FedAvg, then LG-FedAvg from its run folder, as a person types them."""
+    """First FedAvg, then LG-FedAvg from its run folder, with the commands of the header."""
     monkeypatch.chdir(tmp_path)
     text, outputs = (RECIPES / "tiny" / f"{name}.yaml").read_text(), []
     for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
@@ -82,7 +82,7 @@ def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, mo
 
 
 def stand_in(loaded, monkeypatch):
-    """What takes the place of a recipe's data where they are not to be had."""
+    """The fallback of a recipe whose data are not available."""
 
     def absent(folder, **options):
         raise NotAvailable("not found in any folder; put it there")

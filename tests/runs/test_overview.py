@@ -40,7 +40,7 @@ def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
     for path in folder.glob("checkpoints/round-*/info.json"):
         path.write_text("{}")
     damaged = overview.overview(folder)
-    assert damaged.state == "damaged" and damaged.problem.startswith(f"{folder / 'checkpoints'}: none of its 2 rounds")
+    assert damaged.state == "damaged" and damaged.problem.startswith(f"{folder / 'checkpoints'}: all 2 checkpoints")
 
 
 def test_differences_from_the_shipped_recipe_are_reported(folder):

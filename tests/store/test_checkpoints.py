@@ -107,7 +107,7 @@ def test_nothing_there_is_none_but_nothing_whole_is_an_error(tmp_path):
     os.truncate(saved(tmp_path) / "MANIFEST.json", 0)
     with pytest.raises(
         InputError,
-        match=r"none of its 1 rounds is whole .*MANIFEST.json: is not plain JSON.*"
+        match=r"all 1 checkpoints are damaged .*MANIFEST.json: is not plain JSON.*"
         r"restore one from a copy, or delete the folder to start again",
     ):
         checkpoints.load_newest(tmp_path)

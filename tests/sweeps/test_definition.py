@@ -1,4 +1,4 @@
-"""What a sweep asks for: how its runs are expanded and named, what is refused, and the sweeps that come along."""
+"""Definition of sweeps: expansion and names of runs, errors, and the shipped sweeps."""
 
 import re
 import textwrap
@@ -9,7 +9,7 @@ from refusals import refusal
 
 from hetero_tf.recipe import keys_of
 from hetero_tf.recipe.recipe_files import shipped, sweeps
-from hetero_tf.reports.published import matching, read_published
+from hetero_tf.reports.published import matching_values, read_published
 from hetero_tf.runs.history import MIX, mix_text
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import expand
@@ -23,17 +23,17 @@ def names(text):
     return [run.name for run in expanded(text)]
 
 
-def test_a_grid_is_every_value_with_every_other_one():
-    found = expanded(
+def test_grid_is_a_product_of_values():
+    runs = expanded(
         "recipe: digits\nset: {rounds: 3}\ngrid: {levels.mix: [a, a-b], client.epochs: [1, 2]}\nseeds: 0-1\n"
     )
-    assert [run.name for run in found] == [
+    assert [run.name for run in runs] == [
         f"digits-client.epochs={epochs}-levels.mix={mix}-seed={seed}"
         for mix in ("a", "a-b")
         for epochs in (1, 2)
         for seed in (0, 1)
     ]
-    last = found[-1]
+    last = runs[-1]
     assert last.overrides == ("rounds=3", "levels.mix=a-b", "client.epochs=2", "seed=1") and last.path == "digits"
     assert (last.recipe.rounds, last.recipe.levels.names, last.recipe.client.epochs, last.recipe.seed) == (
         3,
@@ -43,75 +43,73 @@ def test_a_grid_is_every_value_with_every_other_one():
     )
 
 
-def test_keys_of_a_list_change_together_and_a_name_stands_for_them():
+def test_list_entries_change_together_and_can_be_named():
     text = "recipe: digits\nlist:\n  - {levels.mix: a, seed: 3}\n  - {name: slow, optimizer.learning_rate: 0.001}\nseeds: [4]\n"
-    found = expanded(text)
-    assert [run.name for run in found] == ["digits-levels.mix=a-seed=4", "slow-seed=4"]
-    assert (found[0].recipe.seed, found[1].recipe.optimizer.learning_rate) == (4, 0.001)
+    runs = expanded(text)
+    assert [run.name for run in runs] == ["digits-levels.mix=a-seed=4", "slow-seed=4"]
+    assert (runs[0].recipe.seed, runs[1].recipe.optimizer.learning_rate) == (4, 0.001)
 
 
-def test_the_recipe_may_be_a_key_of_the_grid():
+def test_recipe_can_be_a_grid_key():
     assert names("grid: {recipe: [digits, mnist]}\n") == ["digits", "mnist"]
 
 
-def test_parts_begin_with_the_keys_above_them():
+def test_parts_inherit_the_keys_above():
     text = (
         "recipe: digits\nset: {rounds: 3, client.epochs: 2}\nseeds: 1\n"
         "parts:\n  - grid: {levels.mix: [a]}\n  - {recipe: mnist, set: {client.epochs: 4}, seeds: [2, 3]}\n"
     )
-    found = expanded(text)
-    assert [run.name for run in found] == ["digits-levels.mix=a-seed=1", "mnist-seed=2", "mnist-seed=3"]
-    assert [(run.recipe.rounds, run.recipe.client.epochs) for run in found] == [(3, 2), (3, 4), (3, 4)]
+    runs = expanded(text)
+    assert [run.name for run in runs] == ["digits-levels.mix=a-seed=1", "mnist-seed=2", "mnist-seed=3"]
+    assert [(run.recipe.rounds, run.recipe.client.epochs) for run in runs] == [(3, 2), (3, 4), (3, 4)]
 
 
-def test_values_may_be_lists_mappings_and_tags():
+def test_values_can_be_lists_mappings_and_tags():
     text = "recipe: digits\ngrid:\n  model.settings.channels: [[!w 8, !w 8], [!w 16, !w 8]]\n  levels.widths.b: [1/2, 0.25]\n"
-    found = expanded(text)
-    assert len({run.name for run in found}) == 4 and all("channels=" in run.name for run in found)
-    assert found[-1].overrides == ("model.settings.channels=[!w 16, !w 8]", "levels.widths.b=0.25")
-    assert [run.name for run in expanded(definition.text_of(definition.reads(text, "s.yaml")))] == [
-        run.name for run in found
+    runs = expanded(text)
+    assert len({run.name for run in runs}) == 4 and all("channels=" in run.name for run in runs)
+    assert runs[-1].overrides == ("model.settings.channels=[!w 16, !w 8]", "levels.widths.b=0.25")
+    assert [run.name for run in expanded(definition.to_yaml(definition.reads(text, "s.yaml")))] == [
+        run.name for run in runs
     ]
 
 
-def test_equal_runs_count_once_and_different_ones_of_one_name_are_refused():
+def test_equal_runs_are_merged_and_name_conflicts_refused():
     assert names("recipe: digits\nparts: [{grid: {seed: [0, 1]}}, {grid: {seed: [1, 2]}}]\n") == [
         f"digits-seed={seed}" for seed in range(3)
     ]
     text = "recipe: digits\nlist: [{name: x, seed: 1}, {name: x, seed: 2}]\n"
-    assert refusal(expanded, text) == (
-        "s.yaml: two different runs are called x; give one of them another name in the list"
-    )
+    assert refusal(expanded, text) == ("s.yaml: two different runs have the name x; rename one of them in the list")
 
 
-def test_the_sweep_of_the_readme_is_one():
+def test_readme_sweep_is_valid():
     text = (Path(__file__).resolve().parents[2] / "recipes" / "README.md").read_text()
     (block,) = re.findall(r"^    # mine.yaml\n((?:    .*\n)+)", text, re.MULTILINE)
-    found = expanded(textwrap.dedent(block))
-    assert len(found) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in found} == {"mnist", "slow"}
+    runs = expanded(textwrap.dedent(block))
+    assert len(runs) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in runs} == {"mnist", "slow"}
 
 
-def test_flags_say_the_same_as_a_file():
+def test_flags_equal_a_file():
     typed = definition.from_flags(
         "digits", ["rounds=3"], ["levels.mix=a, a-b", "levels.widths={a: 1,b: 0.5},{a: 1,b: 0.4}"], "0-1,5"
     )
-    found = expand(typed, "typed")
+    runs = expand(typed, "typed")
     text = (
         "recipe: digits\nset: {rounds: 3}\nseeds: [0, 1, 5]\n"
         "grid: {levels.mix: [a, a-b], levels.widths: [{a: 1, b: 0.5}, {a: 1, b: 0.4}]}\n"
     )
-    assert len(found) == 12 and [run.name for run in found] == names(text)
-    assert [run.recipe.source for run in found] == [run.recipe.source for run in expanded(text)]
+    assert len(runs) == 12 and [run.name for run in runs] == names(text)
+    assert [run.recipe.source for run in runs] == [run.recipe.source for run in expanded(text)]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[1]\n", "s.yaml:1:1: a sweep has keys, such as recipe and grid. Received: [1]"),
+        ("[1]\n", "s.yaml:1:1: a sweep must be a mapping with keys such as recipe and grid. Received: [1]"),
         ("gird: 1\n", "s.yaml:1:1: gird: unknown key; did you mean 'grid'?"),
         ("recipe: [a]\n", "s.yaml:1:9: recipe: must be a file or a shipped recipe such as mnist. Received: ['a']"),
         ("seeds: 1\n", "s.yaml: recipe: must name a file or a shipped recipe such as mnist, here or in grid or list"),
-        ("recipe: digitz\n", "s.yaml:1:9: with no change: digitz: no such recipe; did you mean 'digits'?"),
+        ("recipe: digitz\n", "s.yaml:1:9: with no change: digitz: unknown recipe; did you mean 'digits'?"),
         (
             "recipe: digits\ngrid: {seed: 1}\n",
             "s.yaml:2:14: grid.seed: must be a list with at least one item. Received: 1",
@@ -119,9 +117,9 @@ def test_flags_say_the_same_as_a_file():
         ("recipe: digits\nlist: []\n", "s.yaml:2:7: list: must be a list with at least one item. Received: []"),
         (
             "recipe: digits\nset: 3\n",
-            "s.yaml:2:6: set: must be paths and values, such as {levels.mix: a-e}. Received: 3",
+            "s.yaml:2:6: set: must map paths to values, such as {levels.mix: a-e}. Received: 3",
         ),
-        ("recipe: digits\nset: {base: x}\n", "s.yaml:2:7: set.base: must be the path of a key, as for --set"),
+        ("recipe: digits\nset: {base: x}\n", "s.yaml:2:7: set.base: must be the path of a recipe key, as for --set"),
         (
             "recipe: digits\nseeds: 3-1\n",
             "s.yaml:2:8: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'",
@@ -132,16 +130,16 @@ def test_flags_say_the_same_as_a_file():
         ),
         (
             "recipe: digits\ngrid: {levels.mix: [a, z]}\n",
-            "s.yaml:2:24: levels.mix: no width is given for level 'z'; known: a, b, c, d, e",
+            "s.yaml:2:24: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e",
         ),
         ("recipe: digits\nset:\n  roundz: 3\n", "s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
         (
             "recipe: digits\nseeds: 0-99\nparts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}]\n",
-            "s.yaml: asks for 10,100 runs, at most 10,000 are allowed; split it",
+            "s.yaml: defines 10,100 runs, at most 10,000 are allowed; split it",
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_file_line_and_key(text, sentence):
+def test_errors_name_file_line_and_key(text, sentence):
     assert refusal(expanded, text).split("\n")[0] == sentence
 
 
@@ -153,17 +151,17 @@ def test_what_is_wrong_is_named_with_file_line_and_key(text, sentence):
         (
             ["levels.mix=a,z"],
             None,
-            "--sweep levels.mix=a,z: levels.mix: no width is given for level 'z'; known: a, b, c...",
+            "--sweep levels.mix=a,z: levels.mix: levels.widths has no level 'z'; known: a, b, c...",
         ),
         ([], "x", "--seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'"),
     ],
 )
-def test_what_is_wrong_with_flags_is_named_with_the_flag(varied, seeds, sentence):
-    told = refusal(lambda: expand(definition.from_flags("digits", [], varied, seeds), "typed"))
-    assert told.startswith(sentence.removesuffix("...")) and "\n" not in told
+def test_flag_errors_name_the_flag(varied, seeds, sentence):
+    message = refusal(lambda: expand(definition.from_flags("digits", [], varied, seeds), "typed"))
+    assert message.startswith(sentence.removesuffix("...")) and "\n" not in message
 
 
-def test_a_sweep_that_is_not_there_is_refused(tmp_path):
+def test_missing_sweep_is_refused(tmp_path):
     assert refusal(definition.read, "heterofl_tabel7").startswith(
         "heterofl_tabel7: no such sweep; did you mean 'heterofl_table"
     )
@@ -191,13 +189,13 @@ RUNS = {
 }
 
 
-def test_every_shipped_sweep_is_counted_here():
+def test_shipped_sweeps_have_the_expected_counts():
     assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
     assert sum(count for name, count in RUNS.items() if "interpolation" in name) == 450
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_run_of_a_shipped_sweep_has_a_recipe(name):
+def test_shipped_sweeps_have_valid_recipes(name):
     runs = expand(definition.read(name), name)
     assert len(runs) == RUNS[name] and len({run.recipe.source for run in runs}) == len(runs)
     header = sweeps()[name].read_text().partition("\n\n")[0]
@@ -206,18 +204,18 @@ def test_every_run_of_a_shipped_sweep_has_a_recipe(name):
     )
 
 
-def test_the_network_of_cifar10_is_that_of_the_tables():
-    found = expand(definition.read("heterofl_table8"), "x")
-    assert {len(run.recipe.model.layers) for run in found} == {len(found[0].recipe.model.layers)}
-    assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in found)
+def test_cifar10_network_matches_the_tables():
+    runs = expand(definition.read("heterofl_table8"), "x")
+    assert {len(run.recipe.model.layers) for run in runs} == {len(runs[0].recipe.model.layers)}
+    assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in runs)
 
 
 def test_every_run_of_the_narrow_sweep_has_a_published_value():
     tables = [value for value in read_published() if value.name.startswith("heterofl-")]
-    found = set()
+    names = set()
     for run in expand(definition.read(str(sweeps()["heterofl_narrow"])), "heterofl_narrow"):
         keys = keys_of(run.recipe.source, run.name) | {MIX: mix_text(dict(run.recipe.levels.mix))}
-        beside = matching(tables, keys, ("global_accuracy", "global_perplexity"))
-        assert len(beside) == 1, run.name
-        found.add(beside[0].name)
-    assert len(found) == 16
+        matches = matching_values(tables, keys, ("global_accuracy", "global_perplexity"))
+        assert len(matches) == 1, run.name
+        names.add(matches[0].name)
+    assert len(names) == 16

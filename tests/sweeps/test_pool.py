@@ -1,4 +1,4 @@
-"""Runs of a sweep: several at a time, isolated, skipped, resumed; a sweep that was killed goes on."""
+"""Runs of a sweep: parallel, isolated, skipped and resumed; a killed sweep can be resumed."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from hetero_tf.recipe import load
 from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps import cost, definition, outcome, pool
-from hetero_tf.sweeps.expansion import Run, expand
+from hetero_tf.sweeps.expansion import SweepRun, expand
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
@@ -37,49 +37,49 @@ def sweep_of(seeds="0-3", rounds=3, more=()):
 
 
 def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
-    said = io.StringIO()
+    output = io.StringIO()
     program = pool.Program((sys.executable, FAKE, str(seconds), failing), threads)
-    outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(said))
-    return outcomes, said.getvalue()
+    outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(output))
+    return outcomes, output.getvalue()
 
 
-def test_all_runs_end_in_folders_of_their_own_with_a_line_each(tmp_path):
+def test_each_run_has_a_folder_and_a_line(tmp_path):
     _, runs = sweep_of("0-2")
-    outcomes, said = train(tmp_path, runs)
+    outcomes, output = train(tmp_path, runs)
     assert [one.state for one in outcomes] == ["finished"] * 3
     assert sorted(os.listdir(tmp_path)) == [f"digits-seed={seed}" for seed in range(3)]
-    lines = sorted(line.partition("  ")[2] for line in said.splitlines())
+    lines = sorted(line.partition("  ")[2] for line in output.splitlines())
     assert [re.sub(r"\d+ s$", "N s", line) for line in lines] == [
         f"digits-seed={seed}  finished  round 3  global_accuracy best 30 last 30  N s" for seed in range(3)
     ]
-    told = outcomes[1].to_json()
-    assert (told["name"], told["best"], told["round"], told["went_on_after"]) == ("digits-seed=1", 30.0, 3, 0)
+    result = outcomes[1].to_json()
+    assert (result["name"], result["best"], result["round"], result["went_on_after"]) == ("digits-seed=1", 30.0, 3, 0)
 
 
-def test_a_failing_run_is_told_with_its_sentence_and_takes_no_other_with_it(tmp_path):
+def test_failed_run_is_reported_and_does_not_stop_others(tmp_path):
     _, runs = sweep_of("0-2")
-    outcomes, said = train(tmp_path, runs, failing="seed=1")
+    outcomes, output = train(tmp_path, runs, failing="seed=1")
     assert [one.state for one in outcomes] == ["finished", "failed", "finished"]
-    assert outcomes[1].problem == "no luck today" and "digits-seed=1  failed: no luck today\n" in said
+    assert outcomes[1].problem == "no luck today" and "digits-seed=1  failed: no luck today\n" in output
     again, _ = train(tmp_path, runs)
     assert [one.state for one in again] == ["skipped", "finished", "skipped"]
 
 
-def test_finished_runs_are_skipped_and_begun_ones_go_on_with_their_threads(tmp_path):
+def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_path):
     _, runs = sweep_of("0-1", rounds=2)
     train(tmp_path, runs, threads=3)
     _, more = sweep_of("0-2", rounds=5)
-    outcomes, said = train(tmp_path, more, threads=1)
-    assert [one.began for one in outcomes] == [2, 2, 0]
-    assert "digits-seed=0: goes on after round 2\n" in said and "  went on after round 2\n" in said
+    outcomes, output = train(tmp_path, more, threads=1)
+    assert [outcome.resumed_after for outcome in outcomes] == [2, 2, 0]
+    assert "digits-seed=0: resumes after round 2\n" in output and "  resumed after round 2\n" in output
     threads = [json.loads((one.folder / "environment.json").read_text())["threads"] for one in outcomes]
-    assert [found["inter_op"] for found in threads] == [3, 3, 1]
-    summary = outcome.summary(outcomes, tmp_path, 1.0)
+    assert [settings["inter_op"] for settings in threads] == [3, 3, 1]
+    summary = outcome.summarize(outcomes, tmp_path, 1.0)
     assert (summary["finished"], summary["failed"]) == (3, 0)
     assert outcome.to_text(summary) == "3 of 3 runs are finished; went on: digits-seed=0, digits-seed=1"
 
 
-def test_a_run_that_somebody_else_trains_is_left_alone(tmp_path, monkeypatch):
+def test_locked_run_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "PATIENCE", 0.2)
     _, runs = sweep_of("0-1")
     with RunFolder(tmp_path / "digits-seed=1").lock():
@@ -88,13 +88,15 @@ def test_a_run_that_somebody_else_trains_is_left_alone(tmp_path, monkeypatch):
     assert outcomes[1].problem.endswith(f"process {os.getpid()} works on this run folder")
 
 
-def test_a_finished_run_of_another_recipe_is_a_failure(tmp_path):
+def test_finished_run_of_another_recipe_fails(tmp_path):
     train(tmp_path, sweep_of("0")[1])
     outcomes, _ = train(tmp_path, sweep_of("0", more=("client.epochs=2",))[1])
-    assert outcomes[0].problem == f"{tmp_path / 'digits-seed=0'}: holds a run of another recipe (client.epochs: 5 -> 2)"
+    assert (
+        outcomes[0].problem == f"{tmp_path / 'digits-seed=0'}: contains a run of another recipe (client.epochs: 5 -> 2)"
+    )
 
 
-def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
+def test_parallel_runs_are_limited(tmp_path, monkeypatch):
     together, most = [], []
 
     def start(words, seen):
@@ -104,28 +106,28 @@ def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
         together.pop()
         return 0, "", 0.05
 
-    monkeypatch.setattr(pool, "start", start)
+    monkeypatch.setattr(pool, "run_program", start)
     for jobs in (1, 3):
         train(tmp_path, sweep_of("0-5")[1], jobs=jobs)
         assert max(most) == jobs
         most.clear()
 
 
-def test_of_what_a_run_says_only_finished_rounds_and_its_last_sentence_count():
-    said = (
+def test_run_program_reads_rounds_and_the_last_message():
+    output = (
         "data: none\nround 1/9  12 of 40 s  2/10 clients\nround 2/9  global_accuracy 9  1:05 min left  loss 2  a3\n"
         "round 9/9  0 s left  loss 1  3 clients diverged\nnote: nothing\nhetero_tf: all lost\nround 3/9\n"
     )
     seen = []
-    code, problem, seconds = pool.start(
-        [sys.executable, "-c", f"print({said!r}); raise SystemExit(3)"], lambda *told: seen.append(told)
+    code, problem, seconds = pool.run_program(
+        [sys.executable, "-c", f"print({output!r}); raise SystemExit(3)"], lambda *rounds: seen.append(rounds)
     )
     assert (code, problem, seen) == (3, "all lost", [(2, 9), (9, 9)]) and seconds > 0
     kill = "import os; print('round 1/2', flush=True); os.kill(os.getpid(), 9)"
-    assert pool.start([sys.executable, "-c", kill], lambda *told: None)[:2] == (-9, "was stopped by SIGKILL")
+    assert pool.run_program([sys.executable, "-c", kill], lambda *rounds: None)[:2] == (-9, "was stopped by SIGKILL")
 
 
-def test_a_killed_run_ends_although_a_process_that_it_started_holds_its_pipe():
+def test_killed_run_ends_despite_an_inherited_pipe():
     code = """
 import os, subprocess
 child = subprocess.Popen(["sleep", "20"])
@@ -133,39 +135,41 @@ print(f"round {child.pid}/9  1 s left  loss 2", flush=True)
 os.kill(os.getpid(), 9)
 """
     seen = []
-    ended, _, _ = pool.start([sys.executable, "-c", code], lambda round, rounds: seen.append(round))
+    ended, _, _ = pool.run_program([sys.executable, "-c", code], lambda round, rounds: seen.append(round))
     # It lives (a zombie has no command line): the end of the pipe was not waited for.
     alive = Path(f"/proc/{seen[0]}/cmdline").read_bytes()
     os.kill(seen[0], signal.SIGKILL)
     assert alive and ended == -9
 
 
-def test_the_live_line_counts_runs_and_expects_by_rounds():
+def test_progress_line_counts_runs_and_estimates_by_rounds():
     progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
     assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"
     assert progress.expected(6.0) == 6.0 + 6 * 2.0
     assert pool._Progress(1).expected(5.0) is None
 
 
-def test_a_folder_keeps_one_sweep_which_may_grow(tmp_path):
+def test_sweep_in_a_folder_can_only_grow(tmp_path):
     folder, notes = SweepFolder(tmp_path / "s"), []
     parts, runs = sweep_of("0-1")
     with folder.lock():
         folder.check(runs)
-        folder.keep(parts, notes.append)
+        folder.write_definition(parts, notes.append)
     more, grown = sweep_of("0-2", rounds=9)
     folder.check(grown)
-    folder.keep(more, notes.append)
-    assert notes == [f"note: {folder.kept} has grown"] and definition.reads(folder.kept.read_text(), "s")
-    assert refusal(folder.check, runs[:1]) == (
-        f"{folder.path}: holds another sweep (its run digits-seed=1 is not in this one); a sweep may grow by runs, seeds "
-        "and rounds, else choose another folder by --run_dir"
+    folder.write_definition(more, notes.append)
+    assert notes == [f"note: {folder.definition_file} was extended"] and definition.reads(
+        folder.definition_file.read_text(), "s"
     )
-    told = refusal(folder.check, sweep_of("0-2", more=("client.epochs=1",))[1])
-    assert "(its run digits-seed=0 has another recipe: client.epochs: 5 -> 1)" in told
+    assert refusal(folder.check, runs[:1]) == (
+        f"{folder.path}: contains another sweep (its run digits-seed=1 is missing in the new one); a sweep may only "
+        "grow by runs, seeds and rounds. Choose another folder by --run_dir"
+    )
+    message = refusal(folder.check, sweep_of("0-2", more=("client.epochs=1",))[1])
+    assert "(its run digits-seed=0 has another recipe: client.epochs: 5 -> 1)" in message
 
 
-def test_a_folder_of_other_things_and_one_in_use_are_refused(tmp_path):
+def test_foreign_and_locked_folders_are_refused(tmp_path):
     def lock(path):
         with SweepFolder(path).lock():
             pass
@@ -174,27 +178,27 @@ def test_a_folder_of_other_things_and_one_in_use_are_refused(tmp_path):
     (tmp_path / "mine" / "thesis.txt").touch()
     (tmp_path / "afile").touch()
     assert refusal(lock, tmp_path / "mine") == (
-        f"{tmp_path / 'mine'}: holds other things (thesis.txt) and no sweep; choose an empty or new folder by --run_dir"
+        f"{tmp_path / 'mine'}: contains other files (thesis.txt) and no sweep; choose an empty or new folder by --run_dir"
     )
     assert (
         refusal(lock, tmp_path / "afile") == f"{tmp_path / 'afile'}: is not a folder; choose another one by --run_dir"
     )
     with SweepFolder(tmp_path / "s").lock():
-        told = refusal(lock, tmp_path / "s", kind=Locked)
-    assert told == f"{tmp_path / 's'}: another sweep works in this folder; wait for it or choose another one"
+        message = refusal(lock, tmp_path / "s", kind=Locked)
+    assert message == f"{tmp_path / 's'}: another sweep uses this folder; wait for it or choose another one"
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def working_folder(tmp_path, monkeypatch):
     """A working folder in which `sweep` starts the fake program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(command, "_program", lambda flags, jobs: pool.Program(words, flags.threads // jobs))
+    monkeypatch.setattr(command, "_build_program", lambda flags, jobs: pool.Program(words, flags.threads // jobs))
     return tmp_path
 
 
-def test_the_command_tells_what_it_did_and_its_exit_code_whether_all_is_done(place, capsys):
+def test_command_reports_results_and_exit_code(working_folder, capsys):
     words = [
         "hetero_tf",
         "sweep",
@@ -207,37 +211,37 @@ def test_the_command_tells_what_it_did_and_its_exit_code_whether_all_is_done(pla
     ]
     assert main.main([*words, "--seeds=0-1"]) == 0
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert (found["finished"], found["failed"], len(found["runs"])) == (2, 0, 2)
-    assert err.startswith("2 runs in s, 2 at a time; all recipes are checked\n") and "next: hetero_tf list s" in err
+    result = json.loads(out)
+    assert (result["finished"], result["failed"], len(result["runs"])) == (2, 0, 2)
+    assert err.startswith("2 runs in s, 2 in parallel; all recipes are valid\n") and "next: hetero_tf list s" in err
     assert main.main([*words, "--seeds=0-1,7"]) == 7
     out, err = capsys.readouterr()
     assert [run["state"] for run in json.loads(out)["runs"]] == ["skipped", "skipped", "failed"]
     assert err.endswith(
-        "hetero_tf: s: 1 of 3 runs did not finish (digits-seed=7: no luck today); the same command tries them again\n"
+        "hetero_tf: s: 1 of 3 runs did not finish (digits-seed=7: no luck today); the same command retries them\n"
     )
-    assert "3/3  digits-seed=7  failed: no luck today" in (place / "s" / "log.txt").read_text()
+    assert "3/3  digits-seed=7  failed: no luck today" in (working_folder / "s" / "log.txt").read_text()
 
 
-def test_modules_of_ones_own_are_known_to_the_recipes_of_a_sweep(place, capsys, monkeypatch):
+def test_sweep_recipes_can_use_plugin_modules(working_folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (place / "own_windows.py").write_text("def keep(size, kept, round, client, seed):\n    return None\n")
-    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+    (working_folder / "own_windows.py").write_text("def keep(size, count, round, client, seed):\n    return None\n")
+    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
     monkeypatch.setattr(hardware, "import_quietly", lambda: None)
     words = ["hetero_tf", "sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
     assert main.main(words) == 2
     assert capsys.readouterr().err.startswith(
         "hetero_tf: --sweep round.submodel=prefix,own_windows: round.submodel.name: "
     )
-    # The fake program is not told of the module.
+    # The fake program does not get the module.
     assert main.main([*words, "--plugin=own_windows", "--json"]) == 7
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["state"], run["problem"]) for run in runs] == [("finished", ""), ("failed", "ended with exit code 1")]
     del sys.modules["own_windows"]
 
 
-def test_a_file_and_flags_on_top_of_it(place, capsys):
-    (place / "mine.yaml").write_text("recipe: digits\nset: {rounds: 9}\ngrid: {levels.mix: [a, a-b]}\n")
+def test_flags_override_a_file(working_folder, capsys):
+    (working_folder / "mine.yaml").write_text("recipe: digits\nset: {rounds: 9}\ngrid: {levels.mix: [a, a-b]}\n")
     assert main.main(["hetero_tf", "sweep", "mine.yaml", "--set", "rounds=1"]) == 0
     assert sorted(os.listdir("runs/sweep-mine")) == [
         *("digits-levels.mix=a", "digits-levels.mix=a-b"),
@@ -260,14 +264,14 @@ def test_a_file_and_flags_on_top_of_it(place, capsys):
         (["--recipe=digits", "--set=rounds=0"], "--set rounds=0: rounds: too small; must be..."),
     ],
 )
-def test_wrong_words_are_refused_before_a_run_starts(place, capsys, words, sentence):
+def test_invalid_arguments_are_refused_before_runs_start(working_folder, capsys, words, sentence):
     assert main.main(["hetero_tf", "sweep", *words]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(place)
+    assert err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(working_folder)
 
 
-def test_a_run_ends_with_the_program_that_started_it():
-    code = "import time; from hetero_tf.base.children import end_with; end_with(0); print('here', flush=True); time.sleep(600)"
+def test_run_exits_with_its_parent():
+    code = "import time; from hetero_tf.base.children import exit_with_parent; exit_with_parent(0); print('here', flush=True); time.sleep(600)"
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=programs.environment()
     )
@@ -277,8 +281,8 @@ def test_a_run_ends_with_the_program_that_started_it():
     child.stdout.close()
 
 
-def test_a_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path):
-    """The sweep in a process of its own, with the fake program."""
+def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
+    """The sweep in a separate process, with the fake program."""
     code = (
         "import sys; from hetero_tf.cli import main; from hetero_tf.cli.commands import sweep; "
         "from hetero_tf.sweeps.pool import Program; "
@@ -303,7 +307,7 @@ def test_a_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
+def test_resumed_sweep_equals_separate_runs(tmp_path):
     """The real program: SIGKILL to the sweep in the middle of its first runs, then the same command."""
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("epochs: 1", "epochs: 40"))
     words = ["sweep", "--recipe", recipe, "--seeds", "0-1", "--jobs", "2", "--threads", "2", "--run_dir", "s", "--json"]
@@ -319,8 +323,8 @@ def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
     sweep.wait()
     done = programs.command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["runs"]
-    assert any(run["went_on_after"] or run["state"] == "skipped" for run in found)
+    runs = json.loads(done.stdout)["runs"]
+    assert any(run["went_on_after"] or run["state"] == "skipped" for run in runs)
     for seed in (0, 1):
         alone = ["--recipe", recipe, "--set", f"seed={seed}", "--threads", "1", "--run_dir", f"alone{seed}"]
         assert programs.command(*alone, cwd=tmp_path).returncode == 0
@@ -328,47 +332,47 @@ def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
         assert together == programs.contents(tmp_path / f"alone{seed}")
 
 
-def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):
+def test_short_runs_estimate_the_time_of_a_sweep(monkeypatch):
     """Each level of the mixes is measured once, whatever the seed and the mix."""
     measured = []
 
     def start(words, seen):
-        place = Path(next(word for word in words if word.startswith("--run_dir=")).partition("=")[2])
+        run_dir = Path(next(word for word in words if word.startswith("--run_dir=")).partition("=")[2])
         measured.append([word.partition("=")[2] for word in words if word.startswith("--set=")])
-        place.mkdir()
+        run_dir.mkdir()
         slow = 4.0 if "levels.mix=a" in measured[-1] else 1.0
         for number in (1, 2):
             row = {"round": number, "seconds": slow, "round_seconds": slow, "measuring_seconds": 0.5}
-            metrics_file.append(place / "timings.jsonl", row)
+            metrics_file.append(run_dir / "timings.jsonl", row)
         return 0, "", 2 * slow + 1.0 + 3.0
 
-    monkeypatch.setattr(cost, "start", start)
+    monkeypatch.setattr(cost, "run_program", start)
     parts = definition.from_flags("digits", ["rounds=10", "evaluate.every=5"], ["levels.mix=a,b,a1-b3"], "0-1")
-    said = io.StringIO()
-    found = cost.estimate(expand(parts, "x"), pool.Program(("x",), 1), 2, Console(said))
+    output = io.StringIO()
+    estimate = cost.estimate(expand(parts, "x"), pool.Program(("x",), 1), 2, Console(output))
     # 3 s to start, 10 rounds of 5 epochs, 2 evaluations of half a second.
     seconds = {"a": 3 + 10 * 5 * 4 + 1, "b": 3 + 10 * 5 * 1 + 1, "a1-b3": 3 + 10 * 5 * 1.75 + 1}
-    assert {run["name"]: run["seconds"] for run in found["runs"]} == {
+    assert {run["name"]: run["seconds"] for run in estimate["runs"]} == {
         f"digits-levels.mix={mix}-seed={seed}": value for mix, value in seconds.items() for seed in (0, 1)
     }
-    assert len(measured) == 2 and found["seconds"] == round(sum(seconds.values()), 1)
+    assert len(measured) == 2 and estimate["seconds"] == round(sum(seconds.values()), 1)
     assert all("client.epochs=1" in sets and "rounds=2" in sets for sets in measured)
-    assert "measured 2/2: digits b: 1 s a round of one local epoch, 0.5 s an evaluation" in said.getvalue()
+    assert "measured 2/2: digits b: 1 s per round of one local epoch, 0.5 s per evaluation" in output.getvalue()
 
 
-def test_a_mix_that_cannot_be_divided_is_measured_as_a_whole():
+def test_indivisible_mix_is_measured_completely():
     (run,) = expand(definition.from_flags("methods/fedepth", [], [], None), "x")
     ((probe, share),) = cost._probes(run)
     assert share == 1.0 and probe.run.recipe.levels.names == run.recipe.levels.names and probe.run.recipe.rounds == 2
 
 
-def test_a_short_run_that_fails_is_told(monkeypatch):
-    monkeypatch.setattr(cost, "start", lambda words, seen: (2, "no such data", 0.1))
-    runs = [Run("x", "digits", (), load("digits"))]
+def test_failed_short_run_is_reported(monkeypatch):
+    monkeypatch.setattr(cost, "run_program", lambda words, seen: (2, "no such data", 0.1))
+    runs = [SweepRun("x", "digits", (), load("digits"))]
     assert refusal(cost.estimate, runs, pool.Program((), 1), 1, Console(io.StringIO())) == "digits a: no such data"
 
 
-def test_a_sweep_folder_may_be_moved(tmp_path):
+def test_sweep_folder_can_be_moved(tmp_path):
     _, runs = sweep_of("0", rounds=1)
     train(tmp_path / "s", runs)
     shutil.move(tmp_path / "s", tmp_path / "t")

@@ -1,35 +1,35 @@
-"""The commands, a module each; the first word behind the program's name chooses one.
+"""Commands, one module each, selected by the first word of the command line.
 
-A module says in `USAGE` how the command is called, in `SUMMARY` what it does, in `FLAGS` which flags have an effect on
-it besides `COMMON`, in `WORDS` which flag takes the words behind its name (None: there are none), and in `SOURCE` which
-flag names its recipe, "recipe" or "run_dir" (None: it reads none). `run(recipe, flags, console)` does the work and
-returns its result, ready for JSON. Importing a module must not import TensorFlow.
+A module defines `USAGE`, `SUMMARY`, `FLAGS` (its flags in addition to `COMMON`), `WORDS` (the flag that receives the
+words after the command, or None) and `SOURCE` (the flag that names its recipe, "recipe" or "run_dir", or None).
+`run(recipe, flags, console)` executes the command and returns its result, ready for JSON. Importing a module must not
+import TensorFlow.
 """
 
 import importlib.util
 from types import ModuleType
 
-# In the order in which users meet them.
+# In the order of typical use.
 _ORDER = (
     *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
     *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
 )
-# A package that is not installed takes its commands with it.
+# The commands of an outer package are available only if it is installed.
 NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
-# They answer without TensorFlow.
-QUICK = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain", "schema")
-# Once stopped, they go on by the same command.
-RESUMED = ("train", "launch", "sweep", "flower")
+# Commands that do not load TensorFlow.
+WITHOUT_TENSORFLOW = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain", "schema")
+# Commands that continue a stopped run when called again.
+RESUMABLE = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")
-# Of every command that builds what a recipe describes.
-OF_RECIPES = ("set", "plugin", "data_dir", "threads")
+# Flags of every command that builds a recipe.
+RECIPE_FLAGS = ("set", "plugin", "data_dir", "threads")
 
 
 def find(name: str) -> ModuleType:
-    """Returns the module of a command in `NAMES`."""
+    """Return the module of a command in `NAMES`."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def with_flag(flag: str) -> list[str]:
-    """Lists the commands on which a flag has an effect."""
+def commands_with_flag(flag: str) -> list[str]:
+    """Return the commands on which a flag has an effect."""
     return [name for name in NAMES if flag in COMMON or flag in find(name).FLAGS]

@@ -1,4 +1,4 @@
-"""`compare`: a table of runs, with the mean and the spread over seeds of what they reached and what it cost."""
+"""`compare`: a table of runs with the mean and spread over seeds of their metrics and costs."""
 
 import sys
 from pathlib import Path
@@ -16,36 +16,36 @@ FLAGS, WORDS, SOURCE = ("run", "metric", "target", "at", "published", "as", "out
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> list[dict]:
-    """Prints the table, or writes it into --out; what is left out is said on standard error."""
+    """Print the table, or write it to --out; omitted runs are reported on standard error."""
     from hetero_tf.reports import comparison, published, table_formats
     from hetero_tf.runs.history import gather, grouped
 
-    runs, sentences = gather(folders(flags, "compare"))
-    beside, asked = published.choose(flags.published)
-    rows = comparison.compare(grouped(runs), flags.metric, flags.target, _rounds(flags.at), beside)
-    text = table_formats.FORMATS[str(flags["as"].value)](rows, asked)
+    runs, sentences = gather(named_folders(flags, "compare"))
+    published_values, requested = published.select_published(flags.published)
+    rows = comparison.compare(grouped(runs), flags.metric, flags.target, _rounds(flags.at), published_values)
+    text = table_formats.FORMATS[str(flags["as"].value)](rows, requested)
     if flags.out:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")
     elif not flags.json:
         console.say(text)
-    # The table alone is on standard output, so that it can be put into a file.
-    about = Console(sys.stderr, quiet=flags.quiet)
+    # Only the table goes to standard output, so that it can be redirected to a file.
+    notes_console = Console(sys.stderr, quiet=flags.quiet)
     for sentence in sentences:
-        about.say(sentence)
+        notes_console.say(sentence)
     return rows
 
 
-def folders(flags: "FlagValues", command: str) -> list[str]:
-    """The run folders that were named; refuses none at all."""
+def named_folders(flags: "FlagValues", command: str) -> list[str]:
+    """Return the named run folders; refuse an empty list."""
     if not flags.run:
-        raise InputError(f"{command} needs a run folder behind it, such as runs/digits, or a folder of them")
+        raise InputError(f"{command} needs a run folder, such as runs/digits, or a folder of runs")
     return list(flags.run)
 
 
 def _rounds(words):
-    """The rounds of --at."""
-    wrong = next((word for word in words if not word.isdecimal()), None)
-    if wrong is not None:
-        raise InputError(f"--at must be rounds with commas between them, such as 10,20. Received: --at={wrong}")
+    """Parse the rounds of --at."""
+    invalid = next((word for word in words if not word.isdecimal()), None)
+    if invalid is not None:
+        raise InputError(f"--at must be comma-separated rounds, such as 10,20. Received: --at={invalid}")
     return [int(word) for word in words]

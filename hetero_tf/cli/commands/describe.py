@@ -1,37 +1,35 @@
-"""`describe`: prints what a recipe costs and how its data are split; draws the split into --draw."""
+"""`describe`: prints the costs of a recipe and the split of its data; draws the split into --draw."""
 
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.open_run import settings_of
+from hetero_tf.cli.commands import RECIPE_FLAGS
+from hetero_tf.cli.open_run import build_settings
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
     from hetero_tf.recipe.schema import Recipe
 
-USAGE, SUMMARY = "describe --recipe FILE", "cost of every level, and how the data are split"
-FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES), None, "recipe"
+USAGE, SUMMARY = "describe --recipe FILE", "costs of every level, and the split of the data"
+FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *RECIPE_FLAGS), None, "recipe"
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Prints the report, and draws where --draw asks for it."""
+    """Print the report, and draw the split if --draw is set."""
     from hetero_tf import describe as report
     from hetero_tf.partitions import drawing
     from hetero_tf.run import experiment
 
-    settings, replicas = settings_of(recipe, flags), len(flags.workers) or flags.devices
-    # Every worker has so many threads of its own; devices of a process share them.
+    settings, replicas = build_settings(recipe, flags), len(flags.workers) or flags.devices
+    # Each worker has this many threads; devices of one process share them.
     settings = dataclasses.replace(settings, threads=flags.threads * max(len(flags.workers), 1))
     description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
         console.say(report.to_text(description))
     if flags.draw:
         drawing.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
-        console.say(
-            f"drew the split into {flags.draw}: clients from left to right, their examples above, their labels below"
-        )
+        console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")
     return report.to_json(description)

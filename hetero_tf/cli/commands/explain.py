@@ -1,4 +1,4 @@
-"""`explain`: says what a word of the output or of a recipe means."""
+"""`explain`: prints the meaning of a word of the output or of a recipe."""
 
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ FLAGS, WORDS, SOURCE = ("word",), "word", None
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Prints what is known of each word."""
+    """Print the explanations of each word."""
     if not flags.word:
-        raise InputError("explain needs a word behind it, such as coverage, levels.mix or slimmable")
-    found = {word: explain(word) for word in flags.word}
-    for texts in found.values():
+        raise InputError("explain needs a word, such as coverage, levels.mix or slimmable")
+    explanations = {word: explain(word) for word in flags.word}
+    for texts in explanations.values():
         for text in texts:
             console.say(text)
-    return found
+    return explanations

@@ -1,4 +1,4 @@
-"""`flower`: plays a recipe on real devices, which Flower connects: `keys`, then `server` here and `client` on each."""
+"""`flower`: trains a recipe on real devices with Flower: `keys`, then `server` here and `client` on each device."""
 
 import shutil
 from pathlib import Path
@@ -6,84 +6,88 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import children, exits
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import InputError, UserError, did_you_mean, require
-from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.flags import program
-from hetero_tf.cli.open_run import check_level, run_dir_of, typed
+from hetero_tf.base.errors import InputError, UserError, did_you_mean, require_modules
+from hetero_tf.cli.commands import RECIPE_FLAGS
+from hetero_tf.cli.flags import program_name
+from hetero_tf.cli.open_run import check_level, command_line, run_dir_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
     from hetero_tf.recipe.schema import Recipe
 
-USAGE, SUMMARY = "flower server|client|keys", "trains on real devices, which Flower connects"
+USAGE, SUMMARY = "flower server|client|keys", "trains on real devices connected by Flower"
 FLAGS = (
     *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
     *("deadline", "quorum", "over_selection", "max_examples"),
-    *("client", "key", "level", "litert", *OF_RECIPES),
+    *("client", "key", "level", "litert", *RECIPE_FLAGS),
 )
 WORDS, SOURCE = "role", "recipe"
-# The flags without which a role cannot be played.
-NEEDED = {"keys": ("out", "address"), "server": ("address", "certificates"), "client": ("address", "key", "client")}
+# Required flags of each role.
+REQUIRED_FLAGS = {
+    "keys": ("out", "address"),
+    "server": ("address", "certificates"),
+    "client": ("address", "key", "client"),
+}
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Plays one role of a fleet."""
+    """Run one role of a fleet."""
     role = " ".join(flags.role or ())
-    if role not in NEEDED:
-        meant = did_you_mean(role, NEEDED) if role else f"; known: {', '.join(NEEDED)}"
-        try_ = f"{program()} flower keys --recipe digits --address 127.0.0.1:9092 --out fleet"
-        raise InputError(f"flower must be told what to do{meant}; try {try_}")
-    for name in NEEDED[role]:
+    if role not in REQUIRED_FLAGS:
+        suggestion = did_you_mean(role, REQUIRED_FLAGS) if role else f"; known: {', '.join(REQUIRED_FLAGS)}"
+        example = f"{program_name()} flower keys --recipe digits --address 127.0.0.1:9092 --out fleet"
+        raise InputError(f"flower needs a subcommand{suggestion}; try {example}")
+    for name in REQUIRED_FLAGS[role]:
         if flags[name].value is None:
-            raise InputError(f"--{name} is missing; flower {role} needs --{', --'.join(NEEDED[role])}")
+            raise InputError(f"--{name} is missing; flower {role} needs --{', --'.join(REQUIRED_FLAGS[role])}")
     if flags.deadline is not None and flags.deadline > flags.patience:
         raise InputError(
-            "--deadline must be at most --patience: a request is lost after that. "
+            "--deadline must be at most --patience, after which a request is lost. "
             f"Received: --deadline={flags.deadline:g}, --patience={flags.patience:g}"
         )
-    from hetero_tf.workers.cluster import address_of
+    from hetero_tf.workers.cluster import parse_address
 
-    host, port = address_of("--address", flags.address)
-    require("flower", ("cryptography",) if role == "keys" else ("cryptography", "flwr"), "flower")
+    host, port = parse_address("--address", flags.address)
+    require_modules("flower", ("cryptography",) if role == "keys" else ("cryptography", "flwr"), "flower")
     if role == "keys":
         return _make_keys(recipe, flags, console, host)
     from hetero_tf.devices import processes
 
-    # It stays where a refusal points into it.
+    # The folder is kept if an error message points to it.
     work = exits.make_temporary_folder("hetero_tf-flower-")
-    told = _job(recipe, flags, role, str(work))
+    job = _build_job(recipe, flags, role, str(work))
     with exits.before_exit(lambda: shutil.rmtree(work)):
         if role == "server":
             summary = processes.serve(
-                told, processes.Address(host, port), Path(flags.certificates).absolute(), console.say
+                job, processes.Address(host, port), Path(flags.certificates).absolute(), console.say
             )
             shutil.rmtree(work)
             return summary
-        code = processes.connect(told, flags.address, Path(flags.key).absolute(), console.say)
-    raise UserError(f"Flower's program {children.ended(code)}, see {work}; the same command connects again")
+        code = processes.connect(job, flags.address, Path(flags.key).absolute(), console.say)
+    raise UserError(f"Flower's program {children.describe_exit(code)}, see {work}; the same command connects again")
 
 
 def _make_keys(recipe, flags, console, host):
-    """Writes the certificate of the server and the keys of all clients of the recipe."""
+    """Write the certificate of the server and the keys of all clients of the recipe."""
     from hetero_tf.devices import certificates
 
     if host in ("0.0.0.0", "::"):
         raise InputError(
-            "--address must have the name or address by which devices reach the server, as its certificate is for that "
-            f"name. Received: --address={flags.address}"
+            "--address must be the host name or address that devices use to reach the server, because its certificate "
+            f"contains it. Received: --address={flags.address}"
         )
     clients = recipe.partition.options["clients"]
     certificates.make(Path(flags.out), list(dict.fromkeys([host, "127.0.0.1"])), clients)
     console.say(
-        f"{flags.out} holds the server's certificate and the keys of {clients} devices, valid for a year; give client "
-        f"N the files {certificates.AUTHORITY} and {certificates.KEYS}/N.key and nothing else"
+        f"{flags.out} contains the server's certificate and the keys of {clients} devices, valid for a year; give "
+        f"client N the files {certificates.AUTHORITY} and {certificates.KEYS}/N.key and nothing else"
     )
     return {"folder": flags.out, "clients": clients}
 
 
-def _job(recipe, flags, role, work):
-    """What this machine does."""
+def _build_job(recipe, flags, role, work):
+    """Return the `Job` of this machine."""
     from hetero_tf.devices.job import Job
 
     check_level(recipe, flags)
@@ -95,7 +99,7 @@ def _job(recipe, flags, role, work):
         threads=flags.threads,
         work=work,
         run_dir=_absolute(run_dir_of(recipe, flags)) if role == "server" else None,
-        command=typed(),
+        command=command_line(),
         allow_other_machine=flags.allow_other_machine,
         patience=flags.patience,
         deadline=flags.deadline,
@@ -109,5 +113,5 @@ def _job(recipe, flags, role, work):
 
 
 def _absolute(path):
-    """The path for a process that works elsewhere."""
+    """Return an absolute path, for a process with another working folder."""
     return None if path is None else str(Path(path).absolute())

@@ -1,4 +1,4 @@
-"""`list`: the shipped recipes and sweeps, and how far the runs are that lie in runs/ or in the named folders."""
+"""`list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders."""
 
 import os
 from typing import TYPE_CHECKING
@@ -11,37 +11,37 @@ if TYPE_CHECKING:
 
     from hetero_tf.runs.overview import Overview
 
-USAGE, SUMMARY = "list [DIR ...]", "recipes, and how far the runs below runs/ or DIR are"
+USAGE, SUMMARY = "list [DIR ...]", "recipes, and the progress of the runs in runs/ or DIR"
 FLAGS, WORDS, SOURCE = ("run", "plugin"), "run", None
 DEFAULT = "runs"
-# Of the keys that differ from the shipped recipe, so many are shown.
+# Maximum number of changed keys to show.
 MOST_CHANGES = 3
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Prints the lists; what is shipped only where no folder is named."""
+    """Print the lists; shipped recipes and sweeps only if no folder is named."""
     from hetero_tf.recipe.recipe_files import shipped, sweeps
     from hetero_tf.runs.overview import overview, run_folders
 
     register_plugins(flags)
-    places = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
-    told = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
-    for title, headers in told.items():
+    folders = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
+    shipped_headers = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
+    for title, headers in shipped_headers.items():
         width = max(map(len, headers))
         console.say(f"{title}:")
         console.say("\n".join(f"  {name:{width}}  {about}" for name, about in headers.items()))
-    found = [overview(path) for path in run_folders(places)]
-    if found:
-        width = max(len(str(one.path)) for one in found)
+    overviews = [overview(path) for path in run_folders(folders)]
+    if overviews:
+        width = max(len(str(entry.path)) for entry in overviews)
         console.say("runs:")
-        console.say("\n".join(f"  {str(one.path):{width}}  {_told(one)}" for one in found))
+        console.say("\n".join(f"  {str(entry.path):{width}}  {_format_overview(entry)}" for entry in overviews))
     else:
-        console.say(f"no runs in {', '.join(places) or DEFAULT}")
-    return {**told, "runs": [_json(one) for one in found]}
+        console.say(f"no runs in {', '.join(folders) or DEFAULT}")
+    return {**shipped_headers, "runs": [_json(entry) for entry in overviews]}
 
 
 def _headers(known):
-    """`{name: first line of its file}`, without the tiny twins."""
+    """Return `{name: first line of its file}`, without the recipes in tiny/."""
     from hetero_tf.base.files import decode, read_bytes
     from hetero_tf.recipe.recipe_files import LARGEST_FILE
 
@@ -49,24 +49,24 @@ def _headers(known):
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items() if not name.startswith("tiny/")}
 
 
-def _told(one: "Overview") -> str:
-    """What is known of a run, in a line."""
-    if one.problem:
-        return f"{one.state}: {one.problem}"
-    parts = [f"{one.state}, round {one.round} of {one.rounds}"]
-    if one.metric:
-        shown = ["-" if value is None else f"{value:.4g}" for value in (one.best, one.last)]
-        parts.append(f"{one.metric} best {shown[0]} last {shown[1]}")
-    parts.append(f"recipe {one.recipe}{_differing(one.changes)}")
+def _format_overview(entry: "Overview") -> str:
+    """Return one line about a run."""
+    if entry.problem:
+        return f"{entry.state}: {entry.problem}"
+    parts = [f"{entry.state}, round {entry.round} of {entry.rounds}"]
+    if entry.metric:
+        shown = ["-" if value is None else f"{value:.4g}" for value in (entry.best, entry.last)]
+        parts.append(f"{entry.metric} best {shown[0]} last {shown[1]}")
+    parts.append(f"recipe {entry.recipe}{_format_changes(entry.changes)}")
     return "  ".join(parts)
 
 
-def _differing(changes):
+def _format_changes(changes):
     if changes is None:
         return ", not a shipped one"
     more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
 
 
-def _json(one):
-    return {**vars(one), "path": str(one.path), "changes": one.changes and list(one.changes)}
+def _json(entry):
+    return {**vars(entry), "path": str(entry.path), "changes": entry.changes and list(entry.changes)}

@@ -1,4 +1,4 @@
-"""`plot`: draws learning curves of runs, or accuracy against the size of their clients' models."""
+"""`plot`: draws learning curves of runs, or accuracy over the size of the client models."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.commands.compare import folders
+from hetero_tf.cli.commands.compare import named_folders
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -16,7 +16,7 @@ FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "published", "out"), "run", Non
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Draws the figure that --x and --y ask for into --out."""
+    """Draw the figure of --x and --y into --out."""
     from hetero_tf.reports import curves, figures, published, style, summaries
     from hetero_tf.runs.history import gather, grouped
 
@@ -24,17 +24,17 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
         raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
     path, x, band = Path(flags.out), flags.x, flags.band
     style.check_file(path)
-    runs, sentences = gather(folders(flags, "plot"))
-    metric = flags.y or next(iter(summaries.usual_metrics(runs)), "loss")
-    groups, values = grouped(runs), published.named(flags.published)
-    with style.in_use("plot"):
+    runs, sentences = gather(named_folders(flags, "plot"))
+    metric = flags.y or next(iter(summaries.default_metrics(runs)), "loss")
+    groups, values = grouped(runs), published.selected_values(flags.published)
+    with style.figure_style("plot"):
         if x in curves.SIZES:
-            drawn = figures.draw_sizes(curves.size_series(groups, metric, x, band, values), metric, x, band)
+            figure = figures.draw_sizes(curves.size_series(groups, metric, x, band, values), metric, x, band)
         else:
-            drawn = figures.draw_curves(curves.learning_curves(groups, metric, x, band, values), metric, x, band)
-        style.save(drawn, path)
-    console.say(f"drew {metric} against {x} into {path}")
-    about = Console(sys.stderr, quiet=flags.quiet)
+            figure = figures.draw_curves(curves.learning_curves(groups, metric, x, band, values), metric, x, band)
+        style.save(figure, path)
+    console.say(f"drew {metric} over {x} into {path}")
+    notes_console = Console(sys.stderr, quiet=flags.quiet)
     for sentence in sentences:
-        about.say(sentence)
+        notes_console.say(sentence)
     return {"out": str(path), "x": x, "y": metric, "runs": len(runs)}

@@ -1,4 +1,4 @@
-"""`serve`: serves the exports of a run, or those below --out, over HTTP until it is stopped."""
+"""`serve`: serves the exports of a run, or of --out, over HTTP."""
 
 import shlex
 from pathlib import Path
@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.flags import program
+from hetero_tf.cli.flags import program_name
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
-USAGE, SUMMARY = "serve --run_dir DIR", "serves its exports over HTTP, with a page to try them"
+USAGE, SUMMARY = "serve --run_dir DIR", "serves its exports over HTTP, with a web page to try them"
 FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"), None, None
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Serves until a signal comes."""
+    """Serve until a signal arrives."""
     from hetero_tf.export.serve import run as served
     from hetero_tf.store.run_folder import RunFolder
 
     if not (flags.run_dir or flags.out):
-        raise InputError("--run_dir is missing; name a run with exports, or a folder of exports by --out")
-    hardware.prepare(flags.threads)
+        raise InputError("--run_dir is missing; name a run with exports, or set --out to a folder of exports")
+    hardware.configure_threads(flags.threads)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
-    make = f"{program()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"
+    export_command = f"{program_name()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"
     options = served.ServerOptions(flags.host, flags.port, flags.threads, flags.versions, tuple(flags.allow_host))
-    served.run(folder, options, console.say, make)
+    served.run(folder, options, console.say, export_command)
     return {}

@@ -1,61 +1,61 @@
-"""`sweep`: trains a recipe with many values, several runs at a time; the same command goes on."""
+"""`sweep`: trains a recipe with many values, several runs in parallel; the same command resumes."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.cli import sweep_child
-from hetero_tf.cli.flags import program
-from hetero_tf.cli.open_run import register_plugins, typed
+from hetero_tf.cli.flags import program_name
+from hetero_tf.cli.open_run import command_line, register_plugins
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
-    from hetero_tf.sweeps.definition import Part
-    from hetero_tf.sweeps.expansion import Run
+    from hetero_tf.sweeps.definition import SweepPart
+    from hetero_tf.sweeps.expansion import SweepRun
     from hetero_tf.sweeps.pool import Program
 
-USAGE, SUMMARY = "sweep FILE", "trains many values of a recipe; the same command goes on"
+USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
 FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", "set", "plugin", "data_dir", "threads")
 WORDS, SOURCE = "definition", None
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Checks all runs, then trains those that are not finished; raises `Unfinished` if some are not at the end."""
+    """Check all runs, then train the unfinished ones; raise `Unfinished` if some fail."""
     from hetero_tf.sweeps import outcome, pool
     from hetero_tf.sweeps.expansion import expand
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-    began = console.clock()
+    start = console.clock()
     register_plugins(flags)
-    parts, label = _definition(flags)
+    parts, label = _read_definition(flags)
     runs = expand(parts, label)
-    folder = SweepFolder(Path(flags.run_dir or Path("runs") / _name(label)))
+    folder = SweepFolder(Path(flags.run_dir or Path("runs") / _folder_name(label)))
     jobs = min(flags.jobs, len(runs))
-    console.say(f"{len(runs)} runs in {folder.path}, {jobs} at a time; all recipes are checked")
+    console.say(f"{len(runs)} runs in {folder.path}, {jobs} in parallel; all recipes are valid")
     if flags.dry_run:
-        return _dry_run(runs, folder, _program(flags, 1), jobs, console)
+        return _dry_run(runs, folder, _build_program(flags, 1), jobs, console)
     with folder.lock():
         folder.check(runs)
-        folder.keep(parts, console.say)
-        console.open_log(folder.log, typed())
-        outcomes = pool.train(runs, folder, _program(flags, jobs), jobs, console)
-    result = outcome.summary(outcomes, folder.path, console.clock() - began)
-    console.say(f"{outcome.to_text(result)}; {duration(result['seconds'])}; everything is in {folder.path}")
+        folder.write_definition(parts, console.say)
+        console.open_log(folder.log, command_line())
+        outcomes = pool.train(runs, folder, _build_program(flags, jobs), jobs, console)
+    result = outcome.summarize(outcomes, folder.path, console.clock() - start)
+    console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
-        raise Unfinished(f"{folder.path}: {_unfinished(outcomes)}; the same command tries them again", result)
-    console.say(f"next: {program()} list {folder.path}")
+        raise Unfinished(f"{folder.path}: {_describe_failures(outcomes)}; the same command retries them", result)
+    console.say(f"next: {program_name()} list {folder.path}")
     return result
 
 
-def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
-    """The sweep that a file, or --recipe with --sweep and --seeds, asks for; and what stands for it in refusals."""
+def _read_definition(flags: "FlagValues") -> "tuple[tuple[SweepPart, ...], str]":
+    """Return the sweep of a file, or of --recipe with --sweep and --seeds; and its label for errors."""
     from hetero_tf.sweeps import definition
 
-    given = flags.recipe or flags.sweep or flags.seeds
-    if bool(given) == bool(flags.definition) or len(flags.definition) > 1:
+    has_flags = flags.recipe or flags.sweep or flags.seeds
+    if bool(has_flags) == bool(flags.definition) or len(flags.definition) > 1:
         raise InputError(
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
@@ -64,17 +64,17 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
             definition.read(flags.definition[0]), list(flags["set"].value or ())
         ), flags.definition[0]
     if not flags.recipe:
-        raise InputError(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
+        raise InputError(f"--recipe is missing; try {program_name()} sweep --recipe digits --sweep levels.mix=a,a-c")
     parts = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
     return parts, f"sweep of {flags.recipe}"
 
 
-def _name(label: str) -> str:
-    """The default name of the folder."""
+def _folder_name(label: str) -> str:
+    """Return the default name of the folder."""
     return f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
 
 
-def _program(flags: "FlagValues", jobs: int) -> "Program":
+def _build_program(flags: "FlagValues", jobs: int) -> "Program":
     from hetero_tf.sweeps.pool import Program
 
     words = [sys.executable, sweep_child.__file__]
@@ -83,16 +83,16 @@ def _program(flags: "FlagValues", jobs: int) -> "Program":
     return Program(tuple(words), max(flags.threads // jobs, 1))
 
 
-def _unfinished(outcomes) -> str:
-    """Which runs did not finish, and why."""
-    failed = [one for one in outcomes if one.problem]
-    told = "; ".join(f"{one.run.name}: {one.problem}" for one in failed[:3])
+def _describe_failures(outcomes) -> str:
+    """Describe the failed runs and their errors."""
+    failed = [outcome for outcome in outcomes if outcome.problem]
+    reasons = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    return f"{len(failed)} of {len(outcomes)} runs did not finish ({told}{more})"
+    return f"{len(failed)} of {len(outcomes)} runs did not finish ({reasons}{more})"
 
 
-def _dry_run(runs: "tuple[Run, ...]", folder, program, jobs, console) -> dict:
-    """Says what would be trained, and how long it would take by short runs that are measured."""
+def _dry_run(runs: "tuple[SweepRun, ...]", folder, program, jobs, console) -> dict:
+    """List the runs, and estimate their time from short runs."""
     from hetero_tf.sweeps import cost
 
     for run in runs:

@@ -1,14 +1,14 @@
-"""`train`: trains a recipe in its run folder, or goes on with it."""
+"""`train`: trains a recipe in its run folder, or resumes the run."""
 
 import os
 import shlex
 from typing import TYPE_CHECKING
 
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.flags import again, program
-from hetero_tf.cli.open_run import settings_of
+from hetero_tf.cli.commands import RECIPE_FLAGS
+from hetero_tf.cli.flags import program_name, shared_flags
+from hetero_tf.cli.open_run import build_settings
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from hetero_tf.run.experiment import Runner, Settings
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
-SHARING = ("workers", "worker", "devices")
-FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *SHARING, *OF_RECIPES)
+CLUSTER_FLAGS = ("workers", "worker", "devices")
+FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *CLUSTER_FLAGS, *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Trains, and says what to type next."""
-    settings = settings_of(recipe, flags)
+    """Train, and print the next commands.
+
+    Raises:
+        InputError: The flags or TF_CONFIG define no cluster with this process.
+    """
+    settings = build_settings(recipe, flags)
     if not flags.workers and flags.worker is None and flags.devices == 1 and "TF_CONFIG" not in os.environ:
         return train(recipe, settings, flags, console)
     from hetero_tf.workers import runners
@@ -32,7 +36,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
     cluster = read_cluster(flags.workers, flags.worker, os.environ)
     if cluster is not None and flags.devices > 1:
-        raise InputError("--devices has no effect beside --workers: every worker uses all of its own GPUs")
+        raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
     if cluster is None:
         return train(recipe, settings, flags, console, runners.on_devices(flags.devices))
     if cluster.leads:
@@ -44,21 +48,21 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 def train(
     recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console, runner: "Runner | None" = None
 ) -> dict:
-    """Trains with these settings, prints the next commands, and returns the summary, ready for JSON.
+    """Train with these settings, print the next commands, and return the summary, ready for JSON.
 
     Args:
         runner: Runs the rounds; None: they are simulated in this process.
     """
     from hetero_tf.run import experiment
 
-    began = console.clock()
+    start = console.clock()
     summary = experiment.train(recipe, settings, console, runner or experiment.simulated)
-    summary["seconds"] = round(console.clock() - began, 1)
-    where = settings.run_dir
+    summary["seconds"] = round(console.clock() - start, 1)
+    run_dir = settings.run_dir
+    console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
+    run_flags = f"--run_dir {shlex.quote(str(run_dir))}{shared_flags(flags)}"
+    compare = f"{program_name()} compare {shlex.quote(str(run_dir))}   (and other runs)"
     console.say(
-        f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt"
+        f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
     )
-    run = f"--run_dir {shlex.quote(str(where))}{again(flags)}"
-    compare = f"{program()} compare {shlex.quote(str(where))}   (and other runs)"
-    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}\n      {compare}")
     return summary
