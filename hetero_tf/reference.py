@@ -18,9 +18,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.console import figures
+from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.metrics import shown
+from hetero_tf.base.metrics import displayed_metrics
 from hetero_tf.inputs import all_labels
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import LearningProcess, State, learning_process
@@ -191,7 +191,7 @@ def main(recipe: str) -> None:
     for round in range(process.recipe.rounds):
         weights, [(loss, _)] = reference.run(weights, [process.plan(round)], round)
         metrics, _ = process.evaluate(State(round + 1, weights))
-        print(f"round {round + 1}  loss {loss:.4f}  {figures(shown(metrics))}")
+        print(f"round {round + 1}  loss {loss:.4f}  {format_metrics(displayed_metrics(metrics))}")
 
 
 if __name__ == "__main__":

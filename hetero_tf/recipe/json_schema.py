@@ -13,10 +13,10 @@ from hetero_tf.base.constraints import (
     Constraint,
     constraint_of,
     default_of,
+    inline_plugin_field,
     is_by_level,
     is_plugin,
     keys,
-    plugin_beside,
 )
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Model
@@ -62,7 +62,7 @@ def _required(cls: Any) -> dict:
 def _section(cls: Any) -> dict:
     """Schema of a mapping of keys; where a plug-in is named beside them, also of its options, or of its name alone."""
     properties = {name: _key(name, field) | {"description": field.metadata["doc"]} for name, field in keys(cls).items()}
-    beside = plugin_beside(cls)
+    beside = inline_plugin_field(cls)
     if beside is None:
         return {"type": "object", "properties": properties, "additionalProperties": False}
     return _plugin(beside.metadata["kind"], False, properties)

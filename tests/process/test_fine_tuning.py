@@ -35,7 +35,7 @@ def expected_metrics(process, state):
         for variable in [*model.trainable_variables, *model.non_trainable_variables]:
             value = np.asarray(state.weights[variable.path])
             variable.assign(value[tuple(slice(size) for size in variable.shape)])
-        oracle.train(tuning, model, plan, slot, state.round)
+        oracle.Oracle(tuning).train_client(model, plan, slot, state.round)
         # The client predicts with inert Scalers.
         client_model = process.family.predictor(level)
         trained_variables = {variable.path: variable for variable in model.variables}

@@ -44,7 +44,7 @@ def test_shipped_recipes_are_valid(name):
         ("rounds: 60", "round_count: 60"),
         ("batch_size: 10", "batchsize: 10"),
         ("name: digits", "name: 'no name'"),
-        ("!classes }", "!classes , use_bias: maybe }"),
+        ("units: !classes", "unit: !classes"),
         ("widths: {a: 1.0", "widths: {a1: 1.0"),
         ("rounds: 60", ""),
         ("round: {clients: 10, ", "round: {"),

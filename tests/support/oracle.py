@@ -1,59 +1,48 @@
-"""A reference round: one client after the other, eager, with NumPy indices. Slow, short, and independent.
+"""The reference round with everything that compiled rounds of one network can have, for tests.
 
-The compiled round must agree with it. Nothing here calls the package's cut, local training, merge or noise; the label
-axis is never cut, so that agreement also shows that cutting it changes nothing.
+`hetero_tf.reference` has the round of HeteroFL; this adds other sub-models, optimizers, random numbers and inputs. Nothing
+here calls the package's cut, local training, merge, inputs or random numbers; the label axis is never cut, so agreement
+also shows that cutting it changes nothing.
 """
 
 import numpy as np
 import oracle_steps
-import tensorflow as tf
 
 from hetero_tf.models.variables import constants
+from hetero_tf.reference import ReferenceRounds
 
 
 def play(process, weights, planned, first_round=0):
     """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
-    metrics, models = [], {}
-    for number, plan in enumerate(planned, first_round):
-        weights, round_metrics = play_round(process, models, weights, plan, number)
-        metrics.append(np.mean(round_metrics, axis=0))
-    return weights, metrics
+    weights = {path: np.asarray(value) for path, value in weights.items()}
+    return Oracle(process).run(weights, planned, first_round)
 
 
-def play_round(process, models, weights, plan, number):
-    """One round. Clients without a step are left out; `models` holds one Keras model of each level."""
-    recipe, classes = process.recipe, process.dataset.classes
-    total = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
-    count = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
-    metrics = []
-    for slot, client in enumerate(plan.clients.tolist()):
-        level = recipe.levels.names[plan.levels[slot]]
-        if level not in models:
-            models[level] = process.family.new_training_model(level, classes)
-        model = models[level]
-        indices = {
-            v.path: [
-                coordinates(process, size, level_size, number, client)
-                for size, level_size in zip(weights[v.path].shape, v.shape)
-            ]
-            for v in [*model.trainable_variables, *constants(model)]
-        }
-        for variable in [*model.trainable_variables, *constants(model)]:
-            variable.assign(np.asarray(weights[variable.path])[np.ix_(*indices[variable.path])])
-        if plan.steps[slot]:
-            metrics.append(train(process, model, plan, slot, number))
-            for variable in model.trainable_variables:
-                merged_indices = [merged(process, index, client) for index in indices[variable.path]]
-                value = variable.numpy()[
-                    np.ix_(*[np.isin(i, j) for i, j in zip(indices[variable.path], merged_indices)])
-                ]
-                total[variable.path][np.ix_(*merged_indices)] += value
-                counted_indices = [
-                    counting(process, axis, size) for axis, size in zip(merged_indices, weights[variable.path].shape)
-                ]
-                count[variable.path][np.ix_(*counted_indices)] += 1
-    new = {path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), weights[path]) for path in weights}
-    return new, metrics
+class Oracle(ReferenceRounds):
+    """The rounds of a process, one client after another."""
+
+    def cut_variables(self, model):
+        return [*model.trainable_variables, *constants(model)]
+
+    def axis(self, size, kept, round, client):
+        return coordinates(self.process, size, kept, round, client)
+
+    def merged_part(self, axis, client):
+        return merged(self.process, axis, client)
+
+    def counted(self, merged, shape):
+        return [counting(self.process, axis, size) for axis, size in zip(merged, shape)]
+
+    def batch(self, rows, start, key):
+        return batch(self.process, rows, start, key)
+
+    def prepare_step(self, model, key):
+        seed_dropout(model, key)
+
+    def step(self, path, value, gradient, slots, rate, step):
+        method, zeros = self.process.recipe.optimizer.method, np.zeros_like(value)
+        value, slots[path] = oracle_steps.moved(method, value, gradient, slots.get(path, (zeros, zeros)), rate, step)
+        return value
 
 
 def coordinates(process, size, count, number, client):
@@ -82,29 +71,6 @@ def counting(process, merged_index, size):
     return np.arange(size)
 
 
-def train(process, model, plan, slot, number):
-    """Local steps in place; returns the means of loss and gradient norm over the steps."""
-    settings, client = process.recipe.optimizer, int(plan.clients[slot])
-    slots = [(np.zeros(v.shape, process.recipe.precision),) * 2 for v in model.trainable_variables]
-    step_metrics = []
-    for step in range(plan.steps[slot]):
-        key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
-        inputs, targets = batch(process, rows[rows >= 0], plan.starts[slot, step], key)
-        seed_dropout(model, key)
-        with tf.GradientTape() as tape:
-            loss = objective(process, model(inputs, training=True), targets, client)
-        gradients = [np.asarray(tf.convert_to_tensor(g)) for g in tape.gradient(loss, model.trainable_variables)]
-        norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
-        factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
-        for index, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients)):
-            value, slots[index] = oracle_steps.moved(
-                settings.method, variable.numpy(), gradient * factor, slots[index], process.learning_rate(number), step
-            )
-            variable.assign(value)
-        step_metrics.append((float(loss), norm))
-    return np.mean(step_metrics, axis=0)
-
-
 def batch(process, rows, start, key):
     """Model inputs and targets of one step."""
     train_split, options = process.dataset.train, process.recipe.input.options
@@ -130,14 +96,6 @@ def seed_dropout(model, key):
     for index, variable in enumerate(model.non_trainable_variables):
         if variable.path.endswith("seed_generator_state"):
             variable.assign((hashed([*key, index], 2) >> np.uint32(1)).astype(np.int32))
-
-
-def objective(process, logits, targets, client):
-    """Cross-entropy; masked: labels that the client does not have get logit 0."""
-    if process.recipe.client.loss.name == "masked_cross_entropy":
-        logits = logits * process.partition.label_mask[client].astype(process.recipe.precision)
-    chosen = tf.reduce_sum(logits * tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype), -1)
-    return tf.reduce_mean(tf.reduce_logsumexp(logits, -1) - chosen)
 
 
 def uniform(key, shape):

@@ -1,0 +1,58 @@
+"""Words that identifiers must not have: they say what happened to a value, not what it is."""
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REJECTED = frozenset(
+    [
+        "found",
+        "place",
+        "places",
+        "own",
+        "held",
+        "given",
+        "told",
+        "kept",
+        "said",
+        "asked",
+        "answers",
+        "takes",
+        "hands",
+        "anew",
+    ]
+)
+
+
+def rejected(name):
+    """The words of an identifier that are rejected."""
+    text = re.sub("held_out", "", name.lower())
+    return REJECTED & set(re.split("[_]+", text))
+
+
+@pytest.mark.parametrize("folder", ["hetero_tf", "tests", "benchmarks"])
+def test_identifiers_say_what_a_value_is(folder):
+    names = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type == tokenize.NAME and rejected(token.string):
+                names.setdefault(token.string, f"{path.relative_to(ROOT)}:{token.start[0]}")
+    assert names == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("found", {"found"}),
+        ("is_given", {"given"}),
+        ("_TOLD", {"told"}),
+        ("held_out_ids", set()),
+        ("foundation", set()),
+    ],
+)
+def test_a_rejected_word_is_a_whole_word(name, words):
+    assert rejected(name) == words

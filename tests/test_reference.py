@@ -1,0 +1,37 @@
+"""The reference round: it trains recipes as the compiled round does, and refuses methods that it does not have."""
+
+import pytest
+import tiny
+
+from hetero_tf import reference
+from hetero_tf.base.errors import InputError
+from hetero_tf.process.learning_process import learning_process
+
+
+@pytest.mark.parametrize("name", ["tiny/digits", pytest.param("tiny/wikitext2", marks=pytest.mark.long)])
+def test_the_reference_trains_as_the_compiled_round(name):
+    process = learning_process(name)
+    state, plans = process.initialize(), [process.plan(round) for round in range(2)]
+    weights, metrics = reference.ReferenceRounds(process).run(tiny.arrays(state), plans)
+    compiled, rows = process.run(state, plans)
+    assert tiny.gap(tiny.arrays(compiled), weights) < 1e-5
+    assert [loss for loss, _ in metrics] == pytest.approx([row["loss"] for row in rows], rel=1e-5)
+    assert tiny.gap(tiny.arrays(state), weights) > 1e-3
+
+
+def test_the_program_prints_the_metrics_of_each_round(capsys):
+    reference.main("tiny/digits")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["round 1", "round 2"]
+    assert all("  loss 2." in line and "global_accuracy" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("methods/fedrolex", "round.submodel rolling"), ("methods/scaffold", "round.server scaffold")]
+)
+def test_other_methods_are_refused(name, key):
+    process = (
+        tiny.process(tiny.DENSE, f"round.submodel={key.split()[1]}") if "submodel" in key else learning_process(name)
+    )
+    with pytest.raises(InputError, match=f"the reference has no {key}; use bin/hetero_tf for this recipe"):
+        reference.check_supported(process)
