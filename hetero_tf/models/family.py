@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods.stages import Level, ModelOutline, Route, Stage, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import Forward, forward
 from hetero_tf.models.costs.unit_costs import unit_shares
@@ -75,7 +75,7 @@ class ModelFamily:
 
     def route(self, level: str) -> Route:
         """Return the route through a level's full sub-model."""
-        return whole(outline(self.recipe), level_of(self.recipe, level))[0]
+        return full_route(outline(self.recipe), level_of(self.recipe, level))[0]
 
     def training_model(self, level: str, classes: int) -> keras.Model:
         """Return the full model that clients of a level train, with active Scalers; built once."""
@@ -275,7 +275,7 @@ def _check_every_unit_is_trained(recipe, stages):
     trained = frozenset().union(
         *(stage.trained for level in stages if level not in recipe.levels.idle for stage in stages[level])
     )
-    for unit in whole(outline(recipe), level_of(recipe, recipe.levels.global_level))[0].units:
+    for unit in full_route(outline(recipe), level_of(recipe, recipe.levels.global_level))[0].units:
         if unit not in trained:
             raise InputError(
                 f"levels.budgets: no client trains unit {unit}: it exceeds every budget; raise a "
@@ -289,10 +289,12 @@ def outline(recipe: Recipe) -> ModelOutline:
     return ModelOutline(recipe.model.trunk, recipe.model.exits, widths)
 
 
-def level_of(recipe: Recipe, name: str) -> Level:
+def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
-    return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance)
+    return LevelSpec(
+        name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance
+    )
 
 
 def prediction_value(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:

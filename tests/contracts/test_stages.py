@@ -3,7 +3,7 @@
 import pytest
 
 from hetero_tf.base import registry
-from hetero_tf.methods.stages import Level, ModelOutline, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, full_route
 
 # Options that are tested in addition to the defaults; a new module is tested with its defaults.
 OPTIONS = {
@@ -29,7 +29,7 @@ def outline(exits=EXITS):
 
 
 def level(width, depth, budget=None):
-    return Level("a", width, depth, budget, tolerance=0.0)
+    return LevelSpec("a", width, depth, budget, tolerance=0.0)
 
 
 def levels(exits=EXITS):
@@ -58,7 +58,7 @@ def units_of(route):
 def test_stages_cover_the_trunk_except_leading_units(case):
     for level, stages in divided(case):
         assert stages
-        level_route, _ = whole(outline(), level)
+        level_route, _ = full_route(outline(), level)
         trained = frozenset().union(*(stage.trained for stage in stages))
         body = [unit for unit in level_route.units[1:] if unit != TRUNK[-1]]
         missing = [unit for unit in body if unit not in trained]
@@ -68,7 +68,7 @@ def test_stages_cover_the_trunk_except_leading_units(case):
 
 def test_routes_go_from_the_stem_in_order_to_an_exit_of_the_level(case):
     for level, stages in divided(case):
-        level_route, _ = whole(outline(), level)
+        level_route, _ = full_route(outline(), level)
         for route in (route for stage in stages for route in stage.routes):
             assert route.units[0] == TRUNK[0]
             assert list(route.units) == sorted(route.units, key=TRUNK.index) and set(route.units) <= set(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.inputs import all_labels
-from hetero_tf.methods.stages import Level, ModelOutline
+from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
 
@@ -173,7 +173,7 @@ def partitions(module, folder, options):
 def stages(module, folder, options):
     outline = ModelOutline(("0", "1", "3", "5", "7"), {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}, (1.0, 0.5))
     shares = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
-    levels = [Level("a", 1.0, 4, budget, 0.0) for budget in (None, 0.41, 2)]
+    levels = [LevelSpec("a", 1.0, 4, budget, 0.0) for budget in (None, 0.41, 2)]
     return repr([module.divide(outline, level, shares=shares, **options) for level in levels])
 
 

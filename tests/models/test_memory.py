@@ -41,7 +41,9 @@ def unit_memory(fit_recipe, width):
 def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():
     narrow = recipe.loads(PLAIN, "tiny", ["levels.widths={a: 1/4, b: 1/4, c: 1/4}", "levels.budgets={a: 1/2}"])
     assert (
-        full_model_cost(narrow, SHAPE, SHAPE, CLASSES) == costs(narrow).whole == sum(unit_memory(narrow, 1.0).values())
+        full_model_cost(narrow, SHAPE, SHAPE, CLASSES)
+        == costs(narrow).full_cost
+        == sum(unit_memory(narrow, 1.0).values())
     )
     assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(unit_memory(narrow, 0.25).values()))
 
@@ -81,7 +83,7 @@ def test_all_levels_are_reduced_to_the_width_of_the_smallest_budget():
 
 def test_depth_levels_count_the_units_between_the_ends_and_become_shallower():
     fit_recipe = load_fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.3}", "levels.fit=depths")
-    units, whole = unit_memory(fit_recipe, 1.0), costs(fit_recipe).whole
+    units, whole = unit_memory(fit_recipe, 1.0), costs(fit_recipe).full_cost
     assert memory.estimate(costs(fit_recipe), "a") == pytest.approx(
         sum(units[unit] for unit in "135") + sum(costs(fit_recipe).units("a", 1.0)[unit].memory(32) for unit in "24")
     )
@@ -100,7 +102,7 @@ def test_ensemble_clients_train_the_networks_that_fit_their_budgets():
     one = sum(unit_memory(fit_recipe, levels.widths["c"]).values())
     assert set(levels.widths.values()) == {levels.widths["c"]} and levels.members["c"] == 1
     for name, count in levels.members.items():
-        limit = 1.05 * levels.budgets[name] * level_costs.whole
+        limit = 1.05 * levels.budgets[name] * level_costs.full_cost
         assert memory.estimate(level_costs, name) == pytest.approx(count * one) and count * one <= limit
         assert count == 4 or (count + 1) * one > limit
 

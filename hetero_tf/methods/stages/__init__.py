@@ -88,7 +88,7 @@ class ModelOutline:
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelSpec:
     """A level of the recipe.
 
     Attributes:
@@ -106,7 +106,7 @@ class Level:
     tolerance: float
 
 
-def whole(outline: ModelOutline, level: Level) -> tuple[Route, frozenset]:
+def full_route(outline: ModelOutline, level: LevelSpec) -> tuple[Route, frozenset]:
     """Return the `Route` through the full sub-model of a level with all its exits, and the units on it."""
     if level.depth == outline.last:
         trunk, numbers = outline.trunk, tuple(range(1, outline.last + 1))

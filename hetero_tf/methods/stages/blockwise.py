@@ -4,14 +4,14 @@ import dataclasses
 from typing import Literal
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods.stages import Level, ModelOutline, Route, Stage, budgets, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, budgets, full_route
 
 DRAWN = False
 
 
 def divide(
     outline: ModelOutline,
-    level: Level,
+    level: LevelSpec,
     *,
     shares,
     exit: Literal["link", "branch"] = "link",
@@ -50,7 +50,7 @@ def divide(
 
 def _whole_trunk(outline, level):
     """Return the stage of a client whose budget fits the full model; it ends at the end of the trunk."""
-    route, _ = whole(outline, level)
+    route, _ = full_route(outline, level)
     return Stage((dataclasses.replace(route, exits=(outline.last,)),), frozenset(outline.trunk))
 
 

@@ -2,12 +2,14 @@
 
 from typing import Literal
 
-from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = False
 
 
-def divide(outline: ModelOutline, level: Level, *, shares, exits: Literal["all", "last"] = "all") -> tuple[Stage, ...]:
+def divide(
+    outline: ModelOutline, level: LevelSpec, *, shares, exits: Literal["all", "last"] = "all"
+) -> tuple[Stage, ...]:
     """Return one stage that runs the full sub-model in every step.
 
     Args:
@@ -16,7 +18,7 @@ def divide(outline: ModelOutline, level: Level, *, shares, exits: Literal["all",
 
     Reference: `last` with the coupling `last` is InclusiveFL as DepthFL's authors run it.
     """
-    route, units = whole(outline, level)
+    route, units = full_route(outline, level)
     if exits == "last":
         units -= {unit for number, (_, unit) in outline.exits.items() if number != level.depth}
     return (Stage((route,), units),)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = True
 
 
-def divide(outline: ModelOutline, level: Level, *, shares, distill: bool = False) -> tuple[Stage, ...]:
+def divide(outline: ModelOutline, level: LevelSpec, *, shares, distill: bool = False) -> tuple[Stage, ...]:
     """Return one stage per width of the mix, up to the width of the level.
 
     Args:
@@ -16,7 +16,7 @@ def divide(outline: ModelOutline, level: Level, *, shares, distill: bool = False
 
     Reference: FjORD (Horvath et al. 2021, arXiv 2102.13451), ordered dropout by batch.
     """
-    route, units = whole(outline, level)
+    route, units = full_route(outline, level)
     widths = sorted({width for width in outline.widths if width <= level.width})
     teacher = (route,) if distill else ()
     return tuple(Stage((dataclasses.replace(route, width=width), *teacher), units) for width in widths)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
+from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = False
 
 
-def divide(outline: ModelOutline, level: Level, *, shares) -> tuple[Stage, ...]:
+def divide(outline: ModelOutline, level: LevelSpec, *, shares) -> tuple[Stage, ...]:
     """Return one stage with a route per width of the mix, ascending up to the width of the level.
 
     All routes read the same batch, and one step minimises their coupled loss; the coupling `sum` adds the losses. The
@@ -17,6 +17,6 @@ def divide(outline: ModelOutline, level: Level, *, shares) -> tuple[Stage, ...]:
     References: SplitMix (Hong et al. 2022, arXiv 2203.09747), its baseline S-HeteroFL; slimmable networks, Yu et al.
     2019 (arXiv 1812.08928).
     """
-    route, units = whole(outline, level)
+    route, units = full_route(outline, level)
     widths = sorted({width for width in outline.widths if width <= level.width})
     return (Stage(tuple(dataclasses.replace(route, width=width) for width in widths), units),)

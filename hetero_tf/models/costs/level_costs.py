@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.methods.stages import Stage, whole
+from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.traffic import ClientCost, stage_flops
 from hetero_tf.models.costs.unit_costs import UnitCost, full_model_cost, unit_costs
@@ -47,7 +47,7 @@ class LevelCosts:
     def stages(self, level: str) -> tuple[Stage, ...]:
         """Return the stages of a level; a level outside the mix is one stage of its full sub-model."""
         recipe = self.family.recipe
-        return self.family.stages.get(level) or (_single_stage(*whole(outline(recipe), level_of(recipe, level))),)
+        return self.family.stages.get(level) or (_single_stage(*full_route(outline(recipe), level_of(recipe, level))),)
 
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `traffic.stage_flops`."""
@@ -56,7 +56,7 @@ class LevelCosts:
         return tuple(stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 
     @property
-    def whole(self) -> float:
+    def full_cost(self) -> float:
         """The cost that budgets are shares of, see `unit_costs.full_model_cost`."""
         recipe = self.family.recipe
         if recipe.levels.measure not in self._counts:

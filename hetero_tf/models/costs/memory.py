@@ -87,7 +87,7 @@ def over_budget(costs: LevelCosts) -> dict[str, float]:
     """Return `{level: memory as a share of its budget}` of the active levels that exceed their budget."""
     levels = costs.family.recipe.levels
     shares = {
-        name: estimate(costs, name) / (levels.budgets[name] * costs.whole)
+        name: estimate(costs, name) / (levels.budgets[name] * costs.full_cost)
         for name in levels.names
         if name in levels.budgets and name not in levels.idle
     }
@@ -111,8 +111,8 @@ def fit_levels(
         return recipe
     # Without budgets, so that building the family does not check them.
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
-    whole = LevelCosts(build_family(free, shape, example, classes), example, classes, counted).whole
-    budgets = {name: _as_share(budget, whole) for name, budget in levels.budgets.items()}
+    full_cost = LevelCosts(build_family(free, shape, example, classes), example, classes, counted).full_cost
+    budgets = {name: _as_share(budget, full_cost) for name, budget in levels.budgets.items()}
     levels = dataclasses.replace(levels, budgets=budgets)
     if levels.fit is None:
         return dataclasses.replace(recipe, levels=levels)
@@ -124,7 +124,9 @@ def fit_levels(
             LevelCosts(build_family(changed_recipe, shape, example, classes), example, classes, counted), name
         )
 
-    limits = {name: cap(share, whole, levels.tolerance) for name, share in budgets.items() if name not in levels.idle}
+    limits = {
+        name: cap(share, full_cost, levels.tolerance) for name, share in budgets.items() if name not in levels.idle
+    }
     changes = _FITS[levels.fit](recipe, limits, holds) if limits else {}
     return dataclasses.replace(recipe, levels=dataclasses.replace(levels, **changes))
 
@@ -145,8 +147,8 @@ def describe_fit(levels: Levels) -> str:
     )
 
 
-def _as_share(budget: float | Megabytes, whole: float) -> float:
-    return budget.amount * MEGABYTE / whole if isinstance(budget, Megabytes) else budget
+def _as_share(budget: float | Megabytes, full_cost: float) -> float:
+    return budget.amount * MEGABYTE / full_cost if isinstance(budget, Megabytes) else budget
 
 
 def _widths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
