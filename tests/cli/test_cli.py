@@ -20,7 +20,7 @@ R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
 NO_RUN = "is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"
 NO_RECIPE = "--recipe is missing; try hetero_tf --recipe digits"
-THREADS = "--threads must be a whole number from 1 to 256, which is 4 for each core and at least 256. Received: "
+THREADS = "--threads must be a whole number from 1 to 256, which is 4 per core and at least 256. Received: "
 LONG = "a" * 300
 COUNT = "must be a whole number from 1 to 2147483647"
 MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be downloaded"
@@ -67,7 +67,7 @@ WRONG = [
     (
         ["small.yaml"],
         "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, plot, predict, report, "
-        "serve, sweep, tensorboard, train",
+        "schema, serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder of a run, such as runs/digits"),
@@ -195,6 +195,7 @@ COMMAND_FLAGS = {
     "report": ("run", "published", "out"),
     "tensorboard": ("run", "out"),
     "explain": ("word",),
+    "schema": ("plugin",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")
 VALUES = {
@@ -480,7 +481,7 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     assert re.fullmatch(rf"ready in \d+\.\d s \({parts}\)", lines[4])
     assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[5])
     mark, *logged = (folder / "run" / "log.txt").read_text().splitlines()
-    assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(begins\)$", mark)
+    assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(starts\)$", mark)
     assert [line[9:] for line in logged] == lines
 
 
@@ -554,7 +555,7 @@ def test_best_state_of_another_run_is_refused(folder, tmp_path):
     for command in ("evaluate", "export"):
         refused = programs.shared().run(command, "--run_dir", run)
         assert (refused.code, refused.out) == (2, "")
-        assert refused.err.startswith(f"hetero_tf: {run / 'best'}: does not belong to this run: it is not what the run")
+        assert refused.err.startswith(f"hetero_tf: {run / 'best'}: does not belong to this run: it is not the state")
     assert not (run / "export").exists()
 
 

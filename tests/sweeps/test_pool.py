@@ -76,7 +76,7 @@ def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_pat
     assert [settings["inter_op"] for settings in threads] == [3, 3, 1]
     summary = outcome.summarize(outcomes, tmp_path, 1.0)
     assert (summary["finished"], summary["failed"]) == (3, 0)
-    assert outcome.to_text(summary) == "3 of 3 runs are finished; went on: digits-seed=0, digits-seed=1"
+    assert outcome.to_text(summary) == "3 of 3 runs are finished; resumed: digits-seed=0, digits-seed=1"
 
 
 def test_locked_run_is_skipped(tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_locked_run_is_skipped(tmp_path, monkeypatch):
     with RunFolder(tmp_path / "digits-seed=1").lock():
         outcomes, _ = train(tmp_path, runs)
     assert [one.state for one in outcomes] == ["finished", "running elsewhere"]
-    assert outcomes[1].problem.endswith(f"process {os.getpid()} works on this run folder")
+    assert outcomes[1].problem.endswith(f"process {os.getpid()} uses this run folder")
 
 
 def test_finished_run_of_another_recipe_fails(tmp_path):
