@@ -42,7 +42,7 @@ EXTRAS = {
     "serve": SERVE,
     "tensorboard": TENSORBOARD,
     "test": [
-        *("mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
+        *("jsonschema>=4.20", "mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
         *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
         *LITERT,
         *ONNX,

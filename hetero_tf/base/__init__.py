@@ -1,1 +1,22 @@
-"""Shared by all packages: errors, seeds, the plug-in registry, the console, threads and files."""
+"""Shared by all packages: errors, seeds, the plug-in registry, the console, threads and files.
+
+Modules:
+
+    children          Child processes: start, read output, stop, and describe the exit code
+    console           Console output: one progress line on a terminal, plain lines when piped, and a log file
+    constraints       Allowed values of recipe keys, read from the annotations of plug-in signatures
+    errors            Errors that the command line prints as one sentence, each with its exit code
+    exits             Actions that run before a signal ends the process without running `finally` or `atexit`
+    files             Durable file access: files are written completely and synced, and errors become one sentence
+    folders           Folders: check the length of a path, and remove leftovers of killed programs
+    graph_random      Random numbers inside a graph
+    hardware          Prepares TensorFlow for this machine: start-up noise, threads, devices
+    metrics           Table of all metrics of a run: meaning, better direction, unit, and visibility
+    npz_reader        Reads untrusted .npz files
+    picture_decoding  Decodes picture files inside a graph, resized to the input size of a model
+    picture_files     Formats and limits of picture files, and the reason why a file cannot be used
+    registry          Closed registry of plug-ins
+    replicas          Replicas that share one round
+    seeds             Random numbers as pure functions of (seed
+    written_gradient  Decorator for tensor functions with a custom gradient
+"""

@@ -1,4 +1,12 @@
-"""Report of `describe`: costs of a recipe at every level, split of its data, and units that each level trains."""
+"""Report of `describe`: costs of a recipe at every level, split of its data, and units that each level trains.
+
+Modules:
+
+    load_tables         The `Loads` of a recipe as JSON and as text tables
+    loads               Training load of each level under its budget, and the totals of a round
+    output              A `Description` as JSON and as aligned text
+    recipe_description  Result of `describe`
+"""
 
 import dataclasses
 from collections.abc import Iterable

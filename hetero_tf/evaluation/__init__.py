@@ -1,1 +1,12 @@
-"""Evaluation of a state: the statistics query, global metrics, per-client metrics, and fairness."""
+"""Evaluation of a state: the statistics query, global metrics, per-client metrics, and fairness.
+
+Modules:
+
+    calibration     The query for the statistics of static batch normalisation: one pass over the data, after training
+    client_metrics  Predictions of personalised models, with units that stay with the clients
+    evaluator       Evaluation of a run's state
+    fairness        Fairness of a model over the clients
+    global_metrics  Metrics of a model on a split under all labels
+    predictor       The prediction model of a level
+    unit_by_unit    Prediction with the weights of one unit in memory at a time
+"""

@@ -7,6 +7,30 @@ FOLDER/<level>/<version>/
   model.onnx, model.tflite, ...         the same model for other runtimes, if requested
   export.json                           description of the model, its metrics, SHA-256 of every file
   MODEL_CARD.md                         the same as a readable text, and how to call the model
+
+Modules:
+
+    card                MODEL_CARD.md: description, metrics and usage of an exported model
+    compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
+    formats/            Formats of other runtimes
+    images              Export task of an image model: signatures for pixels and for bytes of picture files
+    kinds               Export tasks: one module for each kind of data
+    labelled            Functions that the export tasks of data with one label per example share
+    limits              Limits of requests, checked in the graph, so that one request cannot exhaust the memory of ...
+    local_step          A local training step of a client as a function of tensors
+    measured            Measures and compares exported models on the test set, with requests as a server sends them
+    next_word           Export task of a next-word model: signatures for token ids and for beginnings of sentences
+    portable_erf        The error function, computed with built-in operations of LiteRT
+    portable_gradients  Gradients that LiteRT can run with its built-in operations
+    predictions         Predictions of a trained model for pictures
+    saved_model         Writes a SavedModel, and loads one for predictions
+    sequences           Export task of a model for sequences of words: signatures for token ids and for sentences
+    serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
+    stablehlo           Exports a compiled round as StableHLO, which runs without TensorFlow
+    table               Export task of a model for tables: signatures for rows of numbers
+    text                Export task of a masked language model
+    trainable           Checks that a LiteRT file can train on a device without this package
+    warmup              Files for TensorFlow Serving: warm-up requests, and the largest batch size
 """
 
 import hashlib

@@ -3,6 +3,15 @@
 Raw examples (uint8 pixels, int32 tokens, table features) are stored unchanged in memory, or on disk for images.
 Normalisation, augmentation and masking run in the graph, with stateless random numbers derived from a key. A `build`
 that declares the parameter `statistics` receives `Dataset.feature_statistics`.
+
+Modules:
+
+    examples     Training examples of the compiled round: stored arrays, local epochs, and batch shapes
+    images       Input pipeline for labelled images
+    masked_text  Input pipeline for masked language models: segments of token rows with masked positions
+    next_word    Input pipeline for next-word language models: segments of token rows
+    sequences    Input pipeline for labelled sequences of words, such as sentences and their topics
+    table        Input pipeline for labelled table rows
 """
 
 from collections.abc import Callable

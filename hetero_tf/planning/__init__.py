@@ -1,1 +1,11 @@
-"""Plans rounds on the host, in NumPy: cohort, levels, and the examples of each local step."""
+"""Plans rounds on the host, in NumPy: cohort, levels, and the examples of each local step.
+
+Modules:
+
+    availability      Dropouts and stragglers in simulated time: the local steps that each active client returns
+    level_assignment  Assignment of levels to clients: fixed for the run, or drawn in every round
+    packing           Packs planned rounds into blocks of clients on the host
+    plan              Plans a round on the host: cohort, levels, and the examples of each local step
+    sharing           Distributes the blocks of a round to replicas with about equal work
+    split             Splits a data set over the clients of a recipe, without TensorFlow
+"""

@@ -1,1 +1,9 @@
-"""Readers of run folders, without TensorFlow: facts of checkpoints, metrics, times, and progress."""
+"""Readers of run folders, without TensorFlow: facts of checkpoints, metrics, times, and progress.
+
+Modules:
+
+    facts     The info of a checkpoint: the recipe, the environment and the metrics so far
+    history   Reads run folders, finished or running, and groups runs that differ only in their seed
+    overview  Overview of runs from their folders: reads no arrays, writes nothing, needs no TensorFlow
+    timings   Durations of local training: `timings.jsonl`
+"""

@@ -3,4 +3,13 @@
 `definition` reads a sweep, `expansion` creates its runs, `sweep_folder` stores it, `pool` executes the runs, and `cost`
 estimates their time. Each run is a process of the normal program. The same command resumes a killed sweep, and a failed
 run does not stop the others.
+
+Modules:
+
+    cost          Estimates the time of a sweep from short runs
+    definition    Definition of a sweep: a YAML file, or flags
+    expansion     Expands a sweep into runs with folder, overrides and recipe; all are checked before one starts
+    outcome       Outcomes of the runs of a sweep, as text and as JSON
+    pool          Trains the runs of a sweep as parallel processes, and shows their progress
+    sweep_folder  The folder of a sweep: its definition, its log, and a folder for each run
 """

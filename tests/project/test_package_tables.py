@@ -2,6 +2,7 @@
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ def summary(path, room):
     """The first line of a module's docstring, cut at the last mark that makes it fit."""
     text = ast.get_docstring(ast.parse(path.read_text())).splitlines()[0].rstrip(".")
     for mark in (r"\. ", "; ", ": ", ", "):
-        if len(text) > room:
+        if len(text) > room and len(re.split(mark, text)[0].split()) > 3:
             text = re.split(mark, text)[0]
-    return text
+    return textwrap.shorten(text, room, placeholder=" ...")
 
 
 def table(package):

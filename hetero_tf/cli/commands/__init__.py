@@ -12,8 +12,8 @@ Modules:
     evaluate     `evaluate`: evaluates a state of a run, including the model of every level with --levels all
     explain      `explain`: prints the meaning of a word of the output or of a recipe
     export       `export`: writes a state of a run as SavedModels, for one level or all levels of the mix
-    flower       `flower`
-    launch       `launch`
+    flower       `flower`: trains a recipe on real devices with Flower: `keys`
+    launch       `launch`: trains a recipe with several logical devices of this machine that share each round
     list         `list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders
     plot         `plot`: draws learning curves of runs, or accuracy over the size of the client models
     predict      `predict`: predicts pictures, table rows or sentences with the model of a level

@@ -1,1 +1,11 @@
-"""Costs of the clients of each level in a round: values received and sent, operations, memory."""
+"""Costs of the clients of each level in a round: values received and sent, operations, memory.
+
+Modules:
+
+    cost_report  Costs of a model at every level: parameters, operations, traffic and memory
+    counting     Counts the operations of one call of a Keras model
+    level_costs  Costs of the networks of each level, with their exits and stages
+    memory       Memory of the clients of a level compared with their budgets
+    traffic      Costs of a round for its clients: bytes in both directions and operations of training
+    unit_costs   Training memory by the convention of FeDepth's Table 1
+"""
