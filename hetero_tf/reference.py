@@ -82,9 +82,9 @@ class ReferenceRounds:
         }
         return {path: [self.axis(*sizes, round, client) for sizes in zip(*pair)] for path, pair in shapes.items()}
 
-    def axis(self, size: int, kept: int, round: int, client: int) -> np.ndarray:
-        """Returns the `kept` of `size` global indices that a client has of one axis: the first ones (section 3)."""
-        return np.arange(kept)
+    def axis(self, size: int, count: int, round: int, client: int) -> np.ndarray:
+        """Returns the `count` of `size` global indices that a client has of one axis: the first ones (section 3)."""
+        return np.arange(count)
 
     def train_client(self, model: keras.Model, plan: Plan, slot: int, round: int) -> np.ndarray:
         """Takes the local steps of one client in place; returns the means of loss and gradient norm over the steps."""

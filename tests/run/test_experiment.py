@@ -43,8 +43,8 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
 def test_a_run_prints_that_its_processor_would_be_faster_in_bfloat16(train, tmp_path, monkeypatch, flags, hinted):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     hardware.CPUINFO.write_text(f"flags : {flags}\n")
-    _, said = train(tmp_path / "run", RECIPE, "rounds=1")
-    assert ("note: this processor has AMX units" in said) == hinted
+    _, output = train(tmp_path / "run", RECIPE, "rounds=1")
+    assert ("note: this processor has AMX units" in output) == hinted
 
 
 def test_another_recipe_is_refused_with_both_values(train, tmp_path):

@@ -24,8 +24,8 @@ class Oracle(ReferenceRounds):
     def cut_variables(self, model):
         return [*model.trainable_variables, *constants(model)]
 
-    def axis(self, size, kept, round, client):
-        return coordinates(self.process, size, kept, round, client)
+    def axis(self, size, count, round, client):
+        return coordinates(self.process, size, count, round, client)
 
     def merged_part(self, axis, client):
         return merged(self.process, axis, client)

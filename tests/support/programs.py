@@ -142,7 +142,9 @@ class Programs:
     def __init__(self, folder):
         self.folder, self._count = Path(folder), 0
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen([sys.executable, __file__], **pipes, text=True, env=environment())
+        # `_fork` imports from tests/campaign.
+        paths = environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
+        self._process = subprocess.Popen([sys.executable, __file__], **pipes, text=True, env=paths)
 
     def ask(self, request):
         print(json.dumps(request), file=self._process.stdin, flush=True)
