@@ -24,6 +24,8 @@ def to_json(loads: Loads) -> dict:
             "over": loads.is_over(load),
         }
         del levels[load.level]["level"]
+        for part in levels[load.level]["parts"]:
+            part["held"] = part.pop("amount")
     return finite({**vars(loads), "levels": levels, "round": round_totals(loads)})
 
 
@@ -65,7 +67,7 @@ def _stages(loads):
                     load.level,
                     str(number),
                     _format_units(part.units),
-                    _format_amount(loads.measure, part.held),
+                    _format_amount(loads.measure, part.amount),
                     _format_amount("memory", part.buffer) if part.buffer else "-",
                 )
                 for number, part in enumerate(load.parts, 1)

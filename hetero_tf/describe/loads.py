@@ -19,12 +19,12 @@ class StageLoad:
 
     Attributes:
         units: Names of its units.
-        held: Amount that counts against a budget, see `UnitCost.by`.
+        amount: Amount that counts against a budget, see `UnitCost.by`.
         buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
 
     units: tuple[str, ...]
-    held: float
+    amount: float
     buffer: float
 
 
@@ -57,7 +57,7 @@ class LevelLoad:
     @property
     def estimate(self) -> float:
         """The amount of the largest stage."""
-        return max(part.held for part in self.parts)
+        return max(part.amount for part in self.parts)
 
 
 @dataclass(frozen=True)
