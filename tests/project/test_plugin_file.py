@@ -56,7 +56,7 @@ def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
         done = programs.command(command, "--run_dir", "my run", cwd=folder)
         expected = f"my run: needs --plugin windows to be read: hetero_tf {command} "
         assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {expected}")
-    done = typed(folder, done.stderr.strip().partition("add --plugin windows: ")[2])
+    done = typed(folder, done.stderr.strip().partition("to be read: ")[2])
     assert done.returncode == 0, done.stderr
 
 
