@@ -107,7 +107,7 @@ class ReferenceRounds:
         return np.mean(metrics, axis=0)
 
     def prepare_step(self, model: keras.Model, key: list[int]) -> None:
-        """Prepares the random layers of a model for a step; the models of HeteroFL have none."""
+        """Does nothing: dropout draws from Keras, so its noise differs from that of the compiled round."""
 
     def batch(self, rows: np.ndarray, start: int, key: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the model inputs and the targets of one step."""

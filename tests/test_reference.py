@@ -8,7 +8,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.process.learning_process import learning_process
 
 
-@pytest.mark.parametrize("name", ["tiny/digits", pytest.param("tiny/wikitext2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["tiny/digits", pytest.param("tiny/mnist", marks=pytest.mark.long)])
 def test_the_reference_trains_as_the_compiled_round(name):
     process = learning_process(name)
     state, plans = process.initialize(), [process.plan(round) for round in range(2)]
