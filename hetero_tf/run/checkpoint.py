@@ -1,5 +1,6 @@
 """Converts a state to the arrays of a checkpoint and back."""
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,12 +85,17 @@ def open_newest(folder: Path, process: LearningProcess) -> LoadedState | None:
     blank, levels = process.blank(), process.recipe.levels
     specs = {name: _spec(value) for name, value in flatten_state(blank).items()}
 
-    def statistic(name):
-        """Shape and dtype of a stored statistic. A level's model is only built if the checkpoint has its statistics."""
-        level, path = _level_and_path(name, levels.global_level)
+    @functools.cache
+    def statistics_of(level):
+        """Specs of a level's statistics by path. Its model is only built if the checkpoint has some of them."""
         if level not in {levels.global_level, *levels.names}:
-            return None
-        return {v.path: _spec(v) for v in queried(process.family.predictor(level))}.get(path)
+            return {}
+        model = process.evaluator.global_model if level == levels.global_level else process.family.predictor(level)
+        return {variable.path: _spec(variable) for variable in queried(model)}
+
+    def statistic(name):
+        level, path = _level_and_path(name, levels.global_level)
+        return statistics_of(level).get(path)
 
     newest = checkpoints.load_newest(folder, specs, statistic)
     if newest is None:
