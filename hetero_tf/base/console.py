@@ -14,8 +14,6 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import UserError
 
 IMPORT_TIME = time.monotonic()
-
-
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 

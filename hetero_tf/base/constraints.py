@@ -15,15 +15,9 @@ from typing import Annotated, Any
 from hetero_tf.base.errors import InputError
 
 LARGEST_INT = 2**31 - 1
-
-
 LARGEST_FLOAT = 1e9
-
-
 # Products of smaller numbers underflow in float32.
 SMALLEST_FLOAT = 1e-18
-
-
 LARGEST_SIZE = 1_000_000
 
 
@@ -47,42 +41,18 @@ class Range:
 
 
 Count = Annotated[int, Range(low=1, high=10_000_000)]
-
-
 CountOrZero = Annotated[int, Range(low=0, high=10_000_000)]
-
-
 Vocabulary = Annotated[int, Range(low=3, high=10_000_000)]
-
-
 Pixels = Annotated[int, Range(low=1, high=4096)]
-
-
 Positive = Annotated[float, Range(above=0.0)]
-
-
 NotNegative = Annotated[float, Range(low=0.0)]
-
-
 Share = Annotated[float, Range(low=0.0, below=1.0)]
-
-
 TestShare = Annotated[float, Range(above=0.0, below=1.0)]
-
-
 Probability = Annotated[float, Range(low=0.0, high=1.0)]
-
-
 Epsilon = Annotated[float, Range(above=0.0, high=1.0)]
-
-
 Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
-
-
 # Kernel, stride or patch size: it must be the same at every level, since a sub-model only has fewer channels.
 FixedSize = Annotated[int, Range(low=1, high=999)]
-
-
 # TensorFlow's convolution gradients abort the process for larger kernels.
 OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
 
@@ -158,11 +128,7 @@ _NOUNS = {
 
 
 _PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "true and false"}
-
-
 PLAIN_TYPES = ("int", "float", "str", "bool", "tuple")
-
-
 ANNOTATION_FORMS = (
     'int, float, str, bool, tuple, Literal["a", "b"], Annotated[float, Range(low=0.0)], tuple[int, ...], one of these '
     "| None, or a name for one of these"

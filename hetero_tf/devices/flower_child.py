@@ -104,8 +104,6 @@ def _run_task(task_type, run):
 
 
 SERVERS = {"superlink": superlink, "supernode": supernode}
-
-
 CLIENTS = {"flwr": flwr, "register": register, "serverapp": serverapp, "clientapp": clientapp}
 
 
@@ -123,8 +121,6 @@ if __name__ == "__main__":
 
 # Flower sends values in chunks of 5 MiB; its other messages are smaller.
 MOST_BYTES = 6 * 2**20
-
-
 OF_DEVICES = "/v1/fleet/"
 
 

@@ -20,7 +20,7 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.layers import build_model, check_annotated, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue, format_value
-from hetero_tf.recipe.schema import SCENARIOS, Client, Levels, Megabytes, Recipe
+from hetero_tf.recipe.schema import LEVEL, SCENARIOS, Client, Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)
@@ -31,7 +31,6 @@ _SHARES = Constraint("float", above=0.0, high=1e6)
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _SECONDS = Constraint("float", above=0.0, high=1e6)
 _EPOCHS = constraint_of(keys(Client)["epochs"])
-_LEVEL = "[A-Za-z]{1,20}"
 
 
 def build_recipe(value: dict) -> Recipe:
@@ -141,7 +140,7 @@ def _by_level(what, example, read_one, empty=True):
                 path, f"must be a mapping of level to {what}, such as {example}. Received: {format_value(value)}"
             )
         for name in value:
-            if not re.fullmatch(_LEVEL, name):
+            if not re.fullmatch(LEVEL, name):
                 raise InvalidValue(
                     (*path, name),
                     f"not a level; its name may contain only letters. Received: {format_value(name)}",
@@ -193,7 +192,7 @@ def _mix(value, path):
     if isinstance(value, dict) and value:
         return tuple((name, _share(share, (*path, name))) for name, share in value.items())
     entries = value.split("-") if isinstance(value, str) else ()
-    matches = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
+    matches = [re.fullmatch(f"({LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
     if not matches or None in matches:
         raise InvalidValue(
             path, f"not a mix of levels; write it as a1-e9, a-e or {{a: 1, e: 9}}. Received: {format_value(value)}"

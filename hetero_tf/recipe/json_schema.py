@@ -20,10 +20,9 @@ from hetero_tf.base.constraints import (
 )
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.schema import SCENARIOS, Recipe
+from hetero_tf.recipe.schema import LEVEL, SCENARIOS, Recipe
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
-_LEVEL = "^[A-Za-z]{1,20}$"
 # A share may be a fraction, and a budget an amount of memory.
 _LEVEL_VALUE = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^([0-9]+/[0-9]+|[0-9.]+ ?MB)$"}]}
 _LAYER = {"$ref": "#/definitions/layer"}
@@ -75,7 +74,7 @@ def _key(name: str, field: Field) -> dict:
         return _plugin(field.metadata["kind"], default_of(field) is None, {})
     if dataclasses.is_dataclass(field.type):
         return _section(field.type)
-    by_level = {"type": "object", "propertyNames": {"pattern": _LEVEL}, "additionalProperties": _LEVEL_VALUE}
+    by_level = {"type": "object", "propertyNames": {"pattern": f"^{LEVEL}$"}, "additionalProperties": _LEVEL_VALUE}
     if field.type is dict:
         return {"anyOf": [by_level, {"enum": list(SCENARIOS)}]} if name == "budgets" else by_level
     if field.type is tuple:

@@ -9,8 +9,6 @@ from hetero_tf.recipe.schema import FineTune, Levels, Recipe
 
 # Blockwise stages divide the units between a stem and a head.
 FEWEST_UNITS = 3
-
-
 # Expected number of clients that return in the whole run.
 FEWEST_RETURNS = 0.01
 
@@ -308,8 +306,6 @@ def _several_widths(recipe):
 
 # Loaders that need no files, so a fallback is never used.
 ALWAYS_AVAILABLE = ("digits", "pydoc", "synthetic")
-
-
 # Path, value, the reason why it has no effect, and advice.
 UnusedKey = tuple[tuple, object, str, str]
 

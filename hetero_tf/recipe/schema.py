@@ -11,6 +11,7 @@ from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+LEVEL = "[A-Za-z]{1,20}"
 
 
 @dataclass(frozen=True, kw_only=True)

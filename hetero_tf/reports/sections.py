@@ -81,12 +81,8 @@ def _machines(groups) -> Iterator[str]:
 
 
 BAND = "range"
-
-
 # Metrics with learning curves, in this order.
 CURVE_METRICS = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
-
-
 MOST_SPLITS = 6
 
 

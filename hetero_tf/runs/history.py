@@ -16,8 +16,6 @@ from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 LARGEST = 1e100
-
-
 # Floats cannot represent larger integers exactly.
 LAST_ROUND = 2**53
 
@@ -85,8 +83,6 @@ def _select_numbers(costs, names):
 
 # Runs with more differences are named by their folders.
 MOST_DIFFERENCES = 3
-
-
 MIX = "levels.mix"
 
 

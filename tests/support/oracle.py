@@ -27,9 +27,6 @@ class Oracle(ReferenceRounds):
     def axis(self, size, count, round, client):
         return coordinates(self.process, size, count, round, client)
 
-    def merged_part(self, axis, client):
-        return merged(self.process, axis, client)
-
     def counted(self, merged, shape):
         return [counting(self.process, axis, size) for axis, size in zip(merged, shape)]
 
@@ -59,9 +56,7 @@ def coordinates(process, size, count, number, client):
 
 def merged(process, index, client):
     """The part of an axis that is merged: of the label axis (with or without mask token) only the client's labels."""
-    if len(index) - process.dataset.classes not in (0, 1):
-        return index
-    return np.flatnonzero(process.partition.label_mask[client])
+    return ReferenceRounds(process).merged_part(index, client)
 
 
 def counting(process, merged_index, size):
