@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import queue
 import re
 import threading
@@ -91,6 +92,20 @@ def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder, p
         status, body = fetch(f"{address}/v1/models/e:predict", {"signature_name": signature, "instances": request})
         assert [row["class"] for row in body["predictions"]] == expected["class"].tolist(), body
     assert fetch(f"{address}/v1/models/e/versions/1:predict", {"instances": []}) == (200, {"predictions": []})
+
+
+def test_server_leaves_the_logging_of_the_program_alone(folder):
+    class Handler(logging.NullHandler):
+        closed = False
+
+        def close(self):
+            self.closed = True
+            super().close()
+
+    handler = Handler()
+    address, _ = start_server(folder)
+    assert fetch(f"{address}/v1/models/e")[0] == 200 and not handler.closed
+    handler.close()
 
 
 def test_text_gives_words(address):

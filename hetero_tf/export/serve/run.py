@@ -75,6 +75,8 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
         http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",
+        # uvicorn's configuration of logging closes the handlers that the program has, and their streams.
+        log_config=None,
         log_level="error",
         access_log=False,
         # Headers of proxies are not trusted, since any client can send them.
