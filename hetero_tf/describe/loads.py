@@ -119,7 +119,7 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
     for name in recipe.levels.names:
         flops = costs.train_flops(name)
         flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
-        budget, cost = recipe.levels.budgets.get(name), cost_by_level[name]
+        budget, cost = recipe.levels.budget_of(name), cost_by_level[name]
         levels.append(
             LevelLoad(
                 name,
@@ -130,7 +130,7 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
                 active[name],
                 cost.bytes_down,
                 cost.bytes_up,
-                flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.members.get(name, 1),
+                flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.networks_of(name),
             )
         )
     return Loads(costs.full_cost, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
@@ -152,7 +152,7 @@ def _training_summary(costs, level):
     if len(stage_widths(stages)) > 1 and not family.drawn:
         return f"{len(stage_widths(stages))} widths"
     if levels.depths:
-        return f"{levels.depths.get(level, exits)} of {exits} exits"
+        return f"{levels.depth_of(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
 
 

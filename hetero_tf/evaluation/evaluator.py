@@ -183,7 +183,7 @@ class Evaluator:
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
         levels = self.recipe.levels
-        if self.recipe.evaluate.members == "first" or levels.members.get(level) == levels.ensemble:
+        if self.recipe.evaluate.members == "first" or levels.members_of(level) == levels.ensemble:
             return state
 
         def accuracy(ensemble_state):
@@ -208,7 +208,7 @@ class Evaluator:
         metrics, by_level = {}, {self._global.level: statistics}
         measured = {key_of(self._global.level): (global_metrics, statistics)}
         # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
-        state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.members.get(name, 0)))
+        state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.networks_of(name)))
         for level in names:
             if key_of(level) not in measured:
                 measured[key_of(level)] = self._measured(self._predictor(level), state)

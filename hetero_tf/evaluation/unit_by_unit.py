@@ -29,7 +29,7 @@ def predict_unit_by_unit(
     """
     if family.recipe.evaluate.exits == "mean" and len(family.route(level).exits) > 1:
         raise InputError("predict_unit_by_unit uses only the last exit of a model. Received: evaluate.exits='mean'")
-    count = family.recipe.levels.members.get(level)
+    count = family.recipe.levels.members_of(level)
     logits = [_logits(family, level, member, values, inputs) for member in (range(count) if count else (None,))]
     return logits[0] if len(logits) == 1 else tf.add_n(logits) / len(logits)
 

@@ -62,7 +62,7 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
     module, options = registry.find("masks", plugin.name), plugin.options
     maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
-    share = recipe.levels.entries.get(level, 1.0)
+    share = recipe.levels.entries_of(level)
     num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
     def prepare(start, key):

@@ -71,7 +71,7 @@ class ModelFamily:
 
     def _training_key(self, level):
         """Key of a level's training: levels with equal keys are one sub-model."""
-        return self.route(level), self.stages[level], self.recipe.levels.entries.get(level, 1.0)
+        return self.route(level), self.stages[level], self.recipe.levels.entries_of(level)
 
     def route(self, level: str) -> Route:
         """Return the route through a level's full sub-model."""
@@ -125,7 +125,7 @@ class ModelFamily:
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""
         levels = self.recipe.levels
-        return self.route(level), levels.members.get(level), levels.entries.get(level, 1.0)
+        return self.route(level), levels.members_of(level), levels.entries_of(level)
 
     def prediction_models(self, level: str, count: int | None = None) -> list[keras.Model]:
         """Build the models that predict at a level: all classes, inert Scalers; one, or those of its ensemble.
@@ -135,7 +135,7 @@ class ModelFamily:
             count: Number of networks of its ensemble; None: as many as the level has.
         """
         levels = self.recipe.levels
-        count = levels.members.get(level) if count is None else count
+        count = levels.members_of(level) if count is None else count
         models = [
             self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
             for member in (range(count) if count else (None,))
@@ -292,9 +292,7 @@ def outline(recipe: Recipe) -> ModelOutline:
 def level_of(recipe: Recipe, name: str) -> LevelSpec:
     """Return the specification of a level for its division into stages."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
-    return LevelSpec(
-        name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance
-    )
+    return LevelSpec(name, levels.widths[name], levels.depth_of(name, last), levels.budget_of(name), levels.tolerance)
 
 
 def prediction_value(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:

@@ -99,9 +99,9 @@ def _depths(recipe):
                 f"unknown exit; must be a whole number from 1 to {last}, the end of the trunk (each `Exit` "
                 f"in model.layers adds one). Received: {depth}",
             )
-    first = levels.depths.get(levels.global_level, last)
+    first = levels.depth_of(levels.global_level, last)
     for name in levels.names:
-        depth = levels.depths.get(name, last)
+        depth = levels.depth_of(name, last)
         if depth > first:
             raise InvalidValue(
                 ("levels", "depths"),
@@ -227,7 +227,7 @@ def _mask(recipe):
         return
     if not levels.entries:
         raise InvalidValue(("round", "mask"), "needs levels.entries, such as {e: 1/16}")
-    if levels.entries.get(levels.global_level, 1) != 1:
+    if levels.entries_of(levels.global_level) != 1:
         raise InvalidValue(
             ("levels", "entries", levels.global_level),
             "must be 1 for the first level of the mix, which is that of the global model. "
@@ -327,7 +327,7 @@ def check_unused(recipe: Recipe) -> None:
 def _unused_outputs(recipe: Recipe) -> Iterator[UnusedKey]:
     """Yield unused keys for several outputs of a step: those of exits, widths or peers."""
     stages, levels, coupling = recipe.client.stages, recipe.levels, recipe.client.coupling
-    exits = bool(recipe.model.exits) and any(levels.depths.get(name, 2) > 1 for name in levels.names)
+    exits = bool(recipe.model.exits) and any(levels.depth_of(name, 2) > 1 for name in levels.names)
     # The budgets decide which clients have peers, so `peers` without any is allowed.
     peers = stages.options.get("peers")
     widths = len({levels.widths[name] for name in levels.names}) > 1

@@ -80,7 +80,7 @@ def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
     expected = dict.fromkeys(family.submodels, 0.0)
     by_level = recipe.levels.active(recipe.round.clients)
     for level, submodel in zip(by_level, family.submodel_of):
-        expected[family.submodels[submodel]] += by_level[level] * recipe.levels.members.get(level, 1)
+        expected[family.submodels[submodel]] += by_level[level] * recipe.levels.networks_of(level)
     return expected
 
 

@@ -174,7 +174,7 @@ def _cost(recipe, level, parameters, shapes, forward_cost, activations, transfer
         activations: Activations of one example, over all widths that a step trains.
         transferred: Values that are sent down and up.
     """
-    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
+    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.networks_of(level)
     down, up = (round(members * count * size) for count in transferred)
     weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
     return LevelCost(

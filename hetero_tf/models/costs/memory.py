@@ -58,7 +58,7 @@ def stage_memory(costs: LevelCosts, level: str) -> tuple[MemoryUse, ...]:
             units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
             counted = [unit for unit in units if unit not in ends or not levels.depths]
             amounts[route.network].append(amount(counted, route.width))
-        return MemoryUse(units_of(stage), levels.members.get(level, 1) * sum(map(combine, amounts)))
+        return MemoryUse(units_of(stage), levels.networks_of(level) * sum(map(combine, amounts)))
 
     def units_of(stage):
         return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
