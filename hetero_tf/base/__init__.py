@@ -4,7 +4,7 @@ Modules:
 
     children          Child processes: start, read output, stop, and describe the exit code
     console           Console output: one progress line on a terminal, plain lines when piped, and a log file
-    constraints       Allowed values of recipe keys, read from the annotations of plug-in signatures
+    constraints       Allowed values of recipe keys, options of plug-ins and arguments of layers, as annotations
     errors            Errors that the command line prints as one sentence, each with its exit code
     exits             Actions that run before a signal ends the process without running `finally` or `atexit`
     files             Durable file access: files are written completely and synced, and errors become one sentence

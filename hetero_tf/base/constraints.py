@@ -1,16 +1,21 @@
-"""Allowed values of recipe keys, read from the annotations of plug-in signatures.
+"""Allowed values of recipe keys, options of plug-ins and arguments of layers, as annotations.
 
-A signature uses plain types (int, float, str, bool), `Literal["link", "branch"]` for choices,
-`Annotated[float, Range(low=0.0, below=1.0)]` for bounds, `tuple[Share, ...]` for lists, `| None`, and aliases of
-these: the aliases below, or aliases in the module of the plug-in. `parse_annotation` reads them from source text.
+An annotation is a plain type (int, float, str, bool), `Literal["link", "branch"]` for choices,
+`Annotated[float, Range(low=0.0, below=1.0)]` for bounds, `tuple[Share, ...]` for lists, `dict[str, Share]` for values
+by level, `| None`, or an alias of these. `read_annotation` turns it into a `Constraint`. The annotations of plug-ins
+are read from their source text (`parse_annotation`), so a recipe is checked without importing them.
 """
 
 import ast
 import functools
 import importlib.util
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from hetero_tf.base.errors import InputError
 
@@ -26,10 +31,12 @@ class Range:
     """Bounds of a number in an annotation.
 
     Attributes:
-        low, high: Inclusive bounds.
+        low, high: Inclusive bounds. On a mapping, low=1 refuses an empty one.
         above, below: Exclusive bounds.
         odd: Refuse even numbers.
         sizes: Allow `!w n` and `!classes`: a size that scales with the level or the number of classes.
+        fractions: Allow texts such as "1/6".
+        memory: Allow texts such as "20 MB", which become `Megabytes`.
     """
 
     low: float | None = None
@@ -38,9 +45,42 @@ class Range:
     below: float | None = None
     odd: bool = False
     sizes: bool = False
+    fractions: bool = False
+    memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Allowed texts in an annotation; on a mapping: texts that may replace it.
+
+    Attributes:
+        pattern: Regular expression that a text must match.
+        choices: Allowed texts (of a `Literal` also whole numbers).
+        numbered: Allow whole numbers in a list of texts.
+    """
+
+    pattern: str | None = None
+    choices: tuple | None = None
+    numbered: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Kind of a plug-in in an annotation, such as "servers"."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plug-in name with its options: `{name: labels, clients: 100, per_client: 2}`."""
+
+    name: str
+    options: dict = field(default_factory=dict)
 
 
 Count = Annotated[int, Range(low=1, high=10_000_000)]
+SmallCount = Annotated[int, Range(low=1, high=1_000_000)]
 CountOrZero = Annotated[int, Range(low=0, high=10_000_000)]
 Vocabulary = Annotated[int, Range(low=3, high=10_000_000)]
 Pixels = Annotated[int, Range(low=1, high=4096)]
@@ -55,32 +95,31 @@ Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
 FixedSize = Annotated[int, Range(low=1, high=999)]
 # TensorFlow's convolution gradients abort the process for larger kernels.
 OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
+# Names of units; a number is the index of a unit in model.layers.
+Units = Annotated[tuple[str, ...], Text(numbered=True)]
 
 
 @dataclass(frozen=True)
-class Constraint:
-    """Constraint on one value.
+class Constraint(Range, Text):
+    """Constraint on one value: the limits of `Range` and `Text`, and those below.
 
     Attributes:
-        type: int, float, str, bool, tuple, or pair (a whole number or a list of two).
+        type: int, float, str, bool, tuple, dict (level to value), pair (a whole number or a list of two), plugin, or
+            section (the keys of a dataclass).
         optional: Allow null.
-        low, high, above, below, odd, sizes: As in `Range`.
-        choices: Allowed strings or whole numbers; None: no restriction.
-        pattern: Regular expression that a string must match.
-        item: Constraint on list items; None: any numbers.
+        by_level: Also allow a mapping of level to such values.
+        item: Constraint on the items of a tuple or dict; None: any numbers in a tuple, any values by name in a dict.
+        kind: Kind of a plug-in.
+        section: Dataclass of a section.
     """
 
     type: str
     optional: bool = False
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-    odd: bool = False
-    sizes: bool = False
-    choices: tuple | None = None
-    pattern: str | None = None
+    _: KW_ONLY
+    by_level: bool = False
     item: "Constraint | None" = None
+    kind: str = ""
+    section: Any = None
 
     def allowed(self) -> str:
         """Return the constraint as text, e.g. "must be a whole number from 1 to 10"."""
@@ -88,7 +127,9 @@ class Constraint:
 
     def noun(self) -> str:
         """Return a noun phrase for the value, e.g. "a whole number from 1 to 10 or null"."""
-        if self.choices:
+        if self.type == "dict":
+            text = ("text or " if self.pattern else "") + ("a mapping" if self.item else "a mapping of names to values")
+        elif self.choices:
             text = "one of " + ", ".join(map(str, self.choices))
         elif self.type == "tuple":
             text = self._list()
@@ -96,7 +137,8 @@ class Constraint:
             text = ("an odd whole number" if self.odd else _NOUNS[self.type]) + self._range()
         else:
             text = _NOUNS[self.type] if self.pattern is None else f"text like {self.pattern}"
-        return text + (", `!w n` or `!classes`" if self.sizes else "") + (" or null" if self.optional else "")
+        text += (", `!w n` or `!classes`" if self.sizes else "") + (" or a mapping" if self.by_level else "")
+        return text + (" or null" if self.optional else "")
 
     def bounds(self) -> tuple:
         """Return inclusive bounds; the global limits replace missing ones."""
@@ -106,8 +148,8 @@ class Constraint:
 
     def _list(self):
         item = self.item or Constraint("float")
-        plain = item == Constraint(item.type)
-        return f"a list of {_PLURALS[item.type]}" if plain else f"a list, each item {item.noun()}"
+        is_plain = item == Constraint(item.type, section=item.section)
+        return f"a list of {_PLURALS[item.type]}" if is_plain else f"a list, each item {item.noun()}"
 
     def _range(self):
         low, high = self.bounds()
@@ -125,14 +167,157 @@ _NOUNS = {
     "bool": "true or false",
     "str": "text",
 }
+# The only list of sections is model.layers.
+_PLURALS = {
+    "int": "whole numbers",
+    "float": "numbers",
+    "str": "texts",
+    "bool": "true and false",
+    "section": "layers, units and Repeats",
+}
+REQUIRED = inspect.Parameter.empty
 
 
-_PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "true and false"}
-PLAIN_TYPES = ("int", "float", "str", "bool", "tuple")
+@dataclass(frozen=True)
+class Option:
+    """A recipe key, an option of a plug-in or an argument of a layer.
+
+    Attributes:
+        name: Its name in a recipe.
+        constraint: Its allowed values.
+        default: Its value if a recipe omits it; `REQUIRED` if a recipe must set it.
+        doc: Its meaning.
+    """
+
+    name: str
+    constraint: Constraint
+    default: Any
+    doc: str
+
+    @property
+    def required(self) -> bool:
+        """True if a recipe must set it."""
+        return self.default is REQUIRED
+
+    @property
+    def is_section(self) -> bool:
+        """True for a key that contains other keys."""
+        return self.constraint.type == "section"
+
+    @property
+    def is_plugin(self) -> bool:
+        """True for a key that selects a plug-in."""
+        return self.constraint.type == "plugin"
+
+
+def with_default_bounds(constraint: Constraint, default: object, high: float | None = None) -> Constraint:
+    """Return the constraint of a plain `int` with the lower bound 1, or its default if that is lower.
+
+    Args:
+        constraint: Unchanged unless it is that of a plain `int`.
+        default: Default of the option.
+        high: Upper bound of a size (`!w n` and `!classes` are then allowed); None: it is no size.
+    """
+    if constraint != Constraint("int", constraint.optional):
+        return constraint
+    low = min(1, default) if isinstance(default, int) else 1
+    return replace(constraint, low=low, high=high, sizes=high is not None)
+
+
+@functools.lru_cache
+def keys(cls: Any) -> dict[str, Option]:
+    """Return the recipe keys of a section by name: the fields that `Args:` of its docstring describes."""
+    docs = argument_docs(inspect.getdoc(cls) or "")
+    return {field.name: _key(field, docs[field.name]) for field in fields(cls) if field.name in docs}
+
+
+@functools.lru_cache
+def inline_plugin(cls: Any) -> Option | None:
+    """Return the plug-in whose options share the section with its keys; None if the section has none."""
+    others = (field for field in fields(cls) if field.name not in keys(cls))
+    return next((_key(field, "") for field in others if get_args(field.type)[:1] == (Plugin,)), None)
+
+
+def walk_keys(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
+    """Yield the path and the `Option` of every key of a section and of its subsections."""
+    for name, option in keys(cls).items():
+        yield (*path, name), option
+        if option.is_section:
+            yield from walk_keys(option.constraint.section, (*path, name))
+
+
+def _key(field, doc):
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    default = REQUIRED if default is MISSING else default
+    return Option(field.name, with_default_bounds(read_annotation(field.type), default), default, doc)
+
+
+def argument_docs(docstring: str) -> dict[str, str]:
+    """Return `{argument: meaning}` from the `Args:` section of a docstring, joining continuation lines."""
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n(?=[ ]))*)", docstring, re.MULTILINE)
+    meanings: dict[str, str] = {}
+    current: list[str] = []
+    for line in section.group(1).splitlines() if section else ():
+        start = re.match(r" {1,4}(\w+(?:, \w+)*): (.*)", line)
+        if start:
+            current = start.group(1).split(", ")
+            meanings.update(dict.fromkeys(current, start.group(2).strip()))
+        elif line.strip():
+            meanings.update({name: f"{meanings[name]} {line.strip()}" for name in current})
+    return meanings
+
+
+def read_annotation(annotation: Any) -> Constraint:
+    """Return the `Constraint` that an annotation expresses.
+
+    Raises:
+        TypeError: The annotation has another form.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        limits = {name: value for limit in arguments[1:] for name, value in vars(limit).items()}
+        limits = {name: value for name, value in limits.items() if value is not None and value is not False}
+        return replace(read_annotation(arguments[0]), **limits)
+    if origin in (Union, UnionType):
+        return _read_union(arguments)
+    if origin is Literal and {type(value) for value in arguments} in ({str}, {int}):
+        return Constraint(type(arguments[0]).__name__, choices=arguments)
+    if origin is tuple and arguments[1:] == (...,):
+        return Constraint("tuple", item=read_annotation(arguments[0]))
+    if origin is dict and arguments[0] is str:
+        return Constraint("dict", item=read_annotation(arguments[1]))
+    if annotation in (int, float, str, bool, tuple, dict):
+        return Constraint(annotation.__name__)
+    if annotation is Plugin:
+        return Constraint("plugin")
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return Constraint("section", section=annotation)
+    raise TypeError(annotation)
+
+
+def _read_union(members):
+    first, *others = (member for member in members if member is not NoneType)
+    constraint = replace(read_annotation(first), optional=NoneType in members)
+    for other in others:
+        if first is int and other == tuple[int, int]:
+            constraint = replace(constraint, type="pair")
+        elif get_origin(other) is dict and get_args(other) == (str, first):
+            constraint = replace(constraint, by_level=True)
+        else:
+            raise TypeError(other)
+    return constraint
+
+
 ANNOTATION_FORMS = (
     'int, float, str, bool, tuple, Literal["a", "b"], Annotated[float, Range(low=0.0)], tuple[int, ...], one of these '
     "| None, or a name for one of these"
 )
+# Names that `parse_annotation` does not look up in the module.
+_FORMS = {
+    **{form.__name__: form for form in (int, float, str, bool, tuple, Range)},
+    "Annotated": Annotated,
+    "Literal": Literal,
+}
 
 
 @functools.lru_cache
@@ -141,57 +326,38 @@ def parse_source(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
-def parse_annotation(annotation: ast.expr, path: Path) -> Constraint:
-    """Return the `Constraint` that an annotation expresses.
+def parse_annotation(node: ast.expr, path: Path) -> Constraint:
+    """Return the `Constraint` that an annotation in a source file expresses, without importing the file.
 
     Args:
-        annotation: One of `ANNOTATION_FORMS`.
+        node: One of `ANNOTATION_FORMS`.
         path: File of the annotation. Aliases are resolved there, following imports.
 
     Raises:
         InputError: The annotation has another form.
     """
-    match annotation:
-        case ast.Name(id=name) if name in PLAIN_TYPES:
-            return Constraint(name)
-        case ast.Name(id=name):
-            return parse_annotation(*_lookup(name, path))
-        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
-            return replace(parse_annotation(left, path), optional=True)
-        case ast.Subscript(value=ast.Name(id=form) | ast.Attribute(attr=form), slice=inside):
-            return _form(form, inside, annotation, path)
-    raise _unreadable(annotation, path)
-
-
-def _form(form, inside, annotation, path):
-    match form, inside:
-        case "Literal", _:
-            return _choices(inside, annotation, path)
-        case "tuple", ast.Tuple(elts=[item, ast.Constant(value=value)]) if value is ...:
-            return Constraint("tuple", item=parse_annotation(item, path))
-        case "Annotated", ast.Tuple(elts=[number, ast.Call(func=ast.Name(id="Range"), args=[], keywords=keywords)]):
-            limits = {keyword.arg: _value(keyword.value, path) for keyword in keywords}
-            if limits.keys() <= asdict(Range()).keys():
-                return replace(parse_annotation(number, path), **limits)
-    raise _unreadable(annotation, path)
-
-
-def _choices(inside, annotation, path):
-    values = tuple(_value(item, path) for item in (inside.elts if isinstance(inside, ast.Tuple) else [inside]))
-    types = {type(value) for value in values}
-    if types not in ({str}, {int}):
-        raise _unreadable(annotation, path)
-    return Constraint(types.pop().__name__, choices=values)
-
-
-def _value(node, path):
-    """Evaluate a literal, or a constant of the module."""
-    if isinstance(node, ast.Name):
-        return _value(*_lookup(node.id, path))
     try:
-        return ast.literal_eval(node)
-    except ValueError:
-        raise _unreadable(node, path) from None
+        return read_annotation(_evaluate(node, path))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{path.name}: the type of an option must be {ANNOTATION_FORMS}. Received: {ast.unparse(node)}"
+        ) from None
+
+
+def _evaluate(node, path):
+    """Return the value of an annotation's source text; raise TypeError or ValueError for other expressions."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=("Annotated" | "Literal") as name):
+            return _FORMS[name] if name in _FORMS else _evaluate(*_lookup(name, path))
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _evaluate(left, path) | _evaluate(right, path)
+        case ast.Subscript(value=form, slice=inside):
+            return _evaluate(form, path)[_evaluate(inside, path)]
+        case ast.Tuple(elts=items):
+            return tuple(_evaluate(item, path) for item in items)
+        case ast.Call(func=ast.Name(id="Range"), args=[], keywords=limits):
+            return Range(**{limit.arg: _evaluate(limit.value, path) for limit in limits})
+    return ast.literal_eval(node)
 
 
 def _lookup(name, path):
@@ -212,80 +378,3 @@ def _source_file(module, path):
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise InputError(f"{path.name}: cannot read option types from {module}: it has no source file")
     return Path(spec.origin)
-
-
-def _unreadable(node, path):
-    return InputError(f"{path.name}: the type of an option must be {ANNOTATION_FORMS}. Received: {ast.unparse(node)}")
-
-
-def key(
-    doc: str,
-    default: Any = None,
-    required: bool = False,
-    choices: tuple[str, ...] | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    kind: str | None = None,
-    pattern: str | None = None,
-) -> Any:
-    """Return a dataclass field for a recipe key, with its meaning and allowed values.
-
-    Args:
-        doc: One-line description.
-        default: Used if the recipe omits the key (unless `required`).
-        required: The recipe must set the key.
-        choices: Allowed strings.
-        low, high: Inclusive bounds of a number.
-        above, below: Exclusive bounds of a number.
-        kind: Plug-in kind.
-        pattern: Regular expression that a string must match.
-    """
-    limits = {"choices": choices, "low": low, "high": high, "above": above, "below": below, "pattern": pattern}
-    metadata = {"doc": doc, "required": required, "kind": kind, "limits": limits}
-    if required:
-        return field(metadata=metadata)
-    return (
-        field(default_factory=dict, metadata=metadata) if default == {} else field(default=default, metadata=metadata)
-    )
-
-
-def default_of(field: Field) -> object:
-    """Return the value of a key that a recipe omits."""
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """A plug-in name with its options: `{name: labels, clients: 100, per_client: 2}`."""
-
-    name: str
-    options: dict = field(default_factory=dict)
-
-
-def is_plugin(field: Field) -> bool:
-    """Return True for a key whose value is a plug-in, or an optional one."""
-    return field.type in (Plugin, Plugin | None)
-
-
-def is_by_level(field: Field) -> bool:
-    """Return True for a key that accepts one value for all levels or a mapping of level to value."""
-    return str(field.type).endswith(" | dict")
-
-
-def inline_plugin_field(cls: type) -> Field | None:
-    """Return the plug-in field whose options share the section with its keys; None if the section has none."""
-    return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
-
-
-def keys(cls: type) -> dict[str, Field]:
-    """Return the fields of a section that are recipe keys, by name."""
-    return {field.name: field for field in fields(cls) if "doc" in field.metadata}
-
-
-def constraint_of(field: Field) -> Constraint:
-    """Return the `Constraint` of a field with one value, or one value for each level."""
-    name = field.type.__name__ if isinstance(field.type, type) else str(field.type).removesuffix(" | dict")
-    annotated = parse_annotation(ast.parse(name, mode="eval").body, Path(__file__))
-    return replace(annotated, **field.metadata["limits"])

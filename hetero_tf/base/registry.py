@@ -12,11 +12,18 @@ import inspect
 import re
 import sys
 import traceback
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from hetero_tf.base.constraints import LARGEST_SIZE, Constraint, parse_annotation, parse_source
+from hetero_tf.base.constraints import (
+    LARGEST_SIZE,
+    REQUIRED,
+    Option,
+    argument_docs,
+    parse_annotation,
+    parse_source,
+    with_default_bounds,
+)
 from hetero_tf.base.errors import InputError, did_you_mean
 
 EXPORTS = {
@@ -38,20 +45,8 @@ KINDS = (*EXPORTS, "layers")
 # Kinds in the folder `methods`; the other kinds are top-level packages.
 METHOD_KINDS = tuple(kind for kind in EXPORTS if kind not in ("data", "inputs", "partitions"))
 LEVEL_PARAMETERS = ("scale", "clients")
-REQUIRED = inspect.Parameter.empty
 _PACKAGE = Path(__file__).parents[1]
 _registered: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a plug-in or argument of a layer, with its constraint."""
-
-    name: str
-    constraint: Constraint
-    required: bool
-    default: object
-    doc: str
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -251,27 +246,18 @@ def _arguments(path, name):
     plain = init.args.posonlyargs + init.args.args
     defaults = [None] * (len(plain) - len(init.args.defaults)) + init.args.defaults
     pairs = [*zip(plain, defaults, strict=True), *zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)]
-    return _options(pairs[1:], ast.get_docstring(node) or "", path, sizes=True)
+    return _options(pairs[1:], ast.get_docstring(node) or "", path, LARGEST_SIZE)
 
 
-def _options(pairs, docstring, path, sizes=False):
-    # A parameter without annotation is for other code (an injected function), not for recipes.
-    meanings, options = argument_docs(docstring), []
+def _options(pairs, docstring, path, largest=None):
+    """Return the options of parameters with an annotation; others are for other code (an injected function)."""
+    docs, options = argument_docs(docstring), []
     for argument, node in pairs:
         if argument.annotation is not None:
             default = REQUIRED if node is None else _literal(argument.arg, node)
-            allowed = _with_limits(parse_annotation(argument.annotation, path), default, sizes)
-            doc = meanings.get(argument.arg, "")
-            options.append(Option(argument.arg, allowed, default is REQUIRED, default, doc))
+            constraint = with_default_bounds(parse_annotation(argument.annotation, path), default, largest)
+            options.append(Option(argument.arg, constraint, default, docs.get(argument.arg, "")))
     return tuple(options)
-
-
-def _with_limits(constraint, default, sizes):
-    """Give a plain `int` the lower bound 1, or its default if that is lower; in layers it is a size."""
-    if constraint != Constraint("int", constraint.optional):
-        return constraint
-    low = min(1, default) if isinstance(default, int) else 1
-    return replace(constraint, low=low, high=LARGEST_SIZE if sizes else None, sizes=sizes)
 
 
 def _literal(name, default):
@@ -282,18 +268,3 @@ def _literal(name, default):
             f"option {name!r} of a plug-in has a default that is not a plain value; write a number, text, "
             f"tuple, true, false or None. Received: {ast.unparse(default)}"
         ) from None
-
-
-def argument_docs(docstring: str) -> dict[str, str]:
-    """Return `{argument: meaning}` from the `Args:` section of a docstring, joining continuation lines."""
-    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n(?=[ ]))*)", docstring, re.MULTILINE)
-    meanings: dict[str, str] = {}
-    current: list[str] = []
-    for line in section.group(1).splitlines() if section else ():
-        start = re.match(r" {1,4}(\w+(?:, \w+)*): (.*)", line)
-        if start:
-            current = start.group(1).split(", ")
-            meanings.update(dict.fromkeys(current, start.group(2).strip()))
-        elif line.strip():
-            meanings.update({name: f"{meanings[name]} {line.strip()}" for name in current})
-    return meanings

@@ -21,7 +21,7 @@ def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.n
     Reference: HeteroFL authors' code. Fixed: consecutive clients in the order of the mix; remaining clients have the
     last level. Dynamic: every client draws independently, with the shares as probabilities.
     """
-    shares = np.asarray([share for _, share in levels.mix], float)
+    shares = np.asarray(list(levels.mix.values()), float)
     if levels.assignment == "dynamic":
         ends, points = np.cumsum(shares) / shares.sum(), seeds.uniform(seed, "levels", round, ids=ids)
     else:

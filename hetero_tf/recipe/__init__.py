@@ -12,7 +12,7 @@ Modules:
     geometry       Output shapes and weight counts of the layer table, computed from the arguments without Keras
     json_schema    JSON Schema (draft 7) of recipes
     key_rules      Rules between two or more keys of a recipe
-    layer_table    Layers that a recipe may use, with the type and range of every argument; all others are rejected
+    layer_table    Layers that a recipe may use, with an annotation of every argument; all others are rejected
     layers         Builds the model of a recipe: units, repeats and settings of `model.layers` become named LayerSpecs
     method_rules   Rules for keys that distinguish methods: depths, members, budgets, masks, stages, availability
     model          Frozen dataclasses of the model of a recipe: its layers, and values that depend on level and data

@@ -1,12 +1,10 @@
 """Changes of a recipe by path, such as `levels.mix` or `model.layers[0][0].Norm.kind`: from `--set` or over a base."""
 
-import dataclasses
 import re
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import inline_plugin_field, is_plugin
+from hetero_tf.base.constraints import inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.old_spellings import migrate, migrate_steps
 from hetero_tf.recipe.reader import DEPTH, parse
@@ -15,23 +13,13 @@ from hetero_tf.recipe.schema import Recipe
 _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
 
 
-def _sections(cls, path):
-    """Return `{path: field of its plug-in, or None}` of every key that holds a plug-in or other keys."""
-    sections = {}
-    for field in dataclasses.fields(cls):
-        key_path = (*path, field.name)
-        if "doc" not in field.metadata:
-            continue
-        if is_plugin(field):
-            sections[key_path] = field
-        elif dataclasses.is_dataclass(field.type):
-            sections[key_path] = inline_plugin_field(field.type)
-            sections |= {} if field.type is Model else _sections(field.type, key_path)
-    return sections
-
-
-SECTIONS = {**_sections(Recipe, ()), ("model", "settings"): None}
-PLUGINS = {path: field for path, field in SECTIONS.items() if field is not None}
+# Path of every key that holds a plug-in or other keys: the option that selects its plug-in, or None.
+SECTIONS = {("model", "settings"): None} | {
+    path: key if key.is_plugin else inline_plugin(key.constraint.section)
+    for path, key in walk_keys(Recipe)
+    if key.is_plugin or key.is_section
+}
+PLUGINS = {path: option for path, option in SECTIONS.items() if option is not None}
 
 
 def label_of(override: str) -> str:
@@ -164,7 +152,7 @@ def _expand_name(node, step, path):
 
 def _drop_foreign_options(root, path, name, old):
     """Remove the options of the old plug-in after a change of the plug-in's name."""
-    kind = PLUGINS[path].metadata["kind"]
+    kind = PLUGINS[path].constraint.kind
     before = _name(old.value, path) if old is not None and isinstance(old.value, dict) else None
     if name not in registry.names(kind) or before == name or before not in registry.names(kind):
         return root

@@ -1,38 +1,17 @@
 """Generates the tables of recipes/README.md from the schema, the plug-ins and the layer table."""
 
-import dataclasses
-
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import (
-    Plugin,
-    constraint_of,
-    default_of,
-    inline_plugin_field,
-    is_by_level,
-    is_plugin,
-    keys,
-)
+from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin, walk_keys
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import format_value
 from hetero_tf.recipe.schema import Recipe
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
-_MODEL = (
-    "| `model.settings` | a mapping of names to values | {} | values that layers refer to by `!setting name` or "
-    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | weights that training starts from: the "
-    "folder of another run (its best checkpoint, else the newest one), or a .npz file with one array per variable "
-    "path; relative paths start at the working folder |\n| `model.reinitialize` | a list of texts | [] | "
-    "layers, such as `9_0_dense`, that draw new initial values instead |\n| `model.frozen` | "
-    "a list of texts | [] | units that keep their initial values, numbered from 0 as in model.layers; clients run "
-    "them, but they are not trained, sent or merged |\n| `model.layers` | a list of layers, units and Repeats | "
-    "required | see below |\n"
-)
 
 
 def documentation() -> str:
     """Return all tables as Markdown: keys, plug-ins by kind, and layers."""
-    parts = ["### Keys\n\n" + _HEAD + "".join(_rows(Recipe, ""))]
+    parts = ["### Keys\n\n" + _HEAD + "".join(_rows())]
     for kind in registry.EXPORTS:
         parts.append(f"### Plug-ins: {kind}\n\n{_HEAD.replace('key', 'name.option', 1)}" + "".join(_plugins(kind)))
     parts.append("### Layers\n\n| layer | arguments (* required) |\n| --- | --- |\n" + "".join(_layers()))
@@ -43,39 +22,27 @@ def _row(*cells):
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _rows(cls, prefix):
-    for name, field in keys(cls).items():
-        path, about = f"{prefix}{name}", field.metadata
-        if field.type is Model:
-            yield _MODEL
-        elif dataclasses.is_dataclass(field.type) and not is_plugin(field):
-            yield from _inline_plugin_row(inline_plugin_field(field.type), path, about["doc"])
-            yield from _rows(field.type, f"{path}.")
-        else:
-            default = "required" if about["required"] else _default(default_of(field))
-            yield _row(f"`{path}`", _allowed(field), default, about["doc"])
+def _rows():
+    for path, option in walk_keys(Recipe):
+        name = ".".join(path)
+        if not option.is_section:
+            yield _row(f"`{name}`", allowed(option.constraint), format_default(option), option.doc)
+        elif plugin := inline_plugin(option.constraint.section):
+            yield _row(f"`{name}.name`", allowed(plugin.constraint), format_default(plugin), option.doc)
 
 
-def _inline_plugin_row(plugin_field, path, doc):
-    """Yield the row for the name of a section's plug-in, if it has one."""
-    if plugin_field is not None:
-        default = "required" if plugin_field.default is dataclasses.MISSING else plugin_field.default.name
-        yield _row(f"`{path}.name`", _plugin_names(plugin_field.metadata["kind"]), default, doc)
+def allowed(constraint: Constraint) -> str:
+    """Format the allowed values of an option: "one of uniform, samples"; the names of the registered plug-ins."""
+    if not constraint.kind:
+        return constraint.noun()
+    return "one of " + ", ".join(registry.names(constraint.kind)) + (" or null" if constraint.optional else "")
 
 
-def _allowed(field):
-    if is_plugin(field):
-        return _plugin_names(field.metadata["kind"]) + ("" if field.default else " or null")
-    if field.type in (dict, tuple):
-        return "a mapping" if field.type is dict else "text or a mapping"
-    return constraint_of(field).noun() + (" or a mapping" if is_by_level(field) else "")
-
-
-def _plugin_names(kind):
-    return "one of " + ", ".join(registry.names(kind))
-
-
-def _default(value):
+def format_default(option: Option) -> str:
+    """Format the default of an option as in a recipe, or "required"."""
+    if option.required:
+        return "required"
+    value = option.default
     return value.name if isinstance(value, Plugin) else format_value(value).strip("'")
 
 
@@ -85,9 +52,7 @@ def _plugins(kind):
         if not options:
             yield _row(f"`{name}`", "no options", "", "")
         for option in options.values():
-            default = "required" if option.required else _default(option.default)
-            allowed = option.constraint.noun()
-            yield _row(f"`{name}.{option.name}`", allowed, default, option.doc)
+            yield _row(f"`{name}.{option.name}`", allowed(option.constraint), format_default(option), option.doc)
 
 
 def _layers():

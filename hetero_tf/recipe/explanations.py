@@ -1,15 +1,14 @@
 """Explains terms: output by the glossary, recipe keys by the schema, plug-ins by their documentation."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Plugin, constraint_of, default_of, is_plugin, keys
+from hetero_tf.base.constraints import inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.document import allowed, format_default
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, SHIPPED
 from hetero_tf.recipe.schema import Recipe
 
@@ -31,7 +30,7 @@ def explain(word: str) -> list[str]:
         InputError: The term is unknown.
     """
     term = word.strip().lower()
-    entries = [*_glossary_entries(), *_key_entries(Recipe, ""), *_plugin_entries()]
+    entries = [*_glossary_entries(), *_key_entries(), *_plugin_entries()]
     explanations = [text for names, text in entries if any(_matches(term, name) for name in names)]
     if not explanations and all(map(LEVEL_COUNT.fullmatch, term.split() or [""])):
         explanations = [text for names, text in entries if LEVEL_COUNTS_TERM in names]
@@ -50,17 +49,13 @@ def paths_of(word: str) -> list[str]:
     shortest ones are returned.
     """
     word = COMMON_ALIASES.get(word, word)
-    schema_paths = [names[0] for names, _ in _key_entries(Recipe, "")]
     option_paths = [
         f"{'.'.join(path)}.{option}"
-        for path, field in PLUGINS.items()
-        for option in dict.fromkeys(
-            option
-            for name in registry.names(field.metadata["kind"])
-            for option in registry.options(field.metadata["kind"], name)
-        )
+        for path, plugin in PLUGINS.items()
+        for name in registry.names(plugin.constraint.kind)
+        for option in registry.options(plugin.constraint.kind, name)
     ]
-    paths = [*schema_paths, *option_paths]
+    paths = list(dict.fromkeys([*(".".join(path) for path, _ in walk_keys(Recipe)), *option_paths]))
     matches = [path for path in paths if path.rpartition(".")[2] == word]
     depth = min((path.count(".") for path in matches), default=0)
     return [word] if word in paths else [path for path in matches if path.count(".") == depth]
@@ -84,43 +79,22 @@ def _glossary_entries() -> Iterator[tuple[list[str], str]]:
         )
 
 
-def _key_entries(section: type, path: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the entries of the keys of a section and its subsections."""
-    for name, field in keys(section).items():
-        full = f"{path}{name}"
-        subsection: Any = field.type if dataclasses.is_dataclass(field.type) and field.type is not Plugin else None
-        yield [full, name], f"recipe key {full}: {field.metadata['doc']}{_limits(field, subsection)}"
-        if subsection is not None:
-            yield from _key_entries(subsection, f"{full}.")
+def _key_entries() -> Iterator[tuple[list[str], str]]:
+    for path, option in walk_keys(Recipe):
+        text = f"recipe key {'.'.join(path)}: {option.doc}"
+        plugin = inline_plugin(option.constraint.section) if option.is_section else option
+        yield [".".join(path), path[-1]], text if plugin is None else f"{text} {_limits(plugin)}"
 
 
-def _limits(field, section):
-    """Format the allowed values and the default of a key."""
-    if field.metadata["kind"] is not None:
-        allowed = f"one of {', '.join(registry.names(field.metadata['kind']))}"
-    elif section is not None:
-        return ""
-    else:
-        allowed = "" if is_plugin(field) or field.type in (dict, tuple) else _allowed(constraint_of(field))
-    default = "required" if field.metadata["required"] else f"default {_format_default(default_of(field))}"
-    return f" ({'; '.join(part for part in (allowed, default) if part)})"
-
-
-def _allowed(constraint):
-    return constraint.allowed().removeprefix("must be ")
-
-
-def _format_default(value):
-    if isinstance(value, Plugin):
-        return value.name
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _limits(option):
+    """Format the allowed values and the default of an option."""
+    return f"({allowed(option.constraint)}; {'' if option.required else 'default '}{format_default(option)})"
 
 
 def _plugin_entries() -> Iterator[tuple[list[str], str]]:
     for kind in registry.KINDS:
         for name in registry.names(kind):
             lines = [f"{kind}: {name}: {registry.meaning(kind, name)}"]
-            for option in registry.options(kind, name).values():
-                default = "required" if option.required else f"default {_format_default(option.default)}"
-                lines.append(f"  {option.name}: {option.doc} ({_allowed(option.constraint)}; {default})")
+            options = registry.options(kind, name).values()
+            lines += [f"  {option.name}: {option.doc} {_limits(option)}" for option in options]
             yield [name.lower()], "\n".join(lines)

@@ -56,7 +56,7 @@ def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
     frozen = tuple(unit for unit in recipe.model.frozen if unit not in tuned_names)
     levels, optimizer = dataclasses.replace(recipe.levels, idle=()), recipe.optimizer
     if levels.assignment == "dynamic":
-        levels = dataclasses.replace(levels, mix=((levels.global_level, 1),), assignment="fixed")
+        levels = dataclasses.replace(levels, mix={levels.global_level: 1}, assignment="fixed")
     if tune.learning_rate is not None:
         optimizer = dataclasses.replace(optimizer, learning_rate=tune.learning_rate)
     return dataclasses.replace(

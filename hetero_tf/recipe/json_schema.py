@@ -4,29 +4,18 @@ An editor resolves `!w n` to a number, `!setting name` to a text and `!classes` 
 layer argument may be one of them. Rules between keys are left to the program.
 """
 
-import dataclasses
-from dataclasses import Field
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import (
-    Constraint,
-    constraint_of,
-    default_of,
-    inline_plugin_field,
-    is_by_level,
-    is_plugin,
-    keys,
-)
+from hetero_tf.base.constraints import Constraint, Option, inline_plugin, keys
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.schema import LEVEL, SCENARIOS, Recipe
+from hetero_tf.recipe.schema import LEVEL, Recipe
+from hetero_tf.recipe.values import FRACTION, MEMORY
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
-# A share may be a fraction, and a budget an amount of memory.
-_LEVEL_VALUE = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^([0-9]+/[0-9]+|[0-9.]+ ?MB)$"}]}
 _LAYER = {"$ref": "#/definitions/layer"}
-_TEXTS = {"type": "array", "items": {"type": ["string", "integer"]}}
 
 
 def recipe_schema() -> dict:
@@ -40,98 +29,93 @@ def recipe_schema() -> dict:
         "patternProperties": {r"^[a-z_]+[.\[].*$": {"description": "one key of the base, by its path"}},
         "if": {"not": {"required": ["base"]}},
         "then": _required(Recipe),
-        "definitions": {"layer": _layer(), "model": _model()},
+        "definitions": {"layer": _layer()},
     }
 
 
 def _required(cls: Any) -> dict:
     """Schema of the keys that a recipe without a base must have, in nested sections too."""
-    sections = {
-        name: _required(field.type)
-        for name, field in keys(cls).items()
-        if dataclasses.is_dataclass(field.type) and field.type is not Model and not is_plugin(field)
-    }
-    required = [name for name, field in keys(cls).items() if field.metadata["required"]]
+    sections = {name: _required(key.constraint.section) for name, key in keys(cls).items() if key.is_section}
     return {
-        "required": required,
+        "required": [name for name, key in keys(cls).items() if key.required],
         "properties": {name: {"if": {"type": "object"}, "then": part} for name, part in sections.items()},
     }
 
 
+def _mapping(properties: dict, **others: Any) -> dict:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **others}
+
+
+def _properties(options: Iterable[Option]) -> dict:
+    return {option.name: _value(option.constraint) | {"description": option.doc} for option in options}
+
+
 def _section(cls: Any) -> dict:
     """Schema of a mapping of keys; where a plug-in is named beside them, also of its options, or of its name alone."""
-    properties = {name: _key(name, field) | {"description": field.metadata["doc"]} for name, field in keys(cls).items()}
-    beside = inline_plugin_field(cls)
-    if beside is None:
-        return {"type": "object", "properties": properties, "additionalProperties": False}
-    return _plugin(beside.metadata["kind"], False, properties)
+    plugin, properties = inline_plugin(cls), _properties(keys(cls).values())
+    return _mapping(properties) if plugin is None else {"anyOf": list(_plugin(plugin.constraint.kind, properties))}
 
 
-def _key(name: str, field: Field) -> dict:
-    if field.type is Model:
-        return {"$ref": "#/definitions/model"}
-    if is_plugin(field):
-        return _plugin(field.metadata["kind"], default_of(field) is None, {})
-    if dataclasses.is_dataclass(field.type):
-        return _section(field.type)
-    by_level = {"type": "object", "propertyNames": {"pattern": f"^{LEVEL}$"}, "additionalProperties": _LEVEL_VALUE}
-    if field.type is dict:
-        return {"anyOf": [by_level, {"enum": list(SCENARIOS)}]} if name == "budgets" else by_level
-    if field.type is tuple:
-        return {"anyOf": [{"type": "string"}, by_level]}
-    value = _value(constraint_of(field))
-    if name in ("personal", "units"):
-        # Units may be numbered.
-        value = _TEXTS
-    return {"anyOf": [value, by_level]} if is_by_level(field) else value
-
-
-def _plugin(kind: str, optional: bool, common: dict) -> dict:
-    """Schema of a plug-in: its name, or a mapping of its name, its options and the keys of its section.
+def _plugin(kind: Any, common: dict) -> Iterator[dict]:
+    """Yield the schemas of a plug-in: its name, or a mapping of its name, its options and the keys of its section.
 
     A mapping without a name changes options of the default, or of the plug-in that the base names.
     """
-    names, mappings = list(registry.names(kind)), []
-    every_option: dict = {}
+    names, every_option = registry.names(kind), dict(common)
+    yield {"enum": list(names)}
     for name in names:
-        options = {
-            option.name: _value(option.constraint) | {"description": option.doc}
-            for option in registry.options(kind, name).values()
-        }
-        every_option |= dict.fromkeys(options, {})
+        options = _properties(registry.options(kind, name).values())
+        every_option = dict.fromkeys(options, {}) | every_option
         properties = {"name": {"const": name}, **options, **common}
-        mappings.append(
-            {
-                "type": "object",
-                "description": registry.meaning(kind, name),
-                "properties": properties,
-                "required": ["name"],
-                "additionalProperties": False,
-            }
-        )
-    nameless = {"type": "object", "properties": every_option | common, "additionalProperties": False}
-    null = [{"type": "null"}] if optional else []
-    return {"anyOf": [{"enum": names}, *mappings, nameless, *null]}
+        yield _mapping(properties, description=registry.meaning(kind, name), required=["name"])
+    yield _mapping(every_option)
 
 
 def _value(constraint: Constraint) -> dict:
     """Schema of one value."""
-    schema: dict
+    if constraint.type == "section":
+        return _section(constraint.section)
+    forms = [*_forms(constraint), *_other_forms(constraint)]
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+
+def _forms(constraint: Constraint) -> Iterator[dict]:
+    """Yield the schemas of the forms of a value that its type allows."""
+    kind, item = constraint.type, constraint.item
+    if kind == "plugin":
+        yield from _plugin(constraint.kind, {})
+    elif kind == "dict":
+        yield _by_level(item) if item else {"type": "object"}
+    elif kind == "tuple" and item and item.type == "section":
+        yield {"type": "array", "items": _LAYER, "minItems": 1}
+    elif kind == "tuple":
+        texts = {"type": ["string", "integer"]}
+        yield {"type": "array", "items": texts if constraint.numbered else _value(item or Constraint("float"))}
+    elif kind == "pair":
+        yield {"type": "integer"}
+        yield {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+    elif not (constraint.choices or constraint.pattern):
+        yield {"type": _TYPES[kind]} | _bounds(constraint)
+
+
+def _other_forms(constraint: Constraint) -> Iterator[dict]:
+    """Yield the schemas of the other forms of a value: texts, a mapping by level, null (also for `!classes`)."""
+    patterns = (constraint.pattern, constraint.fractions and FRACTION.pattern, constraint.memory and MEMORY.pattern)
+    for pattern in filter(None, patterns):
+        yield {"type": "string", "pattern": f"^(?:{pattern})$"}
     if constraint.choices:
-        schema = {"enum": list(constraint.choices)}
-    elif constraint.type == "tuple":
-        schema = {"type": "array", "items": _value(constraint.item or Constraint("float"))}
-    elif constraint.type == "pair":
-        numbers = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
-        schema = {"anyOf": [{"type": "integer"}, numbers]}
-    else:
-        schema = {"type": _TYPES[constraint.type]} | _limits(constraint)
-    return {"anyOf": [schema, {"type": "null"}]} if constraint.optional or constraint.sizes else schema
+        yield {"enum": list(constraint.choices)}
+    if constraint.by_level:
+        yield _by_level(replace(constraint, by_level=False))
+    if constraint.optional or constraint.sizes:
+        yield {"type": "null"}
 
 
-def _limits(constraint: Constraint) -> dict:
-    if constraint.pattern:
-        return {"pattern": f"^(?:{constraint.pattern})$"}
+def _by_level(item: Constraint) -> dict:
+    return {"type": "object", "propertyNames": {"pattern": f"^{LEVEL}$"}, "additionalProperties": _value(item)}
+
+
+def _bounds(constraint: Constraint) -> dict:
     if constraint.type not in ("int", "float"):
         return {}
     low, high = constraint.bounds()
@@ -147,22 +131,10 @@ def _layer() -> dict:
         constraints, _ = layer_table.arguments(name)
         # `!setting name` may be any argument.
         arguments = {argument: {"anyOf": [_value(c), {"type": "string"}]} for argument, c in constraints.items()}
-        layers[name] = {"type": ["object", "null"], "properties": arguments, "additionalProperties": False}
+        layers[name] = _mapping(arguments) | {"type": ["object", "null"]}
     names = list(layers)
     times = {"type": ["integer", "string"]}
     repeat = {"times": times, "layer": _LAYER, "first": {"type": "object"}, "same_initial_values": {"type": "boolean"}}
-    layers["Repeat"] = {"type": "object", "properties": repeat, "additionalProperties": False, "required": ["times"]}
+    layers["Repeat"] = _mapping(repeat, required=["times"])
     layers["Exit"] = {"type": "array", "items": _LAYER}
-    with_arguments = {"type": "object", "properties": layers, "additionalProperties": False, "maxProperties": 1}
-    return {"anyOf": [{"enum": names}, with_arguments, {"type": "array", "items": _LAYER}]}
-
-
-def _model() -> dict:
-    properties = {
-        "settings": {"type": "object"},
-        "initial_weights": {"type": ["string", "null"]},
-        "reinitialize": {"type": "array", "items": {"type": "string"}},
-        "frozen": _TEXTS,
-        "layers": {"type": "array", "items": _LAYER, "minItems": 1},
-    }
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"anyOf": [{"enum": names}, _mapping(layers, maxProperties=1), {"type": "array", "items": _LAYER}]}

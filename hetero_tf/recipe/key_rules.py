@@ -100,13 +100,12 @@ def _clients(recipe):
             f"more active clients than registered ones; must be at most {clients} "
             f"(partition.clients). Received: {recipe.round.clients}",
         )
-    total = sum(share for _, share in recipe.levels.mix)
+    total = sum(recipe.levels.mix.values())
     if recipe.levels.assignment == "fixed":
-        if any(not isinstance(share, int) for _, share in recipe.levels.mix):
+        if any(not isinstance(share, int) for share in recipe.levels.mix.values()):
             raise InvalidValue(
                 ("levels", "mix"),
-                "shares must be whole numbers with `assignment: fixed`. "
-                f"Received: {format_value(dict(recipe.levels.mix))}",
+                f"shares must be whole numbers with `assignment: fixed`. Received: {format_value(recipe.levels.mix)}",
             )
         if total > clients:
             raise InvalidValue(

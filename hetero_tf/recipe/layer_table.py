@@ -1,10 +1,21 @@
-"""Layers that a recipe may use, with the type and range of every argument; all others are rejected.
+"""Layers that a recipe may use, with an annotation of every argument; all others are rejected.
 
-Keras layers are listed here as data. `registry` reads the layers of this package and of plug-ins from their source.
+Keras layers are listed here. `registry` reads the layers of this package and of plug-ins from their source.
 """
 
+from typing import Annotated, Any, Literal
+
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
+from hetero_tf.base.constraints import (
+    LARGEST_SIZE,
+    Constraint,
+    Epsilon,
+    NotNegative,
+    Range,
+    Size,
+    Text,
+    read_annotation,
+)
 from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.recipe.nodes import format_value
 
@@ -39,61 +50,58 @@ INITIALIZERS = (
     "zeros",
 )
 
-_SIZE = Constraint("int", low=1, high=LARGEST_SIZE, sizes=True)
-_WINDOW = Constraint("pair", low=1, high=1000)
+Window = Annotated[int | tuple[int, int], Range(low=1, high=1000)]
 # See `constraints.OddSize`.
-_KERNEL_SIZE = Constraint("pair", low=1, high=127)
-_EDGE = Constraint("pair", low=0, high=1000)
-_FLAG = Constraint("bool")
-_PADDING = Constraint("str", choices=("valid", "same"))
-_ACTIVATION = Constraint("str", optional=True, choices=ACTIVATIONS)
-_KERNEL = Constraint("str", choices=INITIALIZERS)
+KernelSize = Annotated[int | tuple[int, int], Range(low=1, high=127)]
+Edge = Annotated[int | tuple[int, int], Range(low=0, high=1000)]
+Padding = Literal["valid", "same"]
+Activation = Annotated[str, Text(choices=ACTIVATIONS)]
+Initializer = Annotated[str, Text(choices=INITIALIZERS)]
 # A bias has no fan-in, so only constant initializers apply.
-_BIAS = Constraint("str", choices=("zeros", "ones"))
-_EPSILON = Constraint("float", above=0.0, high=1.0)
-_SLOPE = Constraint("float", low=0.0, high=1000.0)
+ConstantInitializer = Literal["zeros", "ones"]
+Slope = Annotated[float, Range(low=0.0, high=1000.0)]
 
-_COMMON = {"use_bias": _FLAG, "activation": _ACTIVATION, "bias_initializer": _BIAS}
-_POOL = {"pool_size": _WINDOW, "strides": Constraint("pair", optional=True, low=1, high=1000), "padding": _PADDING}
+_COMMON = {"use_bias": bool, "activation": Activation | None, "bias_initializer": ConstantInitializer}
+_POOL = {"pool_size": Window, "strides": Window | None, "padding": Padding}
 
-KERAS_LAYERS = {
-    "Activation": {"activation": Constraint("str", choices=ACTIVATIONS)},
+KERAS_LAYERS: dict[str, dict[str, Any]] = {
+    "Activation": {"activation": Activation},
     "AveragePooling2D": _POOL,
     "Conv2D": {
-        "filters": _SIZE,
-        "kernel_size": _KERNEL_SIZE,
-        "strides": _WINDOW,
-        "padding": _PADDING,
-        "dilation_rate": _WINDOW,
-        "kernel_initializer": _KERNEL,
+        "filters": Size,
+        "kernel_size": KernelSize,
+        "strides": Window,
+        "padding": Padding,
+        "dilation_rate": Window,
+        "kernel_initializer": Initializer,
         **_COMMON,
     },
-    "Cropping2D": {"cropping": _EDGE},
-    "Dense": {"units": _SIZE, "kernel_initializer": _KERNEL, **_COMMON},
+    "Cropping2D": {"cropping": Edge},
+    "Dense": {"units": Size, "kernel_initializer": Initializer, **_COMMON},
     "DepthwiseConv2D": {
-        "kernel_size": _KERNEL_SIZE,
-        "strides": _WINDOW,
-        "padding": _PADDING,
-        "depthwise_initializer": _KERNEL,
+        "kernel_size": KernelSize,
+        "strides": Window,
+        "padding": Padding,
+        "depthwise_initializer": Initializer,
         **_COMMON,
     },
-    "ELU": {"alpha": _SLOPE},
+    "ELU": {"alpha": Slope},
     "Flatten": {},
     "GlobalAveragePooling2D": {},
     "GlobalMaxPooling2D": {},
     "GroupNormalization": {
-        "groups": Constraint("int", low=1, high=LARGEST_SIZE),
-        "epsilon": _EPSILON,
-        "center": _FLAG,
-        "scale": _FLAG,
+        "groups": Annotated[int, Range(low=1, high=LARGEST_SIZE)],
+        "epsilon": Epsilon,
+        "center": bool,
+        "scale": bool,
     },
     "Identity": {},
-    "LayerNormalization": {"epsilon": _EPSILON, "center": _FLAG, "scale": _FLAG},
-    "LeakyReLU": {"negative_slope": _SLOPE},
+    "LayerNormalization": {"epsilon": Epsilon, "center": bool, "scale": bool},
+    "LeakyReLU": {"negative_slope": Slope},
     "MaxPooling2D": _POOL,
-    "ReLU": {"max_value": Constraint("float", optional=True, low=0.0), "negative_slope": _SLOPE, "threshold": _SLOPE},
-    "UpSampling2D": {"size": _WINDOW, "interpolation": Constraint("str", choices=("nearest", "bilinear"))},
-    "ZeroPadding2D": {"padding": _EDGE},
+    "ReLU": {"max_value": NotNegative | None, "negative_slope": Slope, "threshold": Slope},
+    "UpSampling2D": {"size": Window, "interpolation": Literal["nearest", "bilinear"]},
+    "ZeroPadding2D": {"padding": Edge},
 }
 REQUIRED = {
     "Activation": {"activation"},
@@ -168,4 +176,5 @@ def arguments(name: str) -> tuple[dict[str, Constraint], set[str]]:
         options = registry.options("layers", name)
         constraints = {option.name: option.constraint for option in options.values()}
         return constraints, {option.name for option in options.values() if option.required}
-    return KERAS_LAYERS[name], REQUIRED.get(name, set())
+    constraints = {argument: read_annotation(annotation) for argument, annotation in KERAS_LAYERS[name].items()}
+    return constraints, REQUIRED.get(name, set())

@@ -1,19 +1,18 @@
 """Builds the model of a recipe: units, repeats and settings of `model.layers` become named LayerSpecs."""
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.constraints import Constraint, keys
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, CustomModelKey, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import InvalidValue, Setting, format_value
-from hetero_tf.recipe.values import convert
+from hetero_tf.recipe.values import check_mapping, convert
 
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
 _REPEAT = ("times", "layer", "first", "same_initial_values")
 _TIMES = Constraint("int", low=0, high=MOST_LAYERS)
-_FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Constraint("str"))
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
@@ -28,8 +27,8 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
         InvalidValue: A layer, an argument or a setting is invalid.
     """
     if isinstance(value, CustomModelKey):
-        return Model(layers=(), initial_weights=convert(value.initial_weights, _FILE, (*path, "initial_weights")))
-    check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "frozen", "layers"))
+        return Model(layers=(), initial_weights=_key("initial_weights", value.initial_weights, path))
+    check_mapping(value, path, tuple(keys(Model)))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
             (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
@@ -38,31 +37,12 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
     used: set[str] = set()
     specs = _specs(value["layers"], (*path, "layers"), settings, used)
     _check_all_used(settings, used, (*path, "settings"))
-    return Model(
-        layers=specs,
-        settings=settings,
-        initial_weights=convert(value.get("initial_weights"), _FILE, (*path, "initial_weights")),
-        reinitialize=convert(value.get("reinitialize", []), _NAMES, (*path, "reinitialize")),
-        frozen=unit_names(value.get("frozen", []), (*path, "frozen")),
-    )
+    others = {name: _key(name, value[name], path) for name in value if name not in ("settings", "layers")}
+    return Model(layers=specs, settings=settings, **others)
 
 
-def unit_names(value: object, path: tuple) -> tuple[str, ...]:
-    """Read names of units; a number is the index of a unit in the list of layers."""
-    items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
-    return convert(items, _NAMES, path)
-
-
-def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
-    """Raise `InvalidValue` unless the value is a mapping whose keys are all in `known`."""
-    if not isinstance(value, dict):
-        raise InvalidValue(
-            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
-        )
-    for key in value:
-        if key not in known:
-            hint = did_you_mean(key, known) if known else "; no keys are allowed here"
-            raise InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True)
+def _key(name, value, path):
+    return convert(value, keys(Model)[name].constraint, (*path, name))
 
 
 def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:

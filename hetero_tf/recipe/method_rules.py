@@ -77,8 +77,8 @@ def _idle(recipe):
         )
     if not levels.idle or clients is None:
         return
-    each = clients // sum(share for _, share in levels.mix)
-    counts = {name: share * each for name, share in levels.mix}
+    each = clients // sum(levels.mix.values())
+    counts = {name: share * each for name, share in levels.mix.items()}
     # Remaining clients have the last level.
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)

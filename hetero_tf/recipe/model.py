@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, field, replace
 
+from hetero_tf.base.constraints import Units
+
 
 @dataclass(frozen=True)
 class Width:
@@ -51,17 +53,21 @@ class LayerSpec:
 class Model:
     """The layers in order, and their initial weights; empty until a Python function has built a custom model.
 
-    `settings` are values that layers refer to by `!setting name`. `initial_weights` is a run folder or a file of
-    weights by variable path; `reinitialize` lists layers that draw new initial values instead. See
-    `models.initial_weights`. `frozen` lists units with constant weights: clients run them, but they are not trained,
-    sent or merged.
+    Args:
+        settings: values that layers refer to by `!setting name` or `!setting name.0`
+        initial_weights: weights that training starts from: the folder of another run (its best checkpoint, else the
+            newest one), or a .npz file with one array per variable path; relative paths start at the working folder
+        reinitialize: layers, such as `9_0_dense`, that draw new initial values instead
+        frozen: units that keep their initial values, numbered from 0 as in model.layers; clients run them, but they
+            are not trained, sent or merged
+        layers: the layers in order: class names with their arguments, units as nested lists, Repeats and Exits
     """
 
-    layers: tuple[LayerSpec, ...]
     settings: dict = field(default_factory=dict)
     initial_weights: str | None = None
     reinitialize: tuple[str, ...] = ()
-    frozen: tuple[str, ...] = ()
+    frozen: Units = ()
+    layers: tuple[LayerSpec, ...]
 
     def rounded_down(self) -> "Model":
         """Return the same model with every `!w n` rounded down."""

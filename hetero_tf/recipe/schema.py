@@ -1,28 +1,43 @@
 """Frozen dataclasses of the recipe: every key with its type, default and meaning.
 
-This file is the single source of all defaults. `recipes/README.md` is generated from it.
+A field described by `Args:` is a key. This file and `model` are the single source of all defaults. `recipes/README.md`
+is generated from them.
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from hetero_tf.base import metrics
-from hetero_tf.base.constraints import Plugin, key
+from hetero_tf.base.constraints import Kind, Plugin, Positive, Range, Share, SmallCount, Text, Units
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 LEVEL = "[A-Za-z]{1,20}"
+MIX = f"{LEVEL}[0-9]{{0,6}}(-{LEVEL}[0-9]{{0,6}})*"
+# Budgets of four levels with equal shares of clients, largest first. With `lack` the smallest budget is too small for
+# the first blocks; with `surplus` the largest fits two models. Source: FeDepth (Zhang et al. 2023), section 5.
+SCENARIOS = {
+    "fair": (1.0, 1 / 2, 1 / 3, 1 / 6),
+    "lack": (1.0, 1 / 2, 1 / 6, 1 / 8),
+    "surplus": (2.0, 1 / 2, 1 / 3, 1 / 6),
+}
+Fraction = Annotated[float, Range(above=0.0, high=1.0, fractions=True)]
+# `Megabytes` until the full cost of the model is known.
+Budget = Annotated[float, Range(above=0.0, high=100.0, fractions=True, memory=True)]
+Networks = Annotated[int, Range(low=1, high=1000)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Source of the examples. Other keys are options of the loader (see its table)."""
+    """Source of the examples. Other keys are options of the loader (see its table).
 
-    loader: Plugin = field(metadata={"kind": "data"})
-    fallback: str | None = key(
-        "embedded data set that replaces the real one, with a warning, if that cannot be downloaded",
-        choices=("digits", "pydoc"),
-    )
+    Args:
+        fallback: embedded data set that replaces the real one, with a warning, if that cannot be downloaded
+    """
+
+    loader: Annotated[Plugin, Kind("data")]
+    fallback: Literal["digits", "pydoc"] | None = None
 
 
 @dataclass(frozen=True)
@@ -34,82 +49,65 @@ class Megabytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """Levels of clients: the width of each level and its share of the clients."""
+    """Levels of clients: the width of each level and its share of the clients.
 
-    widths: dict = key(
-        "level -> width in (0, 1]: share of the channels that the level keeps, such as 0.5 or 1/3", required=True
-    )
-    rounding: str = key(
-        "rounding of `!w n` at a width: up, as in the code of HeteroFL, FjORD and FedRolex; down, as in that of "
-        "FeDepth and SplitMix; the result is at least 1",
-        "up",
-        choices=("up", "down"),
-    )
-    mix: tuple = key(
-        "shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first level is that of the global model",
-        required=True,
-    )
-    assignment: str = key(
-        "fixed: a client keeps its level for the whole run; dynamic: every client draws a new level in each round",
-        "dynamic",
-        choices=("fixed", "dynamic"),
-    )
-    depths: dict = key("level -> number of its deepest exit; levels without an entry keep all units", {})
-    members: dict = key(
-        "level -> number of networks of the ensemble that its clients train; the first level of the mix has all", {}
-    )
-    members_fan_in: str = key(
-        "fan-in for the initial values of the networks of an ensemble: own, their own fan-in; wide, that of the "
-        "network of width 1 that they are parts of, so kernels and biases after the first layer are smaller by "
-        "sqrt(width)",
-        "own",
-        choices=("own", "wide"),
-    )
-    entries: dict = key(
-        "level -> share of its entries that round.mask keeps, such as 1/16; levels without an entry keep all", {}
-    )
-    idle: tuple[str, ...] = key("levels whose clients never train", ())
-    budgets: dict = key(
-        "level -> budget of its clients: a share of the cost of the model at width 1, such as 1/6, or training memory, "
-        "such as 20 MB; or one of the FeDepth scenarios fair, lack and surplus, for the levels of the mix in order",
-        {},
-    )
-    tolerance: float = key(
-        "fraction by which a budget may be exceeded; the published stages of FeDepth need 0.0415 to 0.14",
-        0.05,
-        low=0.0,
-        below=1.0,
-    )
-    fit: str | None = key(
-        "which property of a level is reduced until the level fits its budget: widths; common_width, one width for all "
-        "levels; depths; members, with one width for all networks; null: nothing, levels over budget are reported",
-        choices=("widths", "common_width", "depths", "members"),
-    )
-    measure: str = key(
-        "cost that budgets are a share of: training memory or multiply-adds of the whole model",
-        "memory",
-        choices=("memory", "multiply_adds"),
-    )
+    Args:
+        widths: level -> width in (0, 1]: share of the channels that the level keeps, such as 0.5 or 1/3
+        rounding: rounding of `!w n` at a width: up, as in the code of HeteroFL, FjORD and FedRolex; down, as in that
+            of FeDepth and SplitMix; the result is at least 1
+        mix: shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first level is that of the global model
+        assignment: fixed: a client keeps its level for the whole run; dynamic: every client draws a new level in each
+            round
+        depths: level -> number of its deepest exit; levels without an entry keep all units
+        members: level -> number of networks of the ensemble that its clients train; the first level of the mix has all
+        members_fan_in: fan-in for the initial values of the networks of an ensemble: own, their own fan-in; wide, that
+            of the network of width 1 that they are parts of, so kernels and biases after the first layer are smaller
+            by sqrt(width)
+        entries: level -> share of its entries that round.mask keeps, such as 1/16; levels without an entry keep all
+        idle: levels whose clients never train
+        budgets: level -> budget of its clients: a share of the cost of the model at width 1, such as 1/6, or training
+            memory, such as 20 MB; or one of the FeDepth scenarios fair, lack and surplus, for the levels of the mix in
+            order
+        tolerance: fraction by which a budget may be exceeded; the published stages of FeDepth need 0.0415 to 0.14
+        fit: which property of a level is reduced until the level fits its budget: widths; common_width, one width for
+            all levels; depths; members, with one width for all networks; null: nothing, levels over budget are
+            reported
+        measure: cost that budgets are a share of: training memory or multiply-adds of the whole model
+    """
+
+    widths: Annotated[dict[str, Fraction], Range(low=1)]
+    rounding: Literal["up", "down"] = "up"
+    mix: Annotated[dict[str, Annotated[float, Range(above=0.0, high=1e6)]], Text(pattern=MIX)]
+    assignment: Literal["fixed", "dynamic"] = "dynamic"
+    depths: dict[str, Networks] = field(default_factory=dict)
+    members: dict[str, Networks] = field(default_factory=dict)
+    members_fan_in: Literal["own", "wide"] = "own"
+    entries: dict[str, Fraction] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
+    budgets: Annotated[dict[str, Budget], Text(choices=tuple(SCENARIOS))] = field(default_factory=dict)
+    tolerance: Share = 0.05
+    fit: Literal["widths", "common_width", "depths", "members"] | None = None
+    measure: Literal["memory", "multiply_adds"] = "memory"
 
     @property
     def names(self) -> tuple[str, ...]:
         """Levels of the mix, in order."""
-        return tuple(name for name, _ in self.mix)
+        return tuple(self.mix)
 
     def divided(self, amount: float) -> dict[str, float]:
         """Divide an amount among the levels of the mix by their shares; return `{level: part}`."""
-        total = sum(share for _, share in self.mix)
-        return {name: amount * share / total for name, share in self.mix}
+        total = sum(self.mix.values())
+        return {name: amount * share / total for name, share in self.mix.items()}
 
     def active(self, amount: float) -> dict[str, float]:
         """Divide an amount among the levels that train; idle levels get 0."""
-        able = sum(share for name, share in self.mix if name not in self.idle)
-        return {name: 0.0 if name in self.idle else amount * share / able for name, share in self.mix}
+        able = sum(share for name, share in self.mix.items() if name not in self.idle)
+        return {name: 0.0 if name in self.idle else amount * share / able for name, share in self.mix.items()}
 
     @property
     def global_level(self) -> str:
         """Level of the global model: the first of the mix."""
-        return self.mix[0][0]
+        return next(iter(self.mix))
 
     @property
     def ensemble(self) -> int | None:
@@ -139,22 +137,22 @@ class Levels:
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """Dropouts and late clients. Seconds are simulated: no client actually waits."""
+    """Dropouts and late clients. Seconds are simulated: no client actually waits.
 
-    dropout: float = key("probability that an active client drops out and returns nothing", 0.0, low=0.0, below=1.0)
-    deadline: float | None = key(
-        "simulated seconds after which a round stops waiting for clients; null: it waits for all", above=0.0
-    )
-    seconds_per_step: dict = key("level -> simulated seconds of a local step that trains the whole sub-model", {})
-    spread: float = key(
-        "standard deviation of the logarithm of a client's pace, drawn in each round", 0.0, low=0.0, high=10.0
-    )
-    late: str = key(
-        "result of a client that misses the deadline: drop, nothing; partial, its completed steps, or its completed "
-        "stages if several stages run in sequence",
-        "drop",
-        choices=("drop", "partial"),
-    )
+    Args:
+        dropout: probability that an active client drops out and returns nothing
+        deadline: simulated seconds after which a round stops waiting for clients; null: it waits for all
+        seconds_per_step: level -> simulated seconds of a local step that trains the whole sub-model
+        spread: standard deviation of the logarithm of a client's pace, drawn in each round
+        late: result of a client that misses the deadline: drop, nothing; partial, its completed steps, or its
+            completed stages if several stages run in sequence
+    """
+
+    dropout: Share = 0.0
+    deadline: Positive | None = None
+    seconds_per_step: dict[str, Annotated[float, Range(above=0.0, high=1e6)]] = field(default_factory=dict)
+    spread: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
+    late: Literal["drop", "partial"] = "drop"
 
     @property
     def is_limited(self) -> bool:
@@ -164,73 +162,61 @@ class Availability:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One round: from one version of the global model to the next."""
+    """One round: from one version of the global model to the next.
 
-    clients: int = key("number of active clients in each round", required=True, low=1, high=10_000_000)
-    submodel: Plugin = key("channels of the global model that a sub-model keeps", Plugin("prefix"), kind="submodels")
-    mask: Plugin | None = key(
-        "entries of its sub-model that a client trains (share: levels.entries); null: all", kind="masks"
-    )
-    weighting: str = key(
-        "weight of a client in the merge: uniform, 1; samples, the number of its examples",
-        "uniform",
-        choices=("uniform", "samples"),
-    )
-    untrained: str = key(
-        "whether the merge includes values that a client has but does not train: left_out or counted",
-        "left_out",
-        choices=("left_out", "counted"),
-    )
-    uncovered: str = key(
-        "how clients with narrower sub-models count in the mean of channels or ranks that they lack: left_out, not at "
-        "all; zeros, as a zero, as if clients padded their adapters",
-        "left_out",
-        choices=("left_out", "zeros"),
-    )
-    label_rows: str = key(
-        "rows of label axes in which a client is merged: own, those of its labels; all", "own", choices=("own", "all")
-    )
-    personal: tuple[str, ...] = key(
-        "units that stay on the client and are never merged, numbered from 0 as in model.layers; all: every unit", ()
-    )
-    server: Plugin = key(
-        "server optimizer: how the merged weights change the global ones", Plugin("replace"), kind="servers"
-    )
-    non_finite_share: float = key(
-        "if at least this share of clients returns NaN or infinite values, the round is repeated with another cohort; "
-        "if that fails too, the run stops",
-        0.5,
-        above=0.0,
-        high=1.0,
-    )
+    Args:
+        clients: number of active clients in each round
+        submodel: channels of the global model that a sub-model keeps
+        mask: entries of its sub-model that a client trains (share: levels.entries); null: all
+        weighting: weight of a client in the merge: uniform, 1; samples, the number of its examples
+        untrained: whether the merge includes values that a client has but does not train: left_out or counted
+        uncovered: how clients with narrower sub-models count in the mean of channels or ranks that they lack:
+            left_out, not at all; zeros, as a zero, as if clients padded their adapters
+        label_rows: rows of label axes in which a client is merged: own, those of its labels; all
+        personal: units that stay on the client and are never merged, numbered from 0 as in model.layers; all: every
+            unit
+        server: server optimizer: how the merged weights change the global ones
+        non_finite_share: if at least this share of clients returns NaN or infinite values, the round is repeated with
+            another cohort; if that fails too, the run stops
+    """
+
+    clients: Annotated[int, Range(low=1, high=10_000_000)]
+    submodel: Annotated[Plugin, Kind("submodels")] = Plugin("prefix")
+    mask: Annotated[Plugin, Kind("masks")] | None = None
+    weighting: Literal["uniform", "samples"] = "uniform"
+    untrained: Literal["left_out", "counted"] = "left_out"
+    uncovered: Literal["left_out", "zeros"] = "left_out"
+    label_rows: Literal["own", "all"] = "own"
+    personal: Units = ()
+    server: Annotated[Plugin, Kind("servers")] = Plugin("replace")
+    non_finite_share: Annotated[float, Range(above=0.0, high=1.0)] = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """Local training of one client."""
+    """Local training of one client.
 
-    epochs: int | dict = key(
-        "local epochs in a round; or level -> epochs, such as {a: 5, d: 1}, for all levels of the mix",
-        1,
-        low=1,
-        high=1_000_000,
-    )
-    batch_size: int = key("examples of a local step (rows of tokens for text)", required=True, low=1, high=1_000_000)
-    stages: Plugin = key("units that each local step runs and trains", Plugin("joint"), kind="stages")
-    loss: Plugin = key("loss of the local steps", Plugin("masked_cross_entropy"), kind="losses")
-    coupling: Plugin = key(
-        "how the losses of several outputs (exits, widths, peers) are combined", Plugin("sum"), kind="couplings"
-    )
-    correction: Plugin | None = key(
-        "term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none", kind="corrections"
-    )
-    update: Plugin | None = key("transformation of a client's update before the merge; null: none", kind="updates")
-    label_cut: bool = key(
-        "compute only the logits of a client's labels if the loss allows it; changes the cost, not the result; no "
-        "effect if round.label_rows is all, if units are personal, with a mask, a correction or an update, or if the "
-        "coupling reads logits",
-        True,
-    )
+    Args:
+        epochs: local epochs in a round; or level -> epochs, such as {a: 5, d: 1}, for all levels of the mix
+        batch_size: examples of a local step (rows of tokens for text)
+        stages: units that each local step runs and trains
+        loss: loss of the local steps
+        coupling: how the losses of several outputs (exits, widths, peers) are combined
+        correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
+        update: transformation of a client's update before the merge; null: none
+        label_cut: compute only the logits of a client's labels if the loss allows it; changes the cost, not the
+            result; no effect if round.label_rows is all, if units are personal, with a mask, a correction or an
+            update, or if the coupling reads logits
+    """
+
+    epochs: SmallCount | dict[str, SmallCount] = 1
+    batch_size: SmallCount
+    stages: Annotated[Plugin, Kind("stages")] = Plugin("joint")
+    loss: Annotated[Plugin, Kind("losses")] = Plugin("masked_cross_entropy")
+    coupling: Annotated[Plugin, Kind("couplings")] = Plugin("sum")
+    correction: Annotated[Plugin, Kind("corrections")] | None = None
+    update: Annotated[Plugin, Kind("updates")] | None = None
+    label_cut: bool = True
 
     def epochs_of(self, level: str) -> int:
         """Return the local epochs of the clients of a level."""
@@ -239,108 +225,128 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Optimizer of the local steps. Other keys are options of the optimizer (see its table)."""
+    """Optimizer of the local steps. Other keys are options of the optimizer (see its table).
 
-    method: Plugin = field(default=Plugin("sgd"), metadata={"kind": "optimizers"})
-    learning_rate: float = key("learning rate before the schedule", required=True, above=0.0)
-    clip_norm: float | None = key("maximum L2 norm of a client's gradient; null: no clipping", 1.0, low=1e-6)
+    Args:
+        learning_rate: learning rate before the schedule
+        clip_norm: maximum L2 norm of a client's gradient; null: no clipping
+    """
+
+    method: Annotated[Plugin, Kind("optimizers")] = Plugin("sgd")
+    learning_rate: Positive
+    clip_norm: Annotated[float, Range(low=1e-6)] | None = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTune:
-    """Local training before each client's local test; it does not affect training."""
+    """Local training before each client's local test; it does not affect training.
 
-    epochs: int = key("local epochs of fine-tuning before each client's local test; 0: none", 0, low=0, high=1_000_000)
-    units: tuple[str, ...] = key(
-        "units that fine-tuning trains, numbered from 0 as in model.layers, even if in model.frozen; all: every unit",
-        ("all",),
-    )
-    learning_rate: float | None = key(
-        "learning rate of fine-tuning, independent of the schedule; null: optimizer.learning_rate", above=0.0
-    )
+    Args:
+        epochs: local epochs of fine-tuning before each client's local test; 0: none
+        units: units that fine-tuning trains, numbered from 0 as in model.layers, even if in model.frozen; all: every
+            unit
+        learning_rate: learning rate of fine-tuning, independent of the schedule; null: optimizer.learning_rate
+    """
+
+    epochs: Annotated[int, Range(low=0, high=1_000_000)] = 0
+    units: Units = ("all",)
+    learning_rate: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Evaluation of models."""
+    """Evaluation of models.
 
-    every: int = key("rounds between two evaluations; the last round is always evaluated", 1, low=1)
-    batch_size: int = key("examples of a test batch (rows of tokens for text)", 50, low=1, high=1_000_000)
-    statistics: str = key(
-        "how the statistics of static batch normalisation are computed: pooled, over the training set (authors' code); "
-        "clients, client by client (paper)",
-        "pooled",
-        choices=("pooled", "clients"),
-    )
-    statistics_batch: int = key("batch size for these statistics", 10, low=2, high=1_000_000)
-    exits: str = key(
-        "prediction of a model with several exits: last, the last exit; mean, the mean of all logits",
-        "last",
-        choices=("last", "mean"),
-    )
-    levels: str = key(
-        "models that are evaluated on the test set: global, only the global one; all, also the exported model of every "
-        "level of the mix",
-        "global",
-        choices=("global", "all"),
-    )
-    members: str = key(
-        "networks of the ensemble that a level with fewer networks predicts with: first, the first ones; best, those "
-        "with the highest accuracy on the held-out examples",
-        "first",
-        choices=("first", "best"),
-    )
-    best: str | None = key(
-        "metric that selects the best round; null: validation_accuracy if clients hold out examples "
-        "(partition.held_out), else global_accuracy; perplexity for text",
-        choices=metrics.selection_metrics(),
-    )
-    fine_tune: FineTune = key("local training before each client's local test (FedBABU)", FineTune())
+    Args:
+        every: rounds between two evaluations; the last round is always evaluated
+        batch_size: examples of a test batch (rows of tokens for text)
+        statistics: how the statistics of static batch normalisation are computed: pooled, over the training set
+            (authors' code); clients, client by client (paper)
+        statistics_batch: batch size for these statistics
+        exits: prediction of a model with several exits: last, the last exit; mean, the mean of all logits
+        levels: models that are evaluated on the test set: global, only the global one; all, also the exported model of
+            every level of the mix
+        members: networks of the ensemble that a level with fewer networks predicts with: first, the first ones; best,
+            those with the highest accuracy on the held-out examples
+        best: metric that selects the best round; null: validation_accuracy if clients hold out examples
+            (partition.held_out), else global_accuracy; perplexity for text
+        fine_tune: local training before each client's local test (FedBABU)
+    """
+
+    every: int = 1
+    batch_size: SmallCount = 50
+    statistics: Literal["pooled", "clients"] = "pooled"
+    statistics_batch: Annotated[int, Range(low=2, high=1_000_000)] = 10
+    exits: Literal["last", "mean"] = "last"
+    levels: Literal["global", "all"] = "global"
+    members: Literal["first", "best"] = "first"
+    best: Annotated[str, Text(choices=metrics.selection_metrics())] | None = None
+    fine_tune: FineTune = FineTune()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoints on disk."""
+    """Checkpoints on disk.
 
-    every: int = key("rounds between two checkpoints: the most that a killed run loses", 1, low=1)
-    keep: int = key("number of checkpoints to keep", 2, low=1, high=1_000_000)
+    Args:
+        every: rounds between two checkpoints: the most that a killed run loses
+        keep: number of checkpoints to keep
+    """
+
+    every: int = 1
+    keep: SmallCount = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All keys that determine a run, in the order of the data flow."""
+    """All keys that determine a run, in the order of the data flow.
 
-    name: str = key(
-        "short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE if --set changes a key",
-        required=True,
-        pattern=NAME,
-    )
-    seed: int = key("seed of all random numbers of the run", 0, low=0)
-    data: Data = key("source of the examples", required=True, kind="data")
-    input: Plugin = key("how examples become batches", required=True, kind="inputs")
-    partition: Plugin = key("how examples are split over clients", required=True, kind="partitions")
-    model: Model = key("the layers", required=True)
-    levels: Levels = key("levels of clients", required=True)
-    availability: Availability = key("dropouts and late clients", Availability())
-    round: Round = key("settings of a round", required=True)
-    client: Client = key("local training of one client", required=True)
-    optimizer: Optimizer = key("optimizer of the local steps", required=True)
-    schedule: Plugin = key("factor of the learning rate over the rounds", Plugin("constant"), kind="schedules")
-    rounds: int = key("number of rounds", required=True, low=1)
-    evaluate: Evaluate = key("evaluation of models", Evaluate())
-    checkpoint: Checkpoint = key("checkpoints on disk", Checkpoint())
-    engine: str = key(
-        "how clients are trained: sequential, one at a time; stacked, several clients of a level together; auto, the "
-        "fastest for each level on this machine",
-        "auto",
-        choices=("auto", "sequential", "stacked"),
-    )
-    precision: str = key(
-        "float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, float32 for all "
-        "else; faster only on processors with bf16 units (AVX512_BF16, AMX) or on a GPU",
-        "float32",
-        choices=("float32", "float64", "mixed_bfloat16"),
-    )
+    Args:
+        name: short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE if --set changes a key
+        seed: seed of all random numbers of the run
+        data: source of the examples
+        input: how examples become batches
+        partition: how examples are split over clients
+        model: the layers
+        levels: levels of clients
+        availability: dropouts and late clients
+        round: settings of a round
+        client: local training of one client
+        optimizer: optimizer of the local steps
+        schedule: factor of the learning rate over the rounds
+        rounds: number of rounds
+        evaluate: evaluation of models
+        checkpoint: checkpoints on disk
+        engine: how clients are trained: sequential, one at a time; stacked, several clients of a level together; auto,
+            the fastest for each level on this machine
+        precision: float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, float32
+            for all else; faster only on processors with bf16 units (AVX512_BF16, AMX) or on a GPU
+
+    Attributes:
+        path: File name in messages.
+        source: Resolved YAML text with all defaults.
+        notes: Old spellings in the file and its overrides.
+        tree: The values with their positions.
+        history: Each override with the tree before it.
+    """
+
+    name: Annotated[str, Text(pattern=NAME)]
+    seed: int = 0
+    data: Data
+    input: Annotated[Plugin, Kind("inputs")]
+    partition: Annotated[Plugin, Kind("partitions")]
+    model: Model
+    levels: Levels
+    availability: Availability = Availability()
+    round: Round
+    client: Client
+    optimizer: Optimizer
+    schedule: Annotated[Plugin, Kind("schedules")] = Plugin("constant")
+    rounds: int
+    evaluate: Evaluate = Evaluate()
+    checkpoint: Checkpoint = Checkpoint()
+    engine: Literal["auto", "sequential", "stacked"] = "auto"
+    precision: Literal["float32", "float64", "mixed_bfloat16"] = "float32"
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -351,12 +357,3 @@ class Recipe:
     def float_type(self) -> str:
         """Float type of weights, optimizer, loss, merge and evaluation."""
         return "float32" if self.precision == "mixed_bfloat16" else self.precision
-
-
-# Budgets of four levels with equal shares of clients, largest first. With `lack` the smallest budget is too small for
-# the first blocks; with `surplus` the largest fits two models. Source: FeDepth (Zhang et al. 2023), section 5.
-SCENARIOS = {
-    "fair": (1.0, 1 / 2, 1 / 3, 1 / 6),
-    "lack": (1.0, 1 / 2, 1 / 6, 1 / 8),
-    "surplus": (2.0, 1 / 2, 1 / 3, 1 / 6),
-}

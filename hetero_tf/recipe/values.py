@@ -5,12 +5,29 @@ from dataclasses import replace
 from typing import Any
 
 from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
-from hetero_tf.base.errors import find_nearest
+from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.schema import LEVEL, Megabytes
 
 LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
+FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
+MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MB")
+_AMOUNT = Constraint("float", above=0.0, high=1e9)
+_PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
+
+
+def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
+    """Raise `InvalidValue` unless the value is a mapping whose keys are all in `known`."""
+    if not isinstance(value, dict):
+        raise InvalidValue(
+            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
+        )
+    for key in value:
+        if key not in known:
+            hint = did_you_mean(key, known) if known else "; no keys are allowed here"
+            raise InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True)
 
 
 def convert(value: object, constraint: Constraint, path: tuple) -> Any:
@@ -19,13 +36,19 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
         return None
     if constraint.sizes and isinstance(value, (Width, Classes)):
         return value
+    if constraint.type == "dict" or (constraint.by_level and isinstance(value, dict)):
+        return _by_level(value, constraint, path)
     if constraint.type == "tuple" and isinstance(value, (list, tuple)):
         return _items(value, constraint, path)
     if constraint.type == "pair" and isinstance(value, list) and len(value) == 2:
         one = replace(constraint, type="int", optional=False)
         return tuple(convert(part, one, (*path, index)) for index, part in enumerate(value))
-    fits: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
-    if not isinstance(value, fits.get(constraint.type, ())) or (isinstance(value, bool) and constraint.type != "bool"):
+    if constraint.memory and isinstance(value, str) and (match := MEMORY.fullmatch(value)):
+        return Megabytes(convert(float(match[1]), _AMOUNT, path))
+    if constraint.fractions and isinstance(value, str) and (match := FRACTION.fullmatch(value)):
+        value = int(match[1]) / int(match[2])
+    is_bool = isinstance(value, bool) and constraint.type != "bool"
+    if is_bool or not isinstance(value, _PYTHON_TYPES.get(constraint.type, ())):
         raise _wrong(path, "wrong type", constraint, value)
     if constraint.choices and value not in constraint.choices:
         raise _wrong(path, "unknown value", constraint, value)
@@ -67,9 +90,35 @@ def _text(value, constraint, path):
 def _items(value, constraint, path):
     if len(value) > MOST_ITEMS:
         raise InvalidValue(path, f"too long; at most {MOST_ITEMS} items are allowed. Received: {len(value)} items")
+    if constraint.numbered:
+        value = [str(part) if type(part) is int else part for part in value]
     return tuple(convert(part, constraint.item or _any_number(part), (*path, i)) for i, part in enumerate(value))
 
 
 def _any_number(value):
     whole = isinstance(value, int) and not isinstance(value, bool)
     return Constraint("int" if whole else "float")
+
+
+def _by_level(value, constraint, path):
+    item = constraint.item or replace(constraint, by_level=False)
+    if not isinstance(value, dict) or (constraint.item and constraint.low and not value):
+        names = f", or one of {', '.join(constraint.choices)}" if constraint.choices else ""
+        raise InvalidValue(
+            path,
+            f"must be a mapping of level to {item.noun()}, such as {_example(item)}{names}. "
+            f"Received: {format_value(value)}",
+        )
+    for name in value:
+        if not re.fullmatch(LEVEL, name):
+            text = f"not a level; its name may contain only letters. Received: {format_value(name)}"
+            raise InvalidValue((*path, name), text, at_key=True)
+    return {name: convert(entry, item, (*path, name)) for name, entry in value.items()}
+
+
+def _example(item):
+    if item.memory:
+        return "{a: 1, b: 1/6, c: 20 MB}"
+    if item.fractions:
+        return "{a: 1, e: 1/16}"
+    return "{a: 4, d: 1}" if item.type == "int" else "{a: 0.1, e: 0.02}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hetero_tf.base.constraints import Plugin, inline_plugin_field, keys
+from hetero_tf.base.constraints import Plugin, inline_plugin, keys
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import format_value, to_plain
 from hetero_tf.recipe.reader import parse
@@ -116,14 +116,10 @@ def _plain_value(value):
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
     if dataclasses.is_dataclass(value):
-        plugin_field = inline_plugin_field(type(value))
-        options = {} if plugin_field is None else _plain_value(getattr(value, plugin_field.name))
-        return {**options, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
+        plugin = inline_plugin(type(value))
+        options = {} if plugin is None else _plain_value(getattr(value, plugin.name))
+        return {**options, **{name: _plain_value(getattr(value, name)) for name in keys(type(value))}}
     return value
-
-
-def _plain_key(name, value):
-    return dict(value) if name == "mix" else _plain_value(value)
 
 
 def flow(value: Any) -> str:

@@ -146,5 +146,5 @@ def _changed(original, resolved):
 
 
 def _mix(levels):
-    equal = len({share for _, share in levels.mix}) == 1
-    return "-".join(name if equal else f"{name}{share:g}" for name, share in levels.mix)
+    equal = len(set(levels.mix.values())) == 1
+    return "-".join(name if equal else f"{name}{share:g}" for name, share in levels.mix.items())

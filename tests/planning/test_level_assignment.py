@@ -10,7 +10,7 @@ WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 
 
 def mixed(assignment="fixed", **shares):
-    return Levels(widths=WIDTHS, mix=tuple(shares.items()), assignment=assignment)
+    return Levels(widths=WIDTHS, mix=shares, assignment=assignment)
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_assignment_costs_nothing_for_a_billion_clients(assignment):
 
 
 def test_idle_levels_get_no_share_of_active_clients():
-    levels = Levels(widths=WIDTHS, mix=(("a", 1), ("c", 3), ("e", 1)), idle=("c",))
+    levels = Levels(widths=WIDTHS, mix={"a": 1, "c": 3, "e": 1}, idle=("c",))
     assert levels.divided(10) == {"a": 2, "c": 6, "e": 2} and levels.active(10) == {"a": 5, "c": 0, "e": 5}

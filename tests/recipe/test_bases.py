@@ -47,7 +47,7 @@ def test_missing_keys_come_from_the_base(load):
         ),
         ("levels.widths: {a: 0.5, e: 0.1}", lambda r: r.levels.widths, {"a": 0.5, "e": 0.1}),
         ("levels.widths.e: 0.1", lambda r: r.levels.widths, {"a": 1.0, "c": 0.25, "e": 0.1}),
-        ("levels.mix: {a: 1}", lambda r: r.levels.mix, (("a", 1),)),
+        ("levels.mix: {a: 1}", lambda r: r.levels.mix, {"a": 1}),
         ("schedule: {at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
         ("schedule: {name: steps, at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
         ("schedule: constant", lambda r: r.schedule, Plugin("constant")),

@@ -9,14 +9,15 @@ import methods
 import numpy as np
 import pytest
 import tiny
-from test_options import single_keys
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import walk_keys
 from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Division, plan_round
 from hetero_tf.process.data import split
 from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.recipe.schema import Recipe
 
 DENSE, IMAGES, DEEP = tiny.DENSE, tiny.IMAGES, methods.DEEP
 # Two levels are traced faster than three.
@@ -155,13 +156,12 @@ ELSEWHERE = {
     "checkpoint.every": "test_experiment.py: which rounds are sealed",
     "checkpoint.keep": "test_store_sealed.py: how many sealed states stay",
 }
-MAPPINGS = ("levels.widths", "levels.mix", "levels.depths", "levels.members", "levels.entries", "levels.budgets")
 
 
 def test_every_key_is_here_or_elsewhere():
-    single = {".".join(path) for path, _ in single_keys()}
+    single = {".".join(path) for path, key in walk_keys(Recipe) if not key.is_section and path[0] != "model"}
     plugins = {".".join(path) for path in PLUGINS}
-    assert single | plugins | {*MAPPINGS, "availability.seconds_per_step", "model"} <= KEYS.keys() | ELSEWHERE.keys()
+    assert single | plugins | {"model"} <= KEYS.keys() | ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("key", KEYS)

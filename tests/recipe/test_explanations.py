@@ -1,14 +1,13 @@
 """`explain`: all glossary terms, recipe keys and plug-ins, without TensorFlow."""
 
 import json
-from dataclasses import is_dataclass
 
 import programs
 import pytest
 from refusals import refusal
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import keys
+from hetero_tf.base.constraints import walk_keys
 from hetero_tf.base.metrics import METRICS
 from hetero_tf.cli import main
 from hetero_tf.recipe.explanations import explain
@@ -40,9 +39,9 @@ def test_level_metrics_are_explained(name):
 
 
 def test_recipe_keys_are_explained_with_their_allowed_values():
-    sections = {field.name: field.type for field in keys(Recipe).values() if is_dataclass(field.type)}
-    assert {"levels", "round", "client", "evaluate"} <= set(sections)
-    for path in (*keys(Recipe), *(f"{name}.{key}" for name, section in sections.items() for key in keys(section))):
+    paths = [".".join(path) for path, _ in walk_keys(Recipe)]
+    assert {"levels", "round.clients", "model.frozen", "evaluate.fine_tune.units"} <= set(paths)
+    for path in paths:
         assert any(text.startswith(f"recipe key {path}: ") for text in explain(path)), path
     assert explain("checkpoint.keep") == [
         "recipe key checkpoint.keep: number of checkpoints to keep (a whole number from 1 to 1000000; default 2)"

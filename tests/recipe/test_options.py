@@ -1,6 +1,5 @@
 """Invalid values of every key, option and layer argument are rejected when the recipe is read."""
 
-import dataclasses
 import math
 import re
 
@@ -9,7 +8,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Constraint, constraint_of, is_plugin, keys
+from hetero_tf.base.constraints import Constraint, walk_keys
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.schema import Recipe
@@ -27,7 +26,7 @@ BASE = {
     "optimizer": {"learning_rate": 0.1},
     "rounds": 2,
 }
-PATHS = {field.metadata["kind"]: path for path, field in PLUGINS.items()}
+PATHS = {option.constraint.kind: path for path, option in PLUGINS.items()}
 # Keys of a section that must stand beside the options of its plug-in.
 BESIDE = {"optimizers": BASE["optimizer"]}
 
@@ -149,18 +148,17 @@ def test_arguments_of_layers(name):
         check_all(constraint, path, write)
 
 
-def single_keys(cls=Recipe, path=()):
-    """`(path, field)` of every key that holds one value."""
-    for name, field in keys(cls).items():
-        if dataclasses.is_dataclass(field.type) and not is_plugin(field) and name != "model":
-            yield from single_keys(field.type, (*path, name))
-        elif not is_plugin(field) and field.type not in (dict, tuple) and name not in ("model", "personal", "units"):
-            yield (*path, name), field
+# Keys that hold one value; other tests have mappings by level, names of units and the model.
+SINGLE = [
+    pytest.param(path, key.constraint, id=".".join(path))
+    for path, key in walk_keys(Recipe)
+    if key.constraint.type not in ("section", "plugin", "dict") and not key.constraint.numbered and path[0] != "model"
+]
 
 
-@pytest.mark.parametrize(("path", "field"), [pytest.param(*row, id=".".join(row[0])) for row in single_keys()])
-def test_keys(path, field):
-    check_all(constraint_of(field), path, lambda value: text(path, value))
+@pytest.mark.parametrize(("path", "constraint"), SINGLE)
+def test_keys(path, constraint):
+    check_all(constraint, path, lambda value: text(path, value))
 
 
 def test_defaults_and_bounds_are_allowed_and_every_number_has_bounds():

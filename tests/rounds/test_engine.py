@@ -244,7 +244,7 @@ def test_unbatched_levels_are_computed_one_by_one():
 
 def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
     widths = dict.fromkeys("abc", 1.0)
-    levels = Levels(widths=widths, mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
+    levels = Levels(widths=widths, mix={"a": 1, "b": 2, "c": 1}, members={"a": 3})
     mock_recipe = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
     family = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
     assert engine.expected_clients(mock_recipe, family) == {"a": 8, "b": 4}

@@ -147,7 +147,7 @@ def test_uncovered_values_keep_every_bit_in_weights_and_server():
 def test_untrained_units_keep_every_bit():
     process = methods.built("fedepth_link")
     state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))
-    partial = dataclasses.replace(process.recipe.levels, mix=(("c", 1),))
+    partial = dataclasses.replace(process.recipe.levels, mix={"c": 1})
     plan = with_levels(process, partial).plan(1, [1, 3])
     after, _ = run(process, state, dataclasses.replace(plan, levels=np.full_like(plan.levels, 2)))
     changed = max_change(tables(state), tables(after))

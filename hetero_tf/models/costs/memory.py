@@ -139,7 +139,7 @@ def as_fraction(share: float) -> Fraction:
 def describe_fit(levels: Levels) -> str:
     """Describe levels for a user: "widths a 1, b 1/2; members a 6, b 3"."""
     widths = {name: as_fraction(width) for name, width in levels.widths.items() if name in levels.names}
-    settings = {"widths": widths, "depths": levels.depths, "members": levels.members}
+    settings: dict[str, dict] = {"widths": widths, "depths": levels.depths, "members": levels.members}
     return "; ".join(
         f"{setting} " + ", ".join(f"{name} {value}" for name, value in values.items())
         for setting, values in settings.items()
