@@ -5,7 +5,7 @@ applies the fallback. `from_arrays` and `from_tf_data` build a `Dataset` from da
 
 Modules:
 
-    arrow_files      Reads untrusted Parquet and Arrow files with pyarrow
+    arrow_files      Reads columns of untrusted Parquet and Arrow files with pyarrow
     arrow_messages   Reads the buffer sizes of an Arrow stream from its messages
     columns          Table columns and the encoding of their values as features
     csv              Loads a table of the user from a CSV file or a text file with another delimiter

@@ -6,9 +6,8 @@ References: Arrow columnar format, "Serialization and Interprocess Communication
 import struct
 from typing import BinaryIO
 
-_DICTIONARY, _BATCH = 2, 3
-# Positions of fields in their tables.
-_HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 1, 2, 3
+# Positions of fields in the tables Message, DictionaryBatch and RecordBatch.
+_HEADER, _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
 
 
 def unpacked_bytes(file: BinaryIO) -> int:
@@ -20,38 +19,26 @@ def unpacked_bytes(file: BinaryIO) -> int:
     """
     import pyarrow as pa
 
-    total, reader = 0, pa.ipc.MessageReader.open_stream(file)
-    while True:
-        try:
-            message = reader.read_next_message()
-        except StopIteration:
-            return total
-        total += _message_bytes(message.metadata.to_pybytes(), message.body)
+    messages = iter(pa.ipc.MessageReader.open_stream(file))
+    return sum(_buffer_bytes(message) for message in messages if message.type in ("record batch", "dictionary"))
 
 
-def _message_bytes(metadata, body):
+def _buffer_bytes(message):
     """Return the decompressed size of one message's buffers in bytes."""
-    message = _find_root(metadata)
-    kind_at, batch = _find_field(metadata, message, _HEADER_TYPE), _find_table(metadata, message, _HEADER)
-    kind = metadata[kind_at] if kind_at else 0
-    if kind == _DICTIONARY and batch:
+    metadata, body = message.metadata.to_pybytes(), memoryview(message.body)
+    batch = _find_table(metadata, struct.unpack_from("<I", metadata)[0], _HEADER)
+    if message.type == "dictionary":
         batch = _find_table(metadata, batch, _DICTIONARY_DATA)
-    if kind not in (_DICTIONARY, _BATCH) or not batch or body is None:
-        return 0
     if not _find_field(metadata, batch, _COMPRESSION):
-        return body.size
-    vector, total, data = _find_table(metadata, batch, _BUFFERS), 0, memoryview(body)
+        return len(body)
+    vector, total = _find_table(metadata, batch, _BUFFERS), 0
     (count,) = struct.unpack_from("<I", metadata, vector)
     for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 : vector + 4 + 16 * count]):
         if length >= 8:
             # A length of -1 marks an uncompressed buffer.
-            (unpacked,) = struct.unpack_from("<q", data, offset)
+            (unpacked,) = struct.unpack_from("<q", body, offset)
             total += length if unpacked < 0 else unpacked
     return total
-
-
-def _find_root(data):
-    return struct.unpack_from("<I", data, 0)[0]
 
 
 def _find_field(data, table, number):
@@ -64,6 +51,6 @@ def _find_field(data, table, number):
 
 
 def _find_table(data, table, number):
-    """Return the position of the table or vector that a field refers to; 0 if the field is absent."""
+    """Return the position of the table or vector that a field refers to."""
     position = _find_field(data, table, number)
-    return position + struct.unpack_from("<I", data, position)[0] if position else 0
+    return position + struct.unpack_from("<I", data, position)[0]

@@ -14,7 +14,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import is_number
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.table_dataset import ColumnRoles, RawTable, table_dataset
+from hetero_tf.data.table_dataset import ColumnRoles, RawTable, TextColumn, table_dataset
 
 # Memory of a table's texts, in multiples of the file size.
 MEMORY = 20
@@ -66,9 +66,8 @@ def load(
         MemoryProblem: The table does not fit into memory.
     """
     roles = ColumnRoles(label, owner, ignore, categorical, categories == "one_hot", numbers)
-    train = read_table(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
-    tests = None if test is None else read_table(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
-    return table_dataset(train, tests, roles, test_share)
+    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
+    return table_dataset([read_table(file, header, DELIMITERS[delimiter]) for file in files], roles, test_share)
 
 
 def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
@@ -100,7 +99,7 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: cannot be parsed as CSV: {error}") from error
     names = _read_names(path, rows, lines, header, delimiter)
-    columns: dict = {name: [row[index].strip() for row in rows] for index, name in enumerate(names)}
+    columns = {name: TextColumn.from_values(row[i].strip() for row in rows) for i, name in enumerate(names)}
     return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
 
 

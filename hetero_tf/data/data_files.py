@@ -11,6 +11,8 @@ LOADERS = (
     "reads .parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
     "data: text reads plain text"
 )
+# Names of the folder or files of the test split in order of preference.
+TEST_NAMES = ("test", "val", "validation", "valid")
 
 
 def find(data_dir: Path | None, name: str, argument: str) -> Path:

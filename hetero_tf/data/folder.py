@@ -13,16 +13,14 @@ from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
-from hetero_tf.data.data_files import find_folder
+from hetero_tf.data.data_files import TEST_NAMES, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import load_cached
 from hetero_tf.data.decoded_to_disk import is_large, open_cached
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.held_out import held_out
+from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
-# Names of the folder of test pictures in order of preference.
-TEST_NAMES = ("test", "val", "validation", "valid")
 # Unsupported picture formats: rejected, because skipping them silently would shrink a class.
 UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
 # Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
@@ -62,8 +60,7 @@ def load(
     if test is not None:
         splits = read(train, files, labels), read(test, *_list_files(test, names))
     else:
-        full_split, is_test = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
-        splits = full_split.select(~is_test), full_split.select(is_test)
+        splits = hold_out(read(train, files, labels), test_share, str(folder))
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
     return Dataset(splits[0], splits[1], len(names), f"pictures ({folder}{on_disk})", class_names=tuple(names))

@@ -4,6 +4,7 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.seeds import rng
+from hetero_tf.data.dataset import Split
 
 
 def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
@@ -32,3 +33,9 @@ def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
             f"Received: test_share={share} of {len(labels)} examples"
         )
     return is_test
+
+
+def hold_out(split: Split, share: float, source: str) -> tuple[Split, Split]:
+    """Returns the training and the test split that `held_out` draws from the labels of a split."""
+    is_test = held_out(split.labels, share, source)
+    return split.select(~is_test), split.select(is_test)

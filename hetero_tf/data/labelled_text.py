@@ -1,18 +1,18 @@
 """Loads labelled texts of the user from a CSV, TSV or JSON Lines file."""
 
+import itertools
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
-from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.data.csv import read_table
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_words
-from hetero_tf.data.table_dataset import RawTable, find_classes, number_owners, read_labels, read_owners
+from hetero_tf.data.table_dataset import RawTable, TextColumn, read_targets
 from hetero_tf.data.words import LONGEST_LINE
 
 # Delimiter by file extension; every other extension means commas.
@@ -53,48 +53,27 @@ def load(
         InputError: A file is not a valid table, or a text or label is missing.
         MemoryProblem: The table does not fit into memory.
     """
-    tables = [_read_rows(find_file(data_dir, path, "path"))]
-    if test is not None:
-        tables.append(_read_rows(find_file(data_dir, test, "test")))
+    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
+    tables = [_read_rows(file) for file in files]
     texts = [_split_texts(table, text) for table in tables]
-    names, owners = _find_classes(tables[0], label), number_owners(tables, owner)
-    labels = [read_labels(table, label, names) for table in tables]
-    owners_by_table = [read_owners(table, owner, owners) for table in tables]
-    is_test = held_out(labels[0], test_share, tables[0].source) if test is None else None
+    names, targets = read_targets(tables, label, owner)
+    is_test = held_out(targets[0][0], test_share, tables[0].source) if test is None else None
     training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
     known = build_sentence_vocabulary(training_texts, vocabulary)
-    splits = [
-        Split(encode_sentences(of_table, known, length), y, row_owners)
-        for of_table, y, row_owners in zip(texts, labels, owners_by_table)
-    ]
-    if is_test is not None:
-        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
+    splits = [Split(encode_sentences(words, known, length), *target) for words, target in zip(texts, targets)]
+    train, tests = splits if is_test is None else (splits[0].select(~is_test), splits[0].select(is_test))
     source = f"labelled text ({tables[0].source})"
-    train, tests = splits
     return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names)
 
 
-def _find_classes(table, label):
-    _check_column(table, "label", label)
-    return find_classes(table, label)
-
-
-def _check_column(table, option, name):
-    if name not in table.columns:
-        raise InputError(
-            f"{table.source}: `{option}` must name a column. Received: {option}={name!r}"
-            f"{did_you_mean(name, table.columns)}"
-        )
-
-
-def _split_texts(table: RawTable, text: str) -> list[list[str]]:
-    """Splits each text of a table into words; `InputError` for a text without words."""
-    _check_column(table, "text", text)
-    words_by_row = [split_words(one) for one in table.columns[text]]
-    for row, words in enumerate(words_by_row):
-        if not words:
-            raise InputError(f"{table.locate(row)}: column {text!r} has no words; fill it in or remove the row")
-    return words_by_row
+def _split_texts(table: RawTable, name: str) -> list[list[str]]:
+    """Splits the text of each row into words; `InputError` for a text without words."""
+    table.check_column("text", name)
+    column: TextColumn = table.columns[name]
+    words = {text: split_words(text) for text in column.texts}
+    if empty := column.find(lambda text: not words[text]):
+        raise table.value_error(empty[0], name, "has no words; fill it in or remove the row")
+    return [words[column.texts[code]] for code in column.codes]
 
 
 def _read_rows(path):
@@ -105,19 +84,29 @@ def _read_rows(path):
 
 def _read_json_lines(path):
     """Reads the `RawTable` of a JSON Lines file; all objects must have the keys of the first."""
-    rows, lines = [], []
+    rows: dict[int, dict] = {}
     with open_file(path) as file:
-        while line := file.readline(LONGEST_LINE + 1):
-            lines.append(len(lines) + 1)
-            rows.append(_parse_object(f"{path}:{len(lines)}", line, rows))
-    remaining = [(row, line) for row, line in zip(rows, lines) if row is not None]
-    if not remaining:
+        for number in itertools.count(1):
+            line = file.readline(LONGEST_LINE + 1)
+            if not line:
+                break
+            if (row := _parse_object(f"{path}:{number}", line)) is None:
+                continue
+            first = next(iter(rows.values()), row)
+            if row.keys() != first.keys():
+                odd = sorted(row.keys() ^ first.keys())
+                raise InputError(
+                    f"{path}:{number}: must have the keys of the first line. Received: {odd} in only one of them"
+                )
+            rows[number] = row
+    if not rows:
         raise InputError(f"{path}: expected at least one row. Received: none")
-    columns = {name: [row[name] for row, _ in remaining] for name in remaining[0][0]}
-    return RawTable(str(path), columns, lambda row: f"{path}:{remaining[row][1]}", path.stat().st_size)
+    columns = {name: TextColumn.from_values(row[name] for row in rows.values()) for name in first}
+    lines = list(rows)
+    return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", path.stat().st_size)
 
 
-def _parse_object(position: str, line: bytes, before: Iterable[dict | None]) -> dict[str, str] | None:
+def _parse_object(position: str, line: bytes) -> dict[str, str] | None:
     """Parses the texts and numbers of a line as texts; None for a blank line."""
     if len(line) > LONGEST_LINE:
         raise InputError(f"{position}: a line may have at most {LONGEST_LINE} bytes")
@@ -134,8 +123,4 @@ def _parse_object(position: str, line: bytes, before: Iterable[dict | None]) -> 
         return None
     if not isinstance(content, dict) or any(not isinstance(value, str | int | float) for value in content.values()):
         raise InputError(f"{position}: must be an object of texts and numbers. Received: {shorten_repr(decoded, 80)}")
-    first = next((row for row in before if row is not None), content)
-    if content.keys() != first.keys():
-        odd = sorted(content.keys() ^ first.keys())
-        raise InputError(f"{position}: must have the keys of the first line. Received: {odd} in only one of them")
     return {name: str(value) for name, value in content.items()}

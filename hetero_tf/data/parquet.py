@@ -1,5 +1,6 @@
 """Loads a table or pictures of the user from Parquet or Arrow files, or from a Hugging Face `datasets` folder."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -7,20 +8,17 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
-from hetero_tf.base.errors import InputError, require_modules
-from hetero_tf.data.arrow_files import find_splits, read_split
-from hetero_tf.data.data_files import find
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import read_bytes
+from hetero_tf.data.arrow_files import ColumnSelection, read_table
+from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.held_out import held_out
+from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.table_dataset import (
-    ColumnRoles,
-    find_classes,
-    number_owners,
-    read_labels,
-    read_owners,
-    table_dataset,
-)
+from hetero_tf.data.table_dataset import ColumnRoles, TextColumn, read_targets, table_dataset
+
+ENDINGS = (".parquet", ".arrow")
+LARGEST_JSON = 2**26
 
 
 def load(
@@ -44,7 +42,7 @@ def load(
     The splits of a folder are its subfolders train and test (or val, validation, valid), or the files whose names begin
     so. A numeric column is one feature; a text column is categorical. If `image` names a column of picture files
     (bytes, or Hugging Face's bytes and path), the examples are pictures, and other columns are ignored. Class names are
-    taken from Hugging Face metadata if present. Needs pyarrow, the extra `parquet`.
+    taken from Hugging Face metadata if present.
 
     Args:
         data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
@@ -64,44 +62,88 @@ def load(
 
     Raises:
         NotAvailable: The file does not exist.
-        InputError: pyarrow is not installed, a file is damaged, or a column is missing, has missing values or another
-            type.
+        InputError: A file is damaged, or a column is missing, has missing values or another type.
         MemoryProblem: The data do not fit into memory.
     """
-    require_modules("data: parquet", ("pyarrow",), "parquet")
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
-    selected = None if image is None else [name for name in (label, owner, image) if name is not None]
-    splits = [
-        read_split(source, files, selected, ignore, image) for source, files in _source_files(data_dir, path, test)
-    ]
-    names = _read_class_names(splits, label)
-    tables = [_name_labels(part.table, label, names) for part in splits]
-    train, tests = tables[0], tables[1] if len(tables) > 1 else None
+    requested = None if image is None else [name for name in (label, owner, image) if name is not None]
+    selection = ColumnSelection(requested, ignore, image)
+    splits = _source_files(data_dir, path, test)
+    tables, metadata = zip(*(read_table(source, files, selection) for source, files in splits))
+    names = _read_class_names(metadata[0], splits[0][1][0].parent, label)
+    tables = [_name_labels(table, label, names) for table in tables]
     if image is not None:
-        return _build_picture_dataset(train, tests, (label, image, owner), (size, channels), test_share, names)
+        return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names)
     # Ignored columns were not read.
     roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
-    return table_dataset(train, tests, roles, test_share, names)
+    return table_dataset(tables, roles, test_share, names)
 
 
 def _source_files(data_dir, path, test):
     """Returns `(source, files)` of the training rows and, if present, of the test rows."""
     main = find(data_dir, path, "path")
-    train_files, test_files = find_splits(main)
-    sources = [(str(main), train_files)]
+    train_files, test_files = _find_splits(main)
     if test is not None:
         other = find(data_dir, test, "test")
-        sources.append((str(other), find_splits(other)[0]))
-    elif test_files is not None:
-        sources.append((str(main), test_files))
-    return sources
+        return [(str(main), train_files), (str(other), _find_splits(other)[0])]
+    return [(str(main), files) for files in (train_files, test_files) if files is not None]
 
 
-def _read_class_names(splits, label):
-    """Returns the class names from Hugging Face metadata, or None."""
-    feature = splits[0].features.get(label)
-    names = feature.get("names") if isinstance(feature, dict) else None
+def _find_splits(path):
+    """Returns the files of the training and the test split; the latter may be None."""
+    if not path.is_dir():
+        return [path], None
+    if not _list_files(path) and (path / "data").is_dir():
+        path = path / "data"
+    if (path / "train").is_dir():
+        test_folders = [path / name for name in TEST_NAMES if (path / name).is_dir()]
+        return _split_files(path / "train"), _split_files(test_folders[0]) if test_folders else None
+    by_name = {
+        name: [file for file in _list_files(path) if file.name.partition("-")[0].partition(".")[0] == name]
+        for name in ("train", *TEST_NAMES)
+    }
+    if by_name["train"]:
+        return by_name["train"], next((by_name[name] for name in TEST_NAMES if by_name[name]), None)
+    return _split_files(path), None
+
+
+def _list_files(folder):
+    return sorted(file for file in folder.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
+
+
+def _split_files(folder):
+    if _read_json(folder / "state.json").get("_indices_data_files"):
+        raise InputError(
+            f"{folder}: the data set was saved with an indices mapping; call flatten_indices() and save_to_disk() again"
+        )
+    # `datasets` also writes cache files into its folders.
+    files = [file for file in _list_files(folder) if not file.name.startswith(("cache-", "indices-"))]
+    if not files:
+        raise InputError(f"{folder}: expected {' or '.join(ENDINGS)} files. Received: none; {LOADERS}")
+    return files
+
+
+def _read_json(path):
+    """Reads a mapping from a JSON file; empty if the file is missing."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(read_bytes(path, LARGEST_JSON, follow=True))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is damaged: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _read_class_names(metadata, folder, label):
+    """Returns the class names from Hugging Face's metadata in the schema or in dataset_info.json, or None."""
+    try:
+        if b"huggingface" in metadata:
+            names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
+        else:
+            names = _read_json(folder / "dataset_info.json")["features"][label]["names"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
@@ -110,28 +152,20 @@ def _name_labels(table, label, names):
     values = table.columns.get(label)
     if names is None or not isinstance(values, np.ndarray):
         return table
-    for row, value in enumerate(values):
-        if value not in range(len(names)):
-            raise InputError(
-                f"{table.locate(row)}: column {label!r} must be in 0..{len(names) - 1}, since the file has "
-                f"{len(names)} class names. Received: {value}"
-            )
-    return replace(table, columns={**table.columns, label: [names[int(value)] for value in values]})
+    invalid = np.flatnonzero(~np.isin(values, np.arange(len(names))))
+    if len(invalid):
+        problem = f"must be in 0..{len(names) - 1}, since the file has {len(names)} class names"
+        raise table.value_error(int(invalid[0]), label, f"{problem}. Received: {values[invalid[0]]}")
+    return replace(table, columns={**table.columns, label: TextColumn(list(names), values.astype(np.int64))})
 
 
-def _build_picture_dataset(train, tests, roles, shape, test_share, names):
+def _picture_dataset(tables, roles, shape, test_share, names):
     """Builds the data set of a picture column."""
     label, image, owner = roles
-    names = names or find_classes(train, label)
-    owners = number_owners([table for table in (train, tests) if table is not None], owner)
-
-    def split(table):
-        pictures = [(table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image])]
-        x = decode_pictures(table.source, pictures, table.rows, *shape)
-        return Split(x, read_labels(table, label, names), read_owners(table, owner, owners))
-
-    splits = [split(table) for table in (train, tests) if table is not None]
-    if tests is None:
-        is_test = held_out(splits[0].labels, test_share, train.source)
-        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
-    return Dataset(splits[0], splits[1], len(names), f"pictures ({train.source})", class_names=names)
+    names, targets = read_targets(tables, label, owner, names)
+    splits = []
+    for table, target in zip(tables, targets):
+        pictures = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
+        splits.append(Split(decode_pictures(table.source, pictures, table.rows, *shape), *target))
+    train, tests = splits if len(splits) == 2 else hold_out(splits[0], test_share, tables[0].source)
+    return Dataset(train, tests, len(names), f"pictures ({tables[0].source})", class_names=names)

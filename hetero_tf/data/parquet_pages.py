@@ -5,16 +5,15 @@ The totals in the footer are unverified claims of the writer, but a page is deco
 References: parquet-format, `PageHeader` in parquet.thrift; Thrift's compact protocol.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# Bytes of a header in the first read, and at most.
-WINDOW, LARGEST_HEADER = 2**10, 2**24
-_BOOLEANS, _INTEGERS, _DOUBLE, _BINARY, _STRUCT = (1, 2), (3, 4, 5, 6), 7, 8, 12
+# Types of Thrift's compact protocol; PageHeader has no others.
+_TRUE, _FALSE, _INTEGERS, _BINARY, _STRUCT = 1, 2, (4, 5, 6), 8, 12
 _DEPTH = 16
 # Field ids of PageHeader and its nested headers.
 _UNPACKED, _PACKED, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8
@@ -48,32 +47,30 @@ def read_pages(file: BinaryIO, metadata: "pq.FileMetaData", names: Collection[st
         dense: Columns that are read without their dictionary, so that each text or picture is a copy.
 
     Raises:
-        ValueError: A header is damaged.
+        IndexError, ValueError: A header is damaged.
     """
     unpacked = values = longest = 0
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for number in range(row_group.num_columns):
-            chunk = row_group.column(number)
-            if not _is_in_columns(chunk.path_in_schema, names):
-                continue
-            values += chunk.num_values
-            is_dense = chunk.physical_type == "BYTE_ARRAY" and _is_in_columns(chunk.path_in_schema, dense)
-            for header in _iterate_headers(file, chunk):
-                size = header[_UNPACKED]
-                unpacked += size
-                details = header.get(_DATA, {}), header.get(_DATA_2, {})
-                is_delta = _DELTA_BYTE_ARRAY in (details[0].get(_ENCODING), details[1].get(_ENCODING_2))
-                if is_delta or (is_dense and _DICTIONARY in header):
-                    longest = max(longest, size)
+    for chunk in _column_chunks(metadata):
+        if not _is_in_columns(chunk.path_in_schema, names):
+            continue
+        values += chunk.num_values
+        is_dense = chunk.physical_type == "BYTE_ARRAY" and _is_in_columns(chunk.path_in_schema, dense)
+        for header in _iterate_headers(file, chunk):
+            unpacked += header[_UNPACKED]
+            encodings = header.get(_DATA, {}).get(_ENCODING), header.get(_DATA_2, {}).get(_ENCODING_2)
+            if _DELTA_BYTE_ARRAY in encodings or (is_dense and _DICTIONARY in header):
+                longest = max(longest, header[_UNPACKED])
     return Pages(unpacked, values, longest)
 
 
 def columns_in(metadata: "pq.FileMetaData", encoding: str) -> set[str]:
     """Return the columns with at least one chunk in an encoding, according to the file's footer."""
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
-    return {chunk.path_in_schema for chunk in chunks if encoding in chunk.encodings}
+    return {chunk.path_in_schema for chunk in _column_chunks(metadata) if encoding in chunk.encodings}
+
+
+def _column_chunks(metadata):
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return (group.column(number) for group in groups for number in range(group.num_columns))
 
 
 def _is_in_columns(path, names):
@@ -82,78 +79,56 @@ def _is_in_columns(path, names):
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
-def _iterate_headers(file, chunk):
-    """Yields the page headers of a column chunk in the order in which the reader visits them."""
+def _iterate_headers(file, chunk) -> Iterator[dict[int, Any]]:
+    """Yield the page headers of a column chunk in the order in which the reader visits them."""
     position = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < position:
         position = chunk.dictionary_page_offset
     end, remaining = position + chunk.total_compressed_size, chunk.num_values
     while remaining > 0 and position < end:
-        header, length = _read_header(file, position)
+        file.seek(position)
+        header = _read_struct(file)
         if min(header.get(_UNPACKED, -1), header.get(_PACKED, -1)) < 0:
             raise ValueError("a page has no size")
         yield header
-        position += length + header[_PACKED]
+        position = file.tell() + header[_PACKED]
         remaining -= header.get(_DATA, header.get(_DATA_2, {})).get(_VALUES, 0)
 
 
-def _read_header(file, position):
-    """Returns (fields, length) of the page header at a position."""
-    window = WINDOW
-    while True:
-        file.seek(position)
-        data = file.read(window)
-        try:
-            return _read_struct(data, 0, 0)
-        except IndexError:
-            if len(data) < window or window >= LARGEST_HEADER:
-                raise ValueError("a page header is cut off") from None
-            window *= 16
-
-
-def _read_struct(data, position, depth):
-    """Returns `({field: integer or struct}, position after it)`; values of other types are skipped."""
+def _read_struct(file, depth=0):
+    """Return `{field: integer, bool or struct}`; texts are skipped."""
     if depth > _DEPTH:
         raise ValueError("a page header is nested too deeply")
-    fields, field = {}, 0
-    while kind := data[position]:
-        position += 1
-        if kind >> 4:
-            field += kind >> 4
-        else:
-            field, position = _read_integer(data, position)
-        fields[field], position = _read_value(data, position, kind & 15, depth)
-    return fields, position + 1
+    fields: dict[int, Any] = {}
+    field = 0
+    while kind := file.read(1)[0]:
+        field = field + (kind >> 4) if kind >> 4 else _read_integer(file)
+        fields[field] = _read_value(file, kind & 15, depth)
+    return fields
 
 
-def _read_value(data, position, kind, depth):
-    if kind in _BOOLEANS:
-        return kind == 1, position
+def _read_value(file, kind, depth):
+    if kind in (_TRUE, _FALSE):
+        return kind == _TRUE
     if kind in _INTEGERS:
-        return _read_integer(data, position) if kind != 3 else (data[position], position + 1)
+        return _read_integer(file)
     if kind == _STRUCT:
-        return _read_struct(data, position, depth + 1)
-    if kind == _DOUBLE:
-        return None, position + 8
+        return _read_struct(file, depth + 1)
     if kind == _BINARY:
-        length, position = _read_unsigned(data, position)
-        return None, position + length
+        return file.seek(_read_unsigned(file), 1)
     raise ValueError("a page header has a field of an unknown type")
 
 
-def _read_integer(data, position):
-    value, position = _read_unsigned(data, position)
-    return (value >> 1) ^ -(value & 1), position
+def _read_integer(file):
+    value = _read_unsigned(file)
+    return (value >> 1) ^ -(value & 1)
 
 
-def _read_unsigned(data, position):
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
+def _read_unsigned(file):
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = file.read(1)[0]
         value |= (byte & 127) << shift
-        shift += 7
         if byte < 128:
-            return value, position
-        if shift > 63:
-            raise ValueError("a page header has a number of more than 64 bits")
+            return value
+    raise ValueError("a page header has a number of more than 64 bits")

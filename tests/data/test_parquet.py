@@ -3,15 +3,14 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import parquet
 from hetero_tf.data.columns import Column
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 KINDS = ("cow", "ox")
 
@@ -211,7 +210,7 @@ def test_file_whose_metadata_are_nested_too_deeply_is_read_without_them(tmp_path
     assert load(tmp_path, path="a.parquet").train.x.shape[0] > 0
 
 
-def test_options_that_do_not_fit_are_rejected(tmp_path, monkeypatch):
+def test_options_that_do_not_fit_are_rejected(tmp_path):
     pq.write_table(rows(), tmp_path / "own.parquet")
     for options, message in (
         ({"image": "height"}, "`image` and `size` must be set together, or neither. Received: image='height'"),
@@ -226,6 +225,3 @@ def test_options_that_do_not_fit_are_rejected(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match=message):
             load(tmp_path, **options)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"data: parquet needs pyarrow, .*; pip install 'hetero_tf\[parquet\]'"):
-        load(tmp_path)

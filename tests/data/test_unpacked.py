@@ -1,14 +1,13 @@
 """Small files that would become large in memory are rejected before the memory is taken."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import arrow_files, csv, npz, parquet, unpacked
 from hetero_tf.data.parquet_pages import read_pages
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 ROWS = 400_000
 
