@@ -144,22 +144,27 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
         ) from error
 
 
-def wait_for_lock(descriptor: int, path: Path | str, notify: Callable[[str], None]) -> None:
-    """Lock an open file; wait for the process that holds the lock, whose end releases it.
+@contextlib.contextmanager
+def hold_lock(path: Path | str, notify: Callable[[str], None]) -> Iterator[None]:
+    """Lock a file during the block, creating it if missing; wait for the process that holds the lock.
 
     Args:
-        descriptor: File descriptor.
-        path: Path for messages.
+        path: Path of the file.
         notify: Called once if another process holds the lock.
 
     Raises:
-        DiskProblem: See `lock`.
+        InputError, DiskProblem: See `open_for_update` and `lock`.
     """
+    descriptor = open_for_update(path, os.O_RDWR, "lock")
     try:
-        lock(descriptor, path, wait=False)
-    except BlockingIOError:
-        notify(f"{path}: another process is writing this file; waiting for it")
-        lock(descriptor, path, wait=True)
+        try:
+            lock(descriptor, path, wait=False)
+        except BlockingIOError:
+            notify(f"{path}: another process is writing this file; waiting for it")
+            lock(descriptor, path, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_new(path: Path | str, data: bytes | memoryview) -> None:

@@ -5,38 +5,37 @@ applies the fallback. `from_arrays` and `from_tf_data` build a `Dataset` from da
 
 Modules:
 
-    arrow_files      Reads columns of untrusted Parquet and Arrow files with pyarrow
-    arrow_messages   Reads the buffer sizes of an Arrow stream from its messages
-    columns          Table columns and the encoding of their values as features
-    csv              Loads a table of the user from a CSV file or a text file with another delimiter
-    data_files       Locates data files and folders of the user
-    dataset          `Dataset`, the result of every loader: a validated training and test split
-    decoded          Caches decoded arrays between runs
-    decoded_to_disk  Decodes large picture sets once into a .npy file; a run reads only the rows that it needs
-    described        Describe a data set without its examples, so that a trained model can be used without the data
-    digits           1,797 real handwritten digits that ship with the package
-    disk_array       Examples on disk: an array backed by a .npy file that reads only the requested rows
-    femnist          FEMNIST: handwritten characters with their writers
-    fetch            Downloads a published file: resumes interrupted downloads and verifies the SHA-256
-    folder           Loads pictures of the user from one folder per class
-    held_out         Makes a test split for data that have none
-    in_memory        Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
-    labelled_text    Loads labelled texts of the user from a CSV, TSV or JSON Lines file
-    npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
-    npz              Loads images or a table of the user from a NumPy .npz file
-    parquet          Loads a table or pictures of the user from Parquet or Arrow files
-    parquet_pages    Reads the page sizes of a Parquet file from the page headers
-    picture_arrays   Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
-    pydoc            Real English prose that ships with the package, for a quick start and as a fallback for text sets
-    sentences        Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
-    synthetic        Small generated data sets with learnable structure, for tests and first experiments
-    table_dataset    Builds a `Dataset` from columns of numbers or texts
-    text             Loads text files of the user, with the preprocessing of WikiText-2
-    tfds             Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
-    tiny_imagenet    Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
-    unpacked         Limits the unpacked size of data files, estimated before memory is allocated
-    wikitext2        WikiText-2, the word-level corpus of Wikipedia articles (Merity et al. 2016, CC BY-SA 3.0)
-    words            Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length
+    arrow_files     Reads columns of untrusted Parquet and Arrow files with pyarrow
+    arrow_messages  Reads the buffer sizes of an Arrow stream from its messages
+    columns         Table columns and the encoding of their values as features
+    csv             Loads a table of the user from a CSV file or a text file with another delimiter
+    data_files      Locates data files and folders of the user
+    dataset         `Dataset`, the result of every loader: a validated training and test split
+    decoded         Caches decoded arrays between runs
+    described       Describe a data set without its examples, so that a trained model can be used without the data
+    digits          1,797 real handwritten digits that ship with the package
+    disk_array      Examples on disk: an array backed by a .npy file that reads only the requested rows
+    femnist         FEMNIST: handwritten characters with their writers
+    fetch           Downloads a published file of some megabytes and verifies its SHA-256
+    folder          Loads pictures of the user from one folder per class
+    held_out        Makes a test split for data that have none
+    in_memory       Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
+    labelled_text   Loads labelled texts of the user from a CSV, TSV or JSON Lines file
+    npy             Loads images of the user from a folder of NumPy .npy files, which may exceed memory
+    npz             Loads images or a table of the user from a NumPy .npz file
+    parquet         Loads a table or pictures of the user from Parquet or Arrow files
+    parquet_pages   Reads the page sizes of a Parquet file from the page headers
+    picture_arrays  Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
+    pydoc           Real English prose that ships with the package, for a quick start and as a fallback for text sets
+    sentences       Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
+    synthetic       Small generated data sets with learnable structure, for tests and first experiments
+    table_dataset   Builds a `Dataset` from columns of numbers or texts
+    text            Loads text files of the user, with the preprocessing of WikiText-2
+    tfds            Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
+    tiny_imagenet   Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
+    unpacked        Limits the unpacked size of data files, estimated before memory is allocated
+    wikitext2       WikiText-2, the word-level corpus of Wikipedia articles (Merity et al. 2016, CC BY-SA 3.0)
+    words           Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length
 """
 
 import dataclasses

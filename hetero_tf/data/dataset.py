@@ -9,7 +9,7 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
-from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.data.disk_array import DiskArray, update_digest
 
 
 class NotAvailable(InputError):
@@ -153,13 +153,11 @@ class Dataset:
     @functools.cached_property
     def sha256(self) -> str:
         """Hex digest of the content: arrays with dtype and shape, owners, classes and words, but not `source`."""
+        splits = {"train": self.train, "test": self.test}
+        arrays = [array for split in splits.values() for array in (split.x, split.y) if array is not None]
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
-        for array in (self.train.x, self.train.y, self.test.x, self.test.y):
-            if array is not None:
-                digest.update(f"{array.dtype.str}{array.shape}".encode())
-                for block in array.blocks() if isinstance(array, DiskArray) else [array]:
-                    digest.update(np.ascontiguousarray(block).data)
-        for name, split in (("train", self.train), ("test", self.test)):
+        update_digest(digest, arrays)
+        for name, split in splits.items():
             if split.owners is not None:
                 digest.update(f"owners of {name} {split.owners.shape}".encode())
                 digest.update(np.ascontiguousarray(split.owners).data)

@@ -1,90 +1,191 @@
 """Caches decoded arrays between runs: decoding 70,000 images takes seconds, reading their pixels a tenth of one.
 
-Each data set has one file in the user's cache folder, which can be deleted at any time. The file is used only if it is
-intact and was written from the same files by the same versions; otherwise the data are decoded again.
+Each entry is a folder of .npy files in the user's cache folder, which can be deleted between runs. Its name contains a
+hash of the source files, options and versions, so that a change decodes the data again. An entry gets its name only
+when it is complete.
 """
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-import time
-from collections.abc import Callable, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import UserError
-from hetero_tf.base.files import TEMPORARY, replace_file
-from hetero_tf.base.npz_reader import read_arrays
+from hetero_tf.base import exits
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import DiskProblem, UserError
+from hetero_tf.base.files import (
+    TEMPORARY,
+    Damaged,
+    create_file,
+    discard,
+    disk_errors,
+    draft_path,
+    hold_lock,
+    read_bytes,
+    remove,
+)
+from hetero_tf.base.folders import remove_leftovers
+from hetero_tf.base.hardware import memory_limit
+from hetero_tf.data.disk_array import DiskArray, update_digest
 from hetero_tf.version import __version__
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
-# Smaller sets load in less than a second, and larger ones would fill the disk.
+# Smaller sets load in less than a second; larger ones stay on disk.
 SMALLEST, LARGEST = 10_000, 2**31
-# Age in seconds at which temporary files of killed processes are removed.
-STALE = 3600
+# Hexadecimal digits of the hash in the name of an entry.
+KEY = 16
+# File with the SHA-256 of all arrays of an entry, and its size.
+DIGEST, DIGEST_BYTES = "sha256", 32
+
+
+def is_large(size: int) -> bool:
+    """Return True if `size` bytes of pixels should stay on disk: above `LARGEST` or a quarter of memory."""
+    return size > min(LARGEST, memory_limit() // 4)
+
+
+def stamp_files(paths: Iterable[str | Path]) -> str:
+    """Return a digest of the paths, sizes and times of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = os.stat(path)
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def load_cached(
     name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of `read()`, from the cache if possible.
+    """Returns the arrays of `read()`, from the cache if possible; a cache that cannot be used is ignored.
 
     Args:
-        name: Name of the data set, for the file name.
+        name: Name of the data set, for the name of the entry.
         options: Options that affect the arrays; JSON values.
-        source: Folder with the data files; a change of a name, size or time invalidates the cache.
+        source: Folder with the data files; a change of a name, size or time invalidates the entry.
         names: Names of the arrays.
         read: `() -> {name: array}`.
     """
     try:
-        path = FOLDER.expanduser() / (re.sub(r"[^\w.-]", "-", name) + ".npz")
-        key = cache_key(options, source)
+        folder = _entry(name, options, source)
     # The user has no home folder, or the files are not local.
     except (RuntimeError, OSError):
         return read()
-    arrays = _load(path, key, names)
-    if arrays is None:
-        arrays = read()
-        if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
-            _save(path, key, arrays)
+    with contextlib.suppress(UserError, OSError, MemoryError):
+        arrays = {each: DiskArray.open(folder / f"{each}.npy")[:] for each in names}
+        if read_bytes(folder / DIGEST, DIGEST_BYTES) == _digest(arrays.values()):
+            return arrays
+    arrays = read()
+
+    def save(draft):
+        for each, array in arrays.items():
+            np.save(draft / f"{each}.npy", np.ascontiguousarray(array))
+        (draft / DIGEST).write_bytes(_digest(arrays.values()))
+
+    if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
+        with contextlib.suppress(OSError, UserError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            _remove_earlier(folder)
+            _write(folder, save)
     return arrays
 
 
-def cache_key(options: list, source: Path) -> str:
-    """Cache key of the options, the package versions, and the names, sizes and times of the files."""
+def open_cached(
+    name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
+) -> DiskArray:
+    """Returns the uint8 rows of `blocks()`, which stay on disk; a lock serialises concurrent processes.
+
+    Args:
+        name, options, source: As for `load_cached`.
+        shape: Shape of all rows.
+        blocks: `() -> iterator of consecutive rows`, uint8 arrays.
+
+    Raises:
+        DiskProblem: The cache folder is full or not writable.
+        InputError: `blocks` rejects a file.
+    """
+    try:
+        folder = _entry(name, options, source)
+    except RuntimeError as error:
+        raise DiskProblem(f"{source}: needs the folder {FOLDER} for decoded pictures; set HOME") from error
+    with disk_errors(folder.parent, "make"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(folder.with_name(f"{_stem(folder)}.lock"), Console(sys.stderr).say):
+        with contextlib.suppress(Damaged):
+            rows = DiskArray.open(folder / "x.npy")
+            if rows.shape == shape and rows.dtype == np.uint8:
+                return rows
+        reason = " again, because they or this program changed" if _remove_earlier(folder) else ""
+        _check_space(folder.parent, math.prod(shape), source)
+        Console(sys.stderr).say(
+            f"decoding {shape[0]:,} pictures of {source}{reason}: {math.prod(shape) / 2**30:.1f} GiB, cached for later "
+            f"runs in {folder}"
+        )
+
+        def save(draft):
+            with create_file(draft / "x.npy") as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for block in blocks():
+                    file.write(np.ascontiguousarray(block).data)
+
+        with disk_errors(folder, "write"):
+            _write(folder, save)
+        return DiskArray.open(folder / "x.npy")
+
+
+def _check_space(folder, size, source):
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise DiskProblem(
+            f"{folder}: needs {size / 2**30:.1f} GiB for the decoded pictures of {source}, but {free / 2**30:.1f} "
+            "GiB are free; free some space, replace the folder by a link to another disk, or use a smaller `size`"
+        )
+
+
+def _entry(name, options, source):
+    """Returns the folder of an entry: NAME-KEY, with a hash of the options, the package versions and the files."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
     versions = [__version__, *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets"))]
-    return json.dumps([options, versions, files])
+    key = hashlib.sha256(json.dumps([options, versions, files]).encode()).hexdigest()[:KEY]
+    return FOLDER.expanduser() / f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{key}"
 
 
-def _digest(key, arrays):
-    """SHA-256 of a key and of named arrays, as uint8 [32]."""
-    digest = hashlib.sha256(key.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return np.frombuffer(digest.digest(), np.uint8)
+def _digest(arrays):
+    digest = hashlib.sha256()
+    update_digest(digest, arrays)
+    return digest.digest()
 
 
-def _load(path, key, names):
-    """Returns the cached arrays of a key, or None."""
-    with contextlib.suppress(UserError, OSError, MemoryError):
-        arrays = read_arrays(path, [*names, "seal"])
-        if np.array_equal(arrays.pop("seal"), _digest(key, arrays)):
-            return arrays
-    return None
+def _stem(folder):
+    return folder.name[: -KEY - 1]
 
 
-def _save(path, key, arrays):
-    """Writes the arrays atomically; if the disk is full or read-only, the next run decodes them again."""
-    with contextlib.suppress(OSError, UserError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for draft in path.parent.glob(f"{TEMPORARY}*"):
-            if time.time() - draft.stat().st_mtime > STALE:
-                draft.unlink()
-        with replace_file(path) as file:
-            np.savez(file, seal=_digest(key, arrays), **arrays)
+def _remove_earlier(folder):
+    """Removes earlier versions of an entry and the drafts of killed processes; returns whether there was a version."""
+    earlier = sorted(folder.parent.glob(f"{_stem(folder)}-{'[0-9a-f]' * KEY}"))
+    for path in earlier:
+        remove(path)
+    draft = re.escape(f"{TEMPORARY}{_stem(folder)}-")
+    remove_leftovers(folder.parent, re.compile(rf"{draft}.*\.(?P<process>\d+)"))
+    return bool(earlier)
+
+
+def _write(folder, save):
+    """Fills a draft by `save(draft)`, and renames it to the entry."""
+    draft = draft_path(folder)
+    with exits.before_exit(lambda: discard(draft)):
+        try:
+            draft.mkdir()
+            save(draft)
+            os.rename(draft, folder)
+        except BaseException:
+            discard(draft)
+            raise

@@ -6,10 +6,10 @@ truncated during a run raises an error instead of SIGBUS.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -149,3 +149,11 @@ def _header(path, file):
             f"np.save(file, np.ascontiguousarray(array)). Received: {dtype} {shape}{', Fortran order' * fortran}"
         )
     return shape, dtype, file.tell()
+
+
+def update_digest(digest: Any, arrays: Iterable[np.ndarray | DiskArray]) -> None:
+    """Adds arrays with their dtypes and shapes to a hash of `hashlib`."""
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        for block in array.blocks() if isinstance(array, DiskArray) else [array]:
+            digest.update(np.ascontiguousarray(block).data)

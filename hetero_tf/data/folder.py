@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import math
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +14,7 @@ from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.data_files import TEST_NAMES, find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import load_cached
-from hetero_tf.data.decoded_to_disk import is_large, open_cached
+from hetero_tf.data.decoded import is_large, load_cached, open_cached, stamp_files
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
@@ -36,8 +34,8 @@ def load(
 
     The layout is FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, where a share of each
     class becomes the test split. Pictures are resized by area averaging, rotated by their Exif orientation, and
-    converted to grey or colour; exports use the same preprocessing. Decoded pixels are cached, see `decoded`. Pixels of
-    a split above 2 GiB or a quarter of memory stay on disk, see `decoded_to_disk`.
+    converted to grey or colour; exports use the same preprocessing. Decoded pixels are cached, see `decoded`; above 2
+    GiB, or a quarter of memory, the pixels of a split stay on disk.
 
     Args:
         data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
@@ -144,13 +142,10 @@ def _read_picture(path):
 
 def _read_split(folder, files, labels, size, channels):
     """Returns the `Split` of pictures, from the cache if the files are unchanged."""
-    stamp = hashlib.sha256()
-    for path in files:
-        status = os.stat(path)
-        stamp.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     readers = ((path, functools.partial(_read_picture, path)) for path in files)
-    name = f"folder-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]}"
-    options, shape = [size, channels, stamp.hexdigest()], (len(files), size, size, channels)
+    folder_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    name, shape = f"folder-{folder_id}-{size}x{size}x{channels}", (len(files), size, size, channels)
+    options = [stamp_files(files)]
     if is_large(math.prod(shape)):
         x = open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
     else:

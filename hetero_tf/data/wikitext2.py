@@ -2,15 +2,18 @@
 
 import contextlib
 import hashlib
+import io
 import os
+import sys
 import zipfile
 from pathlib import Path
 
+from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.base.files import disk_errors, open_file, remove, write_atomic
+from hetero_tf.base.files import discard, disk_errors, hold_lock, remove, write_atomic
 from hetero_tf.data.dataset import Dataset, NotAvailable
-from hetero_tf.data.fetch import Published, Unreachable, fetch
+from hetero_tf.data.fetch import Unreachable, fetch
 from hetero_tf.data.words import read_words, text_dataset
 
 CACHE = "~/.cache/hetero_tf"
@@ -26,16 +29,15 @@ MEMBERS = {
     "train": (10_797_148, "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"),
     "test": (1_256_449, "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
 }
-# The archive at the author's site, at a mirror, and at its first location.
-ARCHIVE = Published(
-    "wikitext-2-v1.zip",
+# URLs of the archive: the author's site, a mirror, and its first location; largest size and SHA-256.
+ARCHIVE = (
     (
         "https://wikitext.smerity.com/wikitext-2-v1.zip",
         "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/gluon/dataset/wikitext-2/wikitext-2-v1.zip",
         "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
     ),
-    "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
     2**24,
+    "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
 )
 # URL of the single files, used if no archive can be downloaded.
 SINGLE = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
@@ -66,7 +68,12 @@ def load(
     files = _find_files(root)
     if files is None:
         _check_single(root, published)
-        files = _fetch(root, data_dir is None, download)
+        try:
+            if not download:
+                raise NotAvailable("downloads are disabled (download: false)")
+            files = _download(root, data_dir is None)
+        except (Unreachable, UserError) as error:
+            raise _not_available(root / FOLDERS[0], str(error).replace(";", ",")) from error
     train, test = (_read_verified(path, published.get(split)) for split, path in zip(MEMBERS, files))
     return text_dataset(train, test, f"WikiText-2 ({files[0].parent})", rows=rows, test_rows=test_rows)
 
@@ -94,62 +101,64 @@ def _find_file(folder, split):
     return next((folder / name for name in names if os.path.exists(folder / name)), None)
 
 
-def _fetch(root, is_default, download):
-    """Downloads the corpus into the data folder; only the default cache folder is created."""
-    folder, reason = root / FOLDERS[0], "downloads are disabled (download: false)"
-    if download:
-        try:
-            if not is_default and not os.path.isdir(root):
-                raise NotAvailable(f"the folder {root} does not exist")
-            with disk_errors(folder, "make"):
-                folder.mkdir(parents=is_default, exist_ok=True)
-            return _fetch_and_unpack(folder)
-        except (Unreachable, UserError) as error:
-            reason = str(error).replace(";", ",")
-        # Remove the folder if it is empty.
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def _not_available(folder, reason):
     missing = " and ".join(
         f"{split}.txt or wiki.{split}.tokens" for split in MEMBERS if _find_file(folder, split) is None
     )
-    raise NotAvailable(
+    return NotAvailable(
         f"WikiText-2 was not found in {folder} and could not be downloaded: {reason}; put {missing} of the tokenised "
         "(not raw) release there, set --data_dir or HETERO_TF_DATA to another folder, or set a fallback in the recipe: "
         "data: {name: wikitext2, fallback: pydoc}"
     )
 
 
-def _fetch_and_unpack(folder):
-    """Downloads the two texts, from the archive or as single files, and returns their paths."""
+def _download(root, is_default):
+    """Downloads the corpus into the data folder and returns its paths; only the default cache folder is created."""
+    folder = root / FOLDERS[0]
+    if not is_default and not os.path.isdir(root):
+        raise NotAvailable(f"the folder {root} does not exist")
+    with disk_errors(folder, "make"):
+        folder.mkdir(parents=is_default, exist_ok=True)
+    lock = folder / ".lock"
     try:
-        archive = fetch(ARCHIVE, folder)
+        with hold_lock(lock, Console(sys.stderr).say):
+            # Another process may have downloaded it in the meantime.
+            if _find_files(root) is None:
+                for path, content in _fetch_texts(folder).items():
+                    write_atomic(path, content)
+            remove(lock)
+        return _find_files(root)
+    except (Unreachable, UserError):
+        discard(lock)
+        # Remove the folder if it is empty.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+def _fetch_texts(folder):
+    """Returns `{path: content}` of the two texts, from the archive or as single files."""
+    try:
+        archive = fetch(*ARCHIVE)
     except Unreachable as error:
         try:
-            return [
-                fetch(Published(f"{split}.txt", (SINGLE.format(split),), sha256, size), folder)
-                for split, (size, sha256) in MEMBERS.items()
-            ]
+            return {
+                folder / f"{split}.txt": fetch([SINGLE.format(split)], *published)
+                for split, published in MEMBERS.items()
+            }
         except Unreachable as single_error:
-            servers = {reason: error.reasons.get(reason, []) for reason in {**error.reasons, **single_error.reasons}}
-            raise Unreachable(
-                {reason: [*servers[reason], *single_error.reasons.get(reason, [])] for reason in servers}
-            ) from single_error
-    # Verify all members before writing the first.
-    texts = {folder / f"wiki.{split}.tokens": _read_member(archive, split) for split in MEMBERS}
-    for path, content in texts.items():
-        write_atomic(path, content)
-    remove(archive)
-    return list(texts)
+            raise Unreachable([*error.failures, *single_error.failures]) from single_error
+    return {folder / f"wiki.{split}.tokens": _read_member(archive, split) for split in MEMBERS}
 
 
 def _read_member(archive, split):
     """Reads one text of the archive; `InputError` unless it is the published one."""
     (size, sha256), name = MEMBERS[split], f"wiki.{split}.tokens"
-    with open_file(archive) as file, zipfile.ZipFile(file) as members, members.open(f"wikitext-2/{name}") as member:
+    with zipfile.ZipFile(io.BytesIO(archive)) as members, members.open(f"wikitext-2/{name}") as member:
         # Limit the read: an archive may unpack to more than its header claims.
         content = member.read(size + 1)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise InputError(f"{archive}: does not contain the published {name}")
+        raise InputError(f"{ARCHIVE[0][0]}: does not contain the published {name}")
     return content
 
 

@@ -213,15 +213,16 @@ def test_waiting_for_a_lock_is_reported(tmp_path):
         f"import fcntl, time; file = open({str(path)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(1, flush=True)"
     )
     words = [sys.executable, "-c", f"{code}; time.sleep(600)"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder, path.open("w") as file:
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
 
         def say(sentence):
             messages.append(sentence)
             holder.kill()
 
-        files.wait_for_lock(file.fileno(), path, say)
-        files.wait_for_lock(file.fileno(), path, say)
+        for _ in range(2):
+            with files.hold_lock(path, say):
+                pass
     assert messages == [f"{path}: another process is writing this file; waiting for it"]
 
 

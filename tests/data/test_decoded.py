@@ -1,14 +1,19 @@
-"""Decoded arrays that are kept: equal, refused when anything about them is off, and never in the way."""
+"""Decoded arrays in the cache, in memory or on disk: equal to fresh ones, or decoded again after any change."""
 
+import fcntl
 import os
-import time
+import subprocess
+import sys
+from collections import namedtuple
 
 import folders
 import numpy as np
+import programs
 import pytest
 
-from hetero_tf.base.npz_reader import read_arrays
-from hetero_tf.data import decoded
+from hetero_tf.base.errors import DiskProblem, InputError
+from hetero_tf.data import decoded, folder
+from hetero_tf.data.disk_array import DiskArray
 
 NAMES = ("x", "y")
 
@@ -41,12 +46,13 @@ def load(source):
 
 
 def files():
-    return sorted(path.name for path in decoded.FOLDER.iterdir())
+    return sorted(path.name for path in decoded.FOLDER.iterdir() if path.suffix != ".lock")
 
 
 def test_second_load_uses_the_cache(load):
     (first, read), (second, again) = load(), load()
-    assert (read, again) == (True, False) and files() == ["set-1.0.npz"]
+    assert (read, again) == (True, False) and len(files()) == 1 and files()[0].startswith("set-1.0-")
+    assert sorted(path.name for path in (decoded.FOLDER / files()[0]).iterdir()) == ["sha256", "x.npy", "y.npy"]
     assert first.keys() == second.keys() == set(NAMES)
     for name in NAMES:
         assert first[name].dtype == second[name].dtype
@@ -71,24 +77,17 @@ def test_every_dependency_invalidates_the_cache(load, source, monkeypatch, chang
     elif change == "version":
         monkeypatch.setattr(decoded, "__version__", "9")
     assert load(about=about)[1] and not load(about=about)[1]
-    assert files() == ["set-1.0.npz"], "the stale one is replaced"
+    assert len(files()) == 1, "the stale one is replaced"
 
 
-def test_every_flip_and_cut_is_noticed(load):
+@pytest.mark.parametrize("name", ["x.npy", "y.npy", "sha256"])
+def test_every_flip_and_cut_is_noticed(load, name):
     load()
-    path = decoded.FOLDER / "set-1.0.npz"
+    path = decoded.FOLDER / files()[0] / name
     for broken in folders.damaged(path.read_bytes(), 40):
         path.write_bytes(broken)
         arrays, _ = load()
         assert arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist() and arrays["y"].tolist() == [5, 6]
-
-
-def test_arrays_of_another_key_are_rejected(load):
-    load()
-    arrays_and_seal = read_arrays(decoded.FOLDER / "set-1.0.npz", [*NAMES, "seal"])
-    np.savez(decoded.FOLDER / "set-1.0.npz", **{**arrays_and_seal, "y": arrays_and_seal["y"] + 1})
-    arrays, read = load()
-    assert read and arrays["y"].tolist() == [5, 6]
 
 
 def test_small_and_very_large_sets_are_not_cached(load, monkeypatch):
@@ -109,21 +108,174 @@ def test_unusable_cache_is_ignored(load, source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(decoded.np, "savez", full)
+    monkeypatch.setattr(decoded.np, "save", full)
     assert load()[1] and files() == []
     source.rename(source.with_name("gone"))
     assert load()[1] and files() == []
 
 
-def test_temporary_files_of_killed_processes_are_removed(load):
-    decoded.FOLDER.mkdir()
-    for name, age in ((".tmp-old", decoded.STALE + 9), (".tmp-new", 9)):
-        (decoded.FOLDER / name).write_bytes(b"x")
-        os.utime(decoded.FOLDER / name, (time.time() - age,) * 2)
+def test_temporary_folders_of_killed_processes_are_removed(load):
     load()
-    assert files() == [".tmp-new", "set-1.0.npz"]
+    (entry,) = files()
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    for process in (killed.pid, os.getppid()):
+        (decoded.FOLDER / f".tmp-{entry}.{process}").mkdir()
+    load(about=("other",))
+    assert files()[:-1] == [f".tmp-{entry}.{os.getppid()}"]
 
 
 def test_name_cannot_leave_the_cache_folder(load, tmp_path):
     load("../../outside/1.0")
-    assert files() == ["..-..-outside-1.0.npz"] and not (tmp_path / "outside").exists()
+    (name,) = files()
+    assert name.startswith("..-..-outside-1.0-") and not (tmp_path / "outside").exists()
+
+
+Usage = namedtuple("Usage", ["free"])
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A folder of pictures that count as large, and an empty cache."""
+    monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(decoded, "LARGEST", 100)
+    folders.write_pictures(tmp_path / "own", images=70)
+    return tmp_path / "own"
+
+
+def load_pictures(root, size=4, **options):
+    return folder.load(root.parent, path=root.name, size=size, **options)
+
+
+def in_memory(root, monkeypatch, **options):
+    with monkeypatch.context() as patch:
+        patch.setattr(decoded, "LARGEST", 2**31)
+        return load_pictures(root, **options)
+
+
+def test_pixels_equal_those_in_memory_and_are_decoded_once(root, monkeypatch, capsys):
+    dataset = load_pictures(root)
+    assert isinstance(dataset.train.x, DiskArray) and isinstance(dataset.test.x, DiskArray)
+    assert dataset.sha256 == in_memory(root, monkeypatch).sha256
+    (name,) = files()
+    assert name.startswith("folder-") and "-4x4x3-" in name
+    stderr = capsys.readouterr().err
+    assert stderr == f"decoding 210 pictures of {root}: 0.0 GiB, cached for later runs in {decoded.FOLDER / name}\n"
+    assert dataset.source == f"pictures ({root}; 0.0 GiB of pixels stay on disk)"
+    monkeypatch.setattr(folder, "decode_blocks", None)
+    assert load_pictures(root).sha256 == dataset.sha256 and not capsys.readouterr().err
+
+
+def test_test_folder_has_a_separate_cache_file(root, monkeypatch):
+    (root.parent / "both").mkdir()
+    root.rename(root.parent / "both" / "train")
+    folders.write_pictures(root.parent / "both" / "test", images=3)
+    both = root.parent / "both"
+    dataset = load_pictures(both)
+    assert len(files()) == 2 and dataset.sha256 == in_memory(both, monkeypatch).sha256
+
+
+def test_size_limit_depends_on_memory(monkeypatch):
+    assert decoded.is_large(2**31 + 1) and not decoded.is_large(2**20)
+    monkeypatch.setattr(decoded, "memory_limit", lambda: 2**20)
+    assert decoded.is_large(2**18 + 1) and not decoded.is_large(2**18)
+
+
+@pytest.mark.parametrize("change", ["picture", "more", "version", "half", "other"])
+def test_stale_or_damaged_cache_is_decoded_again(root, monkeypatch, capsys, change):
+    load_pictures(root)
+    (before,), path = files(), decoded.FOLDER / files()[0] / "x.npy"
+    capsys.readouterr()
+    if change == "picture":
+        folders.write_jpeg(root / "bat" / "0.jpg", 2, 8)
+        os.utime(root / "bat" / "0.jpg", ns=(1, 1))
+    elif change == "more":
+        folders.write_jpeg(root / "cat" / "new.jpg", 1, 8)
+    elif change == "version":
+        monkeypatch.setattr(decoded, "__version__", "9")
+    elif change == "half":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        np.save(path, np.zeros((210, 4, 4, 1), np.uint8))
+    dataset = load_pictures(root)
+    assert dataset.sha256 == in_memory(root, monkeypatch).sha256
+    assert f"of {root} again, because they or this program changed: 0.0 GiB" in capsys.readouterr().err
+    (after,) = files()
+    assert (after == before) == (change in ("half", "other"))
+
+
+def test_each_size_has_a_cache_file(root):
+    load_pictures(root, size=4)
+    load_pictures(root, size=5)
+    load_pictures(root, size=5, channels=1)
+    assert len(files()) == 3
+
+
+def test_full_disk_is_reported_before_and_during_writing(root, monkeypatch):
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda path: Usage(free=200 * 48))
+    with pytest.raises(DiskProblem, match=r"cache: needs 0.0 GiB for the decoded pictures of .*own, but 0.0 GiB are "):
+        load_pictures(root)
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda path: Usage(free=2**30))
+
+    def full(*arguments):
+        yield np.zeros((64, 4, 4, 3), np.uint8)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "decode_blocks", full)
+        with pytest.raises(DiskProblem, match=r"could not write: No space left on device; free some space and run the"):
+            load_pictures(root)
+    assert files() == []
+
+
+def test_damaged_picture_and_missing_home_are_reported(root, monkeypatch):
+    (root / "dog" / "9.jpg").write_bytes(b"x")
+    with pytest.raises(
+        InputError, match=r"dog/9.jpg: is not a picture: it begins with b'x'; convert it to PNG, JPEG, BMP, GIF or WebP"
+    ):
+        load_pictures(root)
+    assert files() == []
+
+    def homeless(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(type(root), "expanduser", homeless)
+    with pytest.raises(DiskProblem, match=r"own: needs the folder .*cache for decoded pictures; set HOME"):
+        decoded.open_cached("folder-1", [], root, (210, 4, 4, 3), lambda: iter(()))
+
+
+def start_program(root, blocks):
+    """A program of its own that asks for the pixels of the folder, of which `blocks` is Python code that gives them."""
+    code = f"""
+import os, sys
+from pathlib import Path
+import numpy as np
+from hetero_tf.data import decoded, folder
+decoded.FOLDER, decoded.LARGEST = Path({str(decoded.FOLDER)!r}), 100
+def blocks(*arguments):
+    {blocks}
+folder.decode_blocks = blocks
+print(folder.load(Path({str(root.parent)!r}), path={root.name!r}, size=4).sha256)
+"""
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=programs.environment())
+
+
+def test_killed_writer_leaves_no_valid_file(root, monkeypatch):
+    killed = start_program(root, "yield np.zeros((64, 4, 4, 3), np.uint8); os.kill(os.getpid(), 9)")
+    assert killed.wait(60) == -9
+    (draft,) = files()
+    assert draft.startswith(".tmp-")
+    assert load_pictures(root).sha256 == in_memory(root, monkeypatch).sha256
+    (name,) = files()
+    assert name.startswith("folder-"), "what the killed one left is removed"
+
+
+def test_second_process_waits_for_the_first(root):
+    dataset = load_pictures(root)
+    (lock,) = decoded.FOLDER.glob("*.lock")
+    with open(lock, "r+b") as locked_file:
+        fcntl.flock(locked_file, fcntl.LOCK_EX)
+        waiting = start_program(root, "raise AssertionError")
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(3)
+    assert waiting.communicate(timeout=60)[0].strip() == dataset.sha256

@@ -1,48 +1,40 @@
 """Fetching a published file from a server of this machine that breaks off, sends something else or is not there."""
 
+import fcntl
 import hashlib
 import http.server
 import io
-import os
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from hetero_tf import data
-from hetero_tf.base.errors import InputError
 from hetero_tf.data import fetch, wikitext2
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.fetch import Published, Unreachable
+from hetero_tf.data.fetch import Unreachable
 from hetero_tf.recipe.schema import Plugin
 
 CONTENT = np.random.default_rng(0).bytes(200_000)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `files`; each of `breaks` ends one answer after so many bytes; without `ranges` it knows no ranges."""
+    """Serves `files`; each of `breaks` ends one response after that many bytes."""
 
     def do_GET(self):
         server = self.server
-        server.requests.append((self.path, self.headers.get("Range")))
+        server.requests.append(self.path)
         content = server.files.get(self.path)
         if content is None:
             self.send_error(404)
             return
-        requested_range, first = self.headers.get("Range"), 0
-        if requested_range and server.ranges:
-            first = int(requested_range.removeprefix("bytes=").rstrip("-"))
-            if first >= len(content):
-                self.send_error(416)
-                return
-        self.send_response(206 if first else 200)
-        if first:
-            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - first))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[first:][: server.breaks.pop(0) if server.breaks else None])
+        self.wfile.write(content[: server.breaks.pop(0) if server.breaks else None])
 
     def log_message(self, *arguments):
         """Says nothing."""
@@ -51,7 +43,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http_server.files, http_server.breaks, http_server.ranges, http_server.requests = {"/file": CONTENT}, [], True, []
+    http_server.files, http_server.breaks, http_server.requests = {"/file": CONTENT}, [], []
     http_server.address = f"http://127.0.0.1:{http_server.server_port}"
     thread = threading.Thread(target=http_server.serve_forever, daemon=True)
     thread.start()
@@ -60,67 +52,39 @@ def server():
     http_server.server_close()
 
 
-def published(*addresses, content=CONTENT, most=None):
-    return Published("own.zip", addresses, hashlib.sha256(content).hexdigest(), most or len(content))
+def published(*addresses, content=CONTENT, size=None):
+    """The arguments of `fetch`."""
+    return addresses, size or len(content), hashlib.sha256(content).hexdigest()
 
 
-def test_interrupted_download_is_resumed(server, tmp_path):
-    server.breaks = [70_000, 50_000]
-    path = fetch.fetch(published(f"{server.address}/file"), tmp_path)
-    assert path.read_bytes() == CONTENT and [entry.name for entry in tmp_path.iterdir()] == ["own.zip"]
-    assert [requested_range for _, requested_range in server.requests] == [None, "bytes=70000-", "bytes=120000-"]
-    fetch.fetch(published(f"{server.address}/file"), tmp_path)
-    assert len(server.requests) == 3 and [entry.name for entry in tmp_path.iterdir()] == ["own.zip"]
-
-
-def test_next_run_resumes_the_download(server, tmp_path):
-    (tmp_path / "own.zip.part").write_bytes(CONTENT[:150_000])
-    assert fetch.fetch(published(f"{server.address}/file"), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("/file", "bytes=150000-")]
-
-
-@pytest.mark.parametrize("there", [CONTENT, CONTENT[:9] + b"x" * 100, CONTENT + b"more"])
-def test_complete_or_wrong_partial_file_is_handled(server, tmp_path, there):
-    (tmp_path / "own.zip.part").write_bytes(there)
-    file = published(f"{server.address}/file", f"{server.address}/file")
-    assert fetch.fetch(file, tmp_path).read_bytes() == CONTENT
-
-
-def test_server_without_ranges_restarts_the_download(server, tmp_path):
-    server.breaks, server.ranges = [70_000], False
-    assert fetch.fetch(published(f"{server.address}/file"), tmp_path).read_bytes() == CONTENT
-
-
-def test_next_address_is_tried(server, tmp_path):
-    server.files["/other"] = b"a page that says that the file has moved"
-    addresses = [f"{server.address}/{name}" for name in ("nothing", "other", "file")]
-    assert fetch.fetch(published(*addresses), tmp_path).read_bytes() == CONTENT
+def test_next_address_is_tried(server):
+    server.files |= {"/other": b"a page that says that the file has moved", "/broken": CONTENT}
+    server.breaks = [10**6, 70_000]
+    addresses = [f"{server.address}/{name}" for name in ("nothing", "other", "broken", "file")]
+    assert fetch.fetch(*published(*addresses)) == CONTENT
+    assert server.requests == ["/nothing", "/other", "/broken", "/file"]
 
 
 @pytest.mark.parametrize(
-    ("name", "breaks", "most", "message", "left"),
+    ("name", "breaks", "size", "message"),
     [
-        ("nothing", [], None, "127.0.0.1:\\d+: Not Found", None),
-        ("file", [0], None, "the connection broke repeatedly", None),
-        ("file", [9] * 99, None, "the connection broke repeatedly", 45),
-        ("file", [], 1000, "it sent more bytes than the published file has", 0),
-        ("other", [], None, "it sent a file that differs from the published one", None),
+        ("nothing", [], None, "127.0.0.1:\\d+: Not Found"),
+        ("file", [9], None, "127.0.0.1:\\d+: the connection broke"),
+        ("file", [], 1000, "it sent more bytes than the published file has"),
+        ("other", [], None, "it sent a file that differs from the published one"),
     ],
 )
-def test_failed_download_gives_the_reason_and_leaves_no_file(server, tmp_path, name, breaks, most, message, left):
+def test_failed_download_gives_the_reason(server, name, breaks, size, message):
     server.files["/other"], server.breaks = b"something else", breaks
     with pytest.raises(Unreachable, match=message):
-        fetch.fetch(published(f"{server.address}/{name}", most=most), tmp_path)
-    parts = [entry.stat().st_size for entry in tmp_path.iterdir()]
-    assert not (tmp_path / "own.zip").exists() and sum(parts) <= (left or 0)
-    assert bool(parts) == bool(left)
+        fetch.fetch(*published(f"{server.address}/{name}", size=size))
 
 
-def test_nothing_is_written_through_a_link(server, tmp_path):
-    (tmp_path / "own.zip.part").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="expected a file or nothing. Received: a symbolic link; move it away"):
-        fetch.fetch(published(f"{server.address}/file"), tmp_path)
-    assert not (tmp_path / "elsewhere").exists()
+def test_very_slow_server_is_abandoned(server, monkeypatch):
+    seconds = iter(range(0, 10**9, 10**3))
+    monkeypatch.setattr(fetch.time, "monotonic", lambda: next(seconds))
+    with pytest.raises(Unreachable, match="it sent fewer than 1000 bytes per second"):
+        fetch.fetch(*published(f"{server.address}/file"))
 
 
 TEXTS = {"train": b"a <unk> b\n\n", "test": b"b q\n"}
@@ -149,17 +113,39 @@ def load(folder, **options):
     return wikitext2.load(folder, rows=1, test_rows=1, verify=False, **options)
 
 
-def test_wikitext2_download_is_resumed(server, tmp_path, monkeypatch):
+def test_wikitext2_is_downloaded_once(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
-        server.breaks = [60]
         dataset = load(tmp_path)
         assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b") and dataset.test.x.tolist() == [[4, 0, 1]]
         assert sorted(entry.name for entry in (tmp_path / "wikitext-2").iterdir()) == [
             "wiki.test.tokens",
             "wiki.train.tokens",
         ]
-        requests = len(server.requests)
-        assert requests == 2 and load(tmp_path).sha256 == dataset.sha256 and len(server.requests) == requests
+        assert load(tmp_path).sha256 == dataset.sha256 and server.requests == ["/own.zip"]
+
+
+def test_second_process_waits_for_the_download(server, tmp_path, monkeypatch, capsys):
+    (tmp_path / "wikitext-2").mkdir()
+    with corpus(server, monkeypatch, archive(**TEXTS)), open(tmp_path / "wikitext-2" / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(load, tmp_path)
+            while "another process is writing this file" not in capsys.readouterr().err:
+                assert not waiting.done()
+            for name, text in TEXTS.items():
+                (tmp_path / "wikitext-2" / f"{name}.txt").write_bytes(text)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert waiting.result().test.x.tolist() == [[4, 0, 1]] and not server.requests
+
+
+@pytest.mark.parametrize("name", ["wikitext-2", "wikitext-2/.lock"])
+def test_nothing_is_written_through_a_link(server, tmp_path, monkeypatch, name):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere" / "file")
+    with corpus(server, monkeypatch, archive(**TEXTS)), pytest.raises(NotAvailable):
+        load(tmp_path)
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_wikitext2_falls_back_to_single_files(server, tmp_path, monkeypatch):
@@ -207,22 +193,6 @@ def test_existing_files_in_known_folders_are_used(tmp_path, folder, name):
 
 
 def test_addresses_are_those_of_the_published_corpus():
-    assert wikitext2.ARCHIVE.name == "wikitext-2-v1.zip" and len(wikitext2.ARCHIVE.addresses) == 3
-    for address in (*wikitext2.ARCHIVE.addresses, wikitext2.SINGLE):
+    assert len(wikitext2.ARCHIVE[0]) == 3
+    for address in (*wikitext2.ARCHIVE[0], wikitext2.SINGLE):
         assert address.startswith("https://")
-
-
-def test_very_slow_server_is_abandoned(tmp_path, monkeypatch):
-    seconds = iter(range(10**6))
-    monkeypatch.setattr(fetch.time, "monotonic", lambda: next(seconds))
-
-    class Trickle(io.BytesIO):
-        def read1(self, size=-1):
-            return super().read1(1)
-
-    part = os.open(tmp_path / "part", os.O_RDWR | os.O_CREAT)
-    try:
-        assert fetch._copy(Trickle(CONTENT), part, len(CONTENT)) == fetch.SECONDS
-        assert fetch._copy(io.BytesIO(CONTENT), part, len(CONTENT)) == len(CONTENT)
-    finally:
-        os.close(part)

@@ -10,8 +10,7 @@ from refusals import refusal
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, Locked
-from hetero_tf.base.files import Damaged, write_atomic
-from hetero_tf.data import decoded_to_disk
+from hetero_tf.base.files import Damaged, hold_lock, write_atomic
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
@@ -89,7 +88,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
     for lock, name in (
         (RunFolder(tmp_path / "run").lock, "run/run.lock"),
         (SweepFolder(tmp_path / "sweep").lock, "sweep/sweep.lock"),
-        (lambda: decoded_to_disk._locked(tmp_path / "x.lock"), "x.lock"),
+        (lambda: hold_lock(tmp_path / "x.lock", print), "x.lock"),
     ):
         with pytest.raises(DiskProblem) as refused, lock():
             pass
