@@ -81,6 +81,15 @@ def options(kind: str, name: str) -> dict[str, Option]:
     return {option.name: option for option in _keywords(path, EXPORTS[kind])}
 
 
+def layer_constant(name: str, attribute: str) -> object:
+    """Return a class attribute of a layer, a plain value read from its source; None if the class does not set it.
+
+    Raises:
+        InputError: The value is not a literal.
+    """
+    return _class_constant(_source("layers", name), name, attribute)
+
+
 def meaning(kind: str, name: str) -> str:
     """Return the first paragraph of the docstring of a plug-in or layer."""
     body = parse_source(_source(kind, name))
@@ -227,6 +236,21 @@ def _shipped(kind):
 
 def _definition(body, kind, name):
     return next((node for node in body if isinstance(node, kind) and node.name == name), None)
+
+
+@functools.lru_cache
+def _class_constant(path, name, attribute):
+    for node in _definition(parse_source(path).body, ast.ClassDef, name).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == attribute:
+                try:
+                    return ast.literal_eval(value)
+                except ValueError:
+                    raise InputError(
+                        f"{attribute} of the layer {name} must be a plain value: numbers, texts, tuples and "
+                        f"dictionaries of them. Received: {ast.unparse(value)}"
+                    ) from None
+    return None
 
 
 @functools.lru_cache

@@ -12,6 +12,14 @@ Two class attributes, tuples of attribute names, define the role of non-trainabl
   sent to a client once, and keeps its initial value. A model whose training would change it is refused.
 The state of a random generator belongs to none of these: every step gets a new one, see `Dropout`.
 
+The class attribute `GEOMETRY` declares shapes and weights of a layer by formulas; `recipe.geometry.Geometry` lists its
+keys. A recipe is checked against it before the layer is imported: forms and channels, groups, empty outputs, memory. A
+formula is a text of arithmetic over the arguments of the layer and the sizes of its input without the batch: `rows`,
+`columns`, `channels` of a "map", `positions`, `channels` of "tokens", `positions` of "words", `channels` of any other
+input; `inputs` is its shape, `leading` its shape without the last size, `outputs` the shape of the output, and
+`product(...)` multiplies the sizes of a shape. Layers after one without `GEOMETRY` have unknown shapes until Keras
+builds them.
+
 Modules:
 
     attention_gate               AttentionGate: the attention branch at the start of DepthFL's exits

@@ -41,6 +41,12 @@ class AttentionGate(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "inputs",
+        "weights": "2 * channels**2 + 18 * channels",
+        "groups": "4 if norm == 'gn' else 1",
+    }
 
     def __init__(self, norm: NormKind = "sbn", scaler: bool = True, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)

@@ -12,6 +12,8 @@ class ClassTokenReadout(keras.layers.Layer):
     Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929).
     """
 
+    GEOMETRY = {"inputs": "tokens", "outputs": "(channels,)"}
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs[..., 0, :]
 

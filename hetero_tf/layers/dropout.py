@@ -27,6 +27,8 @@ class Dropout(keras.layers.Layer):
     Reference: Srivastava et al. 2014 (JMLR 15).
     """
 
+    GEOMETRY = {"outputs": "inputs"}
+
     def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:

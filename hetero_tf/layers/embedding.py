@@ -24,6 +24,8 @@ class Embedding(keras.layers.Layer):
     several clients inputs, outputs and table have a leading axis, `(clients, ...)`.
     """
 
+    GEOMETRY = {"inputs": "words", "outputs": "(*inputs, width)", "weights": "words * width"}
+
     def __init__(
         self,
         words: Size,

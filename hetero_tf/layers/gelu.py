@@ -22,6 +22,8 @@ class GELU(keras.layers.Layer):
     Reference: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
     """
 
+    GEOMETRY = {"outputs": "inputs"}
+
     def __init__(self, form: Form = "exact", **kwargs):
         super().__init__(**kwargs)
         if form not in get_args(Form):

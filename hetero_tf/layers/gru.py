@@ -29,6 +29,13 @@ class GRU(Recurrent):
     """
 
     GATES, STATES = 3, 1
+    GEOMETRY = {
+        "inputs": "tokens",
+        "outputs": "(positions, units) if return_sequences else (units,)",
+        "weights": "3 * units * (channels + units)",
+        # Inputs and outputs of the gates, at every position.
+        "hidden": "6 * units * positions",
+    }
 
     def __init__(self, units: Size, return_sequences: bool = False, clients: int = 1, **kwargs):
         super().__init__(units, return_sequences, clients, **kwargs)

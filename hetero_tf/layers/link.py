@@ -22,6 +22,8 @@ class Link(keras.layers.Layer):
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), as in its authors' code.
     """
 
+    GEOMETRY = {"inputs": "map", "outputs": "(rows, -(-inputs[1] // -(-inputs[0] // rows)), channels)"}
+
     def __init__(self, rows: Size, channels: Size, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.rows = rows

@@ -26,6 +26,7 @@ class LoraDense(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {"outputs": "(*leading, units)", "weights": "channels * units + lora_rank * (channels + units)"}
 
     def __init__(self, units: Size, lora_rank: Size, lora_scale: Positive = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)

@@ -29,6 +29,13 @@ class LSTM(Recurrent):
     """
 
     GATES, STATES = 4, 2
+    GEOMETRY = {
+        "inputs": "tokens",
+        "outputs": "(positions, units) if return_sequences else (units,)",
+        "weights": "4 * units * (channels + units)",
+        # Inputs and outputs of the gates, at every position.
+        "hidden": "8 * units * positions",
+    }
 
     def __init__(self, units: Size, return_sequences: bool = False, clients: int = 1, **kwargs):
         super().__init__(units, return_sequences, clients, **kwargs)

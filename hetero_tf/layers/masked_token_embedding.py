@@ -27,6 +27,8 @@ class MaskedTokenEmbedding(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), as in the authors' code.
     """
 
+    GEOMETRY = {"inputs": "words", "outputs": "(*inputs, width)", "weights": "(classes + 1 + positions) * width"}
+
     def __init__(
         self,
         classes: Size,

@@ -28,6 +28,8 @@ class Norm(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), tables 4 and 5; epsilon 1e-5 as in the authors' code.
     """
 
+    GEOMETRY = {"outputs": "inputs", "groups": "4 if kind == 'gn' else 1"}
+
     def __init__(self, kind: NormKind = "sbn", clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         if kind not in get_args(NormKind):

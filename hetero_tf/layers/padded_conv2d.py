@@ -39,6 +39,11 @@ class PaddedConv2D(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
+        "weights": "kernel_size**2 * channels * filters",
+    }
 
     def __init__(
         self,

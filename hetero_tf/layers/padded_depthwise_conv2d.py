@@ -21,6 +21,12 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
     ceil(width / stride), channels)`.
     """
 
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "(-(-rows // stride), -(-columns // stride), channels)",
+        "weights": "kernel_size**2 * channels",
+    }
+
     def __init__(self, kernel_size: OddSize = 3, stride: FixedSize = 1, **kwargs):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:

@@ -30,6 +30,12 @@ class PatchEmbedding(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "((rows // patch) * (columns // patch) + 1, width)",
+        "weights": "patch**2 * channels * width + product(outputs)",
+        "tile": "patch",
+    }
 
     def __init__(self, patch: FixedSize, width: Size, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)

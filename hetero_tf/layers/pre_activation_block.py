@@ -40,6 +40,14 @@ class PreActivationBlock(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
+        "weights": "(9 + (stride != 1 or channels != filters)) * channels * filters + 9 * filters**2",
+        # Two convolutions, each with normalisation and activation, and the sum.
+        "hidden": "4 * product(outputs)",
+        "groups": "4 if norm == 'gn' else 1",
+    }
 
     def __init__(
         self,

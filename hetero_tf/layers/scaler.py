@@ -21,6 +21,8 @@ class Scaler(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), section 3.2.
     """
 
+    GEOMETRY = {"outputs": "inputs"}
+
     def __init__(self, scale: float = 1.0, enabled: bool = True, **kwargs):
         super().__init__(**kwargs)
         if not 0 < scale <= 1:

@@ -33,6 +33,14 @@ class SelfAttention(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "tokens",
+        "outputs": "inputs",
+        "weights": "4 * (channels * heads * head_width + (lora_rank or 0) * (channels + heads * head_width))",
+        # Queries, keys and values, and a score for each pair of positions.
+        "hidden": "positions * heads * (3 * head_width + positions)",
+        "attends": True,
+    }
 
     def __init__(
         self,

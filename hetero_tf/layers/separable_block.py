@@ -31,6 +31,13 @@ class SeparableBlock(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "map",
+        "outputs": "(-(-rows // stride), -(-columns // stride), filters)",
+        "weights": "channels * (channels + filters) + 18 * channels",
+        "hidden": "4 * outputs[0] * outputs[1] * channels",
+        "groups": "4 if norm == 'gn' else 1",
+    }
 
     def __init__(
         self,

@@ -19,6 +19,8 @@ class SpatialDropout2D(Dropout):
     Reference: Tompson et al. 2015 (arXiv 1411.4280).
     """
 
+    GEOMETRY = {"inputs": "map", "outputs": "inputs"}
+
     def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(rate, clients, **kwargs)
 

@@ -76,6 +76,7 @@ class StaticBatchNormalization(keras.layers.Layer):
     """
 
     QUERIED = ("mean", "variance")
+    GEOMETRY = {"outputs": "inputs"}
 
     def __init__(self, epsilon: Epsilon = 1e-5, **kwargs):
         super().__init__(**kwargs)

@@ -32,6 +32,7 @@ class TrackedBatchNormalization(keras.layers.Layer):
     """
 
     TRACKS = ("moving_mean", "moving_variance")
+    GEOMETRY = {"outputs": "inputs"}
 
     def __init__(
         self,

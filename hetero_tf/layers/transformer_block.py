@@ -41,6 +41,14 @@ class TransformerBlock(keras.layers.Layer):
     """
 
     HAS_PRODUCTS = True
+    GEOMETRY = {
+        "inputs": "tokens",
+        "outputs": "inputs",
+        "weights": "4 * (channels * heads * head_width + (lora_rank or 0) * (channels + heads * head_width))"
+        " + 2 * (channels * hidden + (lora_rank or 0) * (channels + hidden))",
+        "hidden": "positions * (heads * (3 * head_width + positions) + 2 * hidden + channels)",
+        "attends": True,
+    }
 
     def __init__(
         self,

@@ -16,10 +16,10 @@ from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import all_layers
+from hetero_tf.recipe.geometry import geometry_of
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
 from hetero_tf.recipe.nodes import InvalidValue
-from hetero_tf.recipe.shapes import is_token_embedding
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
@@ -68,7 +68,7 @@ def build_model(
     """
     with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
-        inputs = _inputs(shape, weight_dtype, clients, is_token_embedding(model.layers[0].kind))
+        inputs = _inputs(shape, weight_dtype, clients, geometry_of(model.layers[0].kind).inputs == "words")
         make = functools.partial(
             _layer, width=width, classes=classes, dtype=dtype, supplied={"scale": scale, "clients": clients}
         )

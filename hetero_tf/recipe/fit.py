@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from hetero_tf.recipe.geometry import Shape, Sizes, Step, step
+from hetero_tf.recipe.geometry import walk
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.shapes import check_groups
+from hetero_tf.recipe.shapes import check_steps
 
 # TensorFlow kernels index the values of a tensor with 32-bit integers.
 MOST_VALUES = 2**31 - 1
@@ -31,7 +31,7 @@ class Facts:
     """
 
     source: str
-    example: Shape
+    example: tuple[int, ...]
     classes: int
     several: bool
     pixels: tuple[float, float]
@@ -60,9 +60,7 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
         _check_normalisation(recipe.input.options, facts)
     if facts.words is not None:
         _check_words(recipe, facts)
-    widths = {recipe.levels.widths[level] for level in recipe.levels.names}
-    walks = {width: walk(recipe, facts, width) for width in widths}
-    _check_memory(recipe, facts, walks, memory)
+    _check_memory(recipe, facts, memory)
 
 
 def check_kind(recipe: Recipe, accepted: str | None, kind: str, source: str) -> None:
@@ -115,69 +113,42 @@ def _check_words(recipe, facts):
             )
 
 
-def walk(recipe: Recipe, facts: Facts, width: float) -> list[Step]:
-    """Trace the shape of one example through all layers of the model, including exits.
-
-    Returns:
-        The steps of each branch, up to the first layer whose output shape is unknown here (a plug-in).
-
-    Raises:
-        InvalidValue: A layer has an empty output, or cannot divide its input.
-    """
-    sizes, steps = Sizes(width, facts.classes), []
-    reached: dict[int | None, Shape | None] = {None: facts.example}
-    for spec in recipe.model.layers:
-        # A branch starts from the current output of the trunk.
-        before = reached.get(spec.exit, reached[None])
-        done = None if before is None else step(spec, before, sizes)
-        reached[spec.exit] = None if done is None else done.after
-        if done is not None:
-            check_groups(spec, done.before[-1], recipe.levels)
-            steps.append(done)
-    return steps
-
-
-def _check_memory(recipe, facts, walks, memory):
-    """Compare a lower bound of the memory of training and tests with `memory`; walks: steps by width."""
-    bytes_each, levels = 8 if recipe.float_type == "float64" else 4, recipe.levels
-    steps, copies = walks[levels.widths[levels.global_level]], COPIES * (levels.ensemble or 1)
-    # There is one model per width; a model with exits needs more.
-    variables = [
-        copies * layer_step.weights + sum(level_step.weights for level_step in level_steps)
-        for layer_step, *level_steps in zip(steps, *walks.values())
-    ]
+def _check_memory(recipe, facts, memory):
+    """Compare a lower bound of the memory of training and tests with `memory`; layers of unknown shape are left out."""
+    value_bytes, levels = 8 if recipe.float_type == "float64" else 4, recipe.levels
+    widths = dict.fromkeys(levels.widths[level] for level in (levels.global_level, *levels.names))
+    walks = [list(check_steps(recipe, walk(recipe.model, facts.example, width, facts.classes))) for width in widths]
+    copies, training, tests = COPIES * (levels.ensemble or 1), [], []
     train_batch, test_batch = min(recipe.client.batch_size, facts.train), min(recipe.evaluate.batch_size, facts.test)
-    training_values = [
-        stored + train_batch * (layer_step.hidden + math.prod(layer_step.after))
-        for layer_step, stored in zip(steps, variables)
-    ]
-    # A test keeps only the values of the current layer.
-    test_values = [
-        layer_step.weights + test_batch * (math.prod(layer_step.before) + math.prod(layer_step.after))
-        for layer_step in steps
-    ]
-    for key, batch, layer_values, total in (
-        ("client.batch_size", train_batch, training_values, sum(training_values)),
-        ("evaluate.batch_size", test_batch, test_values, max(test_values, default=0)),
+    for step, *narrow in zip(*walks):
+        if {None, ...} & {step.weights, step.hidden, *step.inputs, *step.outputs}:
+            continue
+        outputs = math.prod(step.outputs)
+        # There is one model per width; a model with exits needs more.
+        stored = (copies + 1) * step.weights + sum(each.weights for each in narrow)
+        training.append((stored + train_batch * (step.hidden + outputs), outputs, step))
+        # A test keeps only the values of the current layer.
+        tests.append((step.weights + test_batch * (math.prod(step.inputs) + outputs), outputs, step))
+    for key, batch, layers, total in (
+        ("client.batch_size", train_batch, training, sum),
+        ("evaluate.batch_size", test_batch, tests, max),
     ):
-        for layer_step, layer_value in zip(steps, layer_values):
-            values = batch * math.prod(layer_step.after)
-            if values > MOST_VALUES:
-                amount = f"a tensor of {values:,} values, but at most {MOST_VALUES:,} are possible"
-                raise _too_large(layer_step, key, batch, amount)
-            if bytes_each * total > memory and layer_value == max(layer_values):
-                amount = (
-                    f"about {_gib(bytes_each * total)}, most of it in this layer, and this machine has {_gib(memory)}"
-                )
-                raise _too_large(layer_step, key, batch, amount)
+        needed = value_bytes * total([0, *(values for values, *_ in layers)])
+        for _, outputs, step in layers:
+            if batch * outputs > MOST_VALUES:
+                reason = f"a tensor of {batch * outputs:,} values, but at most {MOST_VALUES:,} are possible"
+                raise _too_large(step, key, batch, reason)
+        if needed > memory:
+            reason = f"about {_gib(needed)}, most of it in this layer, and this machine has {_gib(memory)}"
+            raise _too_large(max(layers, key=lambda layer: layer[0])[-1], key, batch, reason)
 
 
-def _too_large(layer_step, key, batch, amount):
+def _too_large(step, key, batch, reason):
     return InvalidValue(
-        layer_step.spec.path,
-        f"the model is too large: with {key} {batch} it needs {amount}; this layer has {layer_step.weights:,} weights "
-        f"and outputs {math.prod(layer_step.after):,} values per example. Use smaller sizes or a smaller {key}. "
-        f"Received: {format_value(layer_step.spec.args)}",
+        step.spec.path,
+        f"the model is too large: with {key} {batch} it needs {reason}; this layer has {step.weights:,} weights "
+        f"and outputs {math.prod(step.outputs):,} values per example. Use smaller sizes or a smaller {key}. "
+        f"Received: {format_value(step.spec.args)}",
     )
 
 

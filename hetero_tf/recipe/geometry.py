@@ -1,246 +1,248 @@
-"""Output shapes and weight counts of the layer table, computed from the arguments without Keras.
+"""Traces shapes and weight counts through the layers of a model, without Keras.
 
 Shapes have no batch axis: (rows, columns, channels) of a feature map, (positions, channels) of a token sequence,
-(channels,) of a vector, (positions,) of token ids.
+(channels,) of a vector, (positions,) of token ids. A size that only the data define is None before they are read; a
+shape of unknown rank is (..., channels). Layers declare their shapes by formulas, see `Geometry`.
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import ast
+import functools
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import EllipsisType
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.recipe.model import Classes, LayerSpec, Width
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.base.errors import InputError
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 
-Shape = tuple[int, ...]
+Shape = tuple[int | Width | Classes | EllipsisType | None, ...]
+
+UNKNOWN: Shape = (..., None)
+# Names of the sizes of an input, by its form.
+FORMS = {
+    "map": ("rows", "columns", "channels"),
+    "tokens": ("positions", "channels"),
+    "vector": ("channels",),
+    "words": ("positions",),
+}
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Values of `!w` and `!classes` for one model.
+class Geometry:
+    """Shapes and sizes of a layer: its class attribute `GEOMETRY`, see `hetero_tf.layers`.
 
     Attributes:
-        width: Width of the model, in (0, 1].
-        classes: Length of the label axis.
+        inputs: Form that the layer requires of its input, a key of `FORMS`; "": any.
+        outputs: Formula of the output shape.
+        weights: Formula of the entries of kernels and tables, without vectors such as biases and norms.
+        hidden: Formula of the number of intermediate values between input and output.
+        groups: Formula of a number that must divide the channels of input and output.
+        tile: Argument that must divide the rows and columns of the input; "": none.
+        attends: Whether every position reads all positions, without a mask.
     """
 
-    width: float
-    classes: int
-
-    def of(self, value: Any) -> Any:
-        """Return a recipe value with `!w` and `!classes` as numbers."""
-        return value.at(self.width) if isinstance(value, Width) else self.classes if value == Classes() else value
+    inputs: str = ""
+    outputs: str = "(..., None)"
+    weights: str = "0"
+    hidden: str = "0"
+    groups: str = "1"
+    tile: str = ""
+    attends: bool = False
 
 
 @dataclass(frozen=True)
 class Step:
-    """Shapes and sizes of one layer for one example.
+    """One layer of a model for one example.
 
     Attributes:
         spec: The layer.
-        before, after: Shapes of its input and its output.
-        weights: Entries of its kernels and tables, without vectors such as biases and norms.
-        hidden: Intermediate values between its input and its output.
+        geometry: Its declaration.
+        inputs, outputs: Shapes of its input and its output.
+        weights, hidden, groups: Values of the formulas of `geometry`; None if they depend on an unknown size.
     """
 
     spec: LayerSpec
-    before: Shape
-    after: Shape
-    weights: int
-    hidden: int
+    geometry: Geometry
+    inputs: Shape
+    outputs: Shape
+    weights: int | None
+    hidden: int | None
+    groups: int | None
 
 
-def step(spec: LayerSpec, before: Shape, sizes: Sizes) -> Step | None:
-    """Return the step of a layer for an input shape; None if the shape is known only to the layer (a plug-in).
+def walk(model: Model, example: Shape, width: float | None = None, classes: int | None = None) -> Iterator[Step]:
+    """Trace the shape of one example through all layers of a model, including exits.
+
+    Args:
+        model: The model of a recipe.
+        example: Shape of one input.
+        width: Width of the model, in (0, 1]; None: shapes contain `!w` and `!classes`, which formulas treat as unknown.
+        classes: Length of the label axis; None before the data are read.
 
     Raises:
-        InvalidValue: The layer has an empty output for this input, or cannot divide it.
+        InputError: The `GEOMETRY` of a layer is invalid.
     """
-    if spec.kind not in _LAYERS:
-        return None
-    plugin = registry.options("layers", spec.kind) if spec.kind in registry.names("layers") else {}
-    defaults = {name: option.default for name, option in plugin.items() if not option.required}
-    args = {name: sizes.of(value) for name, value in {**defaults, **spec.args}.items()}
-    after, weights, hidden = _LAYERS[spec.kind](spec, before, args)
-    return Step(spec, before, after, weights, hidden)
+    reached: dict[int | None, Shape] = {None: example}
+    for spec in model.layers:
+        # A branch starts from the current output of the trunk.
+        layer_step = step(spec, reached.get(spec.exit, reached[None]), width, classes)
+        reached[spec.exit] = layer_step.outputs
+        yield layer_step
 
 
-def _unchanged(spec, before, args):
-    return before, 0, 0
+def step(spec: LayerSpec, inputs: Shape, width: float | None = None, classes: int | None = None) -> Step:
+    """Return the step of one layer for an input shape; see `walk`."""
+    geometry = geometry_of(spec.kind)
+    if geometry == Geometry():
+        return Step(spec, geometry, inputs, UNKNOWN, None, None, None)
+    try:
+        values = _sizes(FORMS[geometry.inputs or "vector"], inputs) | _arguments(spec, width, classes)
+        values["outputs"] = outputs = _evaluate(_parse(geometry.outputs), values)
+        numbers = (geometry.weights, geometry.hidden, geometry.groups)
+        return Step(spec, geometry, inputs, outputs, *(_evaluate(_parse(formula), values) for formula in numbers))
+    except (ArithmeticError, LookupError, SyntaxError, TypeError) as error:
+        raise _invalid(spec.kind, error) from None
 
 
-def _pair(value):
-    return (value, value) if isinstance(value, int) else tuple(value)
+def geometry_of(kind: str) -> Geometry:
+    """Return the geometry of a layer; a plug-in without `GEOMETRY` has an unknown output.
+
+    Raises:
+        InputError: `GEOMETRY` is not a dictionary of the attributes of `Geometry`.
+    """
+    if kind in layer_table.KERAS_LAYERS:
+        return _KERAS.get(kind, Geometry(outputs="inputs"))
+    declared = registry.layer_constant(kind, "GEOMETRY") if kind in registry.names("layers") else None
+    try:
+        return Geometry(**(declared or {}))
+    except TypeError as error:
+        raise _invalid(kind, error) from None
 
 
-def _window(spec, before, size, strides, padding, dilation=1):
-    """Return rows and columns of the output of a sliding window."""
-    size, strides, dilation = _pair(size), _pair(strides), _pair(dilation)
-    spans = [(window - 1) * spacing + 1 for window, spacing in zip(size, dilation)]
-    if padding == "same":
-        return tuple(-(-length // stride) for length, stride in zip(before, strides))
-    if any(span > length for span, length in zip(spans, before)):
-        raise InvalidValue(
-            spec.path,
-            f"the window of {spec.kind} has {_format_sizes(spans)} pixels, but its input has "
-            f"{_format_sizes(before[:2])}; use a smaller window or `padding: same`, or less pooling before it. "
-            f"Received: {format_value(spec.args)}",
-        )
-    return tuple((length - span) // stride + 1 for length, span, stride in zip(before, spans, strides))
+def _invalid(kind, error):
+    return InputError(
+        f"GEOMETRY of {kind} must be a dictionary with some of the keys {', '.join(asdict(Geometry()))}: `inputs` one "
+        f"of {', '.join(FORMS)}, and formulas of sizes and arguments (see hetero_tf/layers/__init__.py). Received: "
+        f"{registry.layer_constant(kind, 'GEOMETRY')}, which leads to {type(error).__name__}: {error}"
+    )
 
 
-def _format_sizes(sizes):
-    return " x ".join(map(str, sizes))
+def _sizes(names, inputs):
+    """Return the sizes of an input by name; all but the last one are None if its rank is another one or unknown."""
+    is_known = len(inputs) == len(names) and ... not in inputs
+    sizes = inputs if is_known else (*[None] * (len(names) - 1), inputs[-1])
+    return {**dict(zip(names, sizes)), "inputs": inputs, "leading": inputs[:-1]}
 
 
-def _pooling(spec, before, args):
-    size = args.get("pool_size", 2)
-    strides = args.get("strides") or size
-    return (*_window(spec, before, size, strides, args.get("padding", "valid")), before[2]), 0, 0
+def _arguments(spec, width, classes):
+    """Return the arguments of a layer with its defaults; pairs always have two numbers."""
+    if spec.kind in layer_table.KERAS_LAYERS:
+        defaults = _KERAS_DEFAULTS.get(spec.kind, {})
+    else:
+        defaults = {option.name: option.default for option in registry.options("layers", spec.kind).values()}
+    arguments = {**defaults, **spec.args}
+    for name, constraint in layer_table.arguments(spec.kind)[0].items():
+        if constraint.type == "pair" and isinstance(arguments.get(name), int):
+            arguments[name] = (arguments[name],) * 2
+    return {name: value if width is None else size_at(value, width, classes) for name, value in arguments.items()}
 
 
-def _convolution(spec, before, args):
-    dilation, size = args.get("dilation_rate", 1), _pair(args["kernel_size"])
-    positions = _window(spec, before, size, args.get("strides", 1), args.get("padding", "valid"), dilation)
-    depthwise = "filters" not in args
-    filters = before[2] if depthwise else args["filters"]
-    return (*positions, filters), math.prod(size) * filters * (1 if depthwise else before[2]), 0
+def size_at(value: Any, width: float, classes: int | None = None) -> Any:
+    """Return a value of a recipe at one width, with `!w` and `!classes` as numbers."""
+    return value.at(width) if isinstance(value, Width) else classes if value == Classes() else value
 
 
-def _padded(before, stride, filters):
-    return (*(-(-length // stride) for length in before[:2]), filters)
+@functools.lru_cache
+def _parse(formula):
+    return ast.parse(formula, mode="eval").body
 
 
-def _padded_convolution(spec, before, args):
-    depthwise = "filters" not in args
-    filters = before[2] if depthwise else args["filters"]
-    weights = args["kernel_size"] ** 2 * filters * (1 if depthwise else before[2])
-    return _padded(before, args["stride"], filters), weights, 0
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
 
 
-def _residual(spec, before, args):
-    filters = args["filters"]
-    after, changed = _padded(before, args["stride"], filters), args["stride"] != 1 or before[2] != filters
-    weights = (9 + changed) * before[2] * filters + 9 * filters**2
-    # Two convolutions, each with normalisation and activation, and the sum.
-    return after, weights, 4 * math.prod(after)
+def _evaluate(formula: ast.expr, values: Mapping[str, Any]) -> Any:
+    """Return the value of a formula; None if it depends on an unknown size."""
+
+    def value_of(node):
+        return _evaluate(node, values)
+
+    match formula:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return values[name]
+        case ast.Tuple(elts=[ast.Starred(value=leading), *items]):
+            return (*value_of(leading), *map(value_of, items))
+        case ast.Tuple(elts=items):
+            return tuple(map(value_of, items))
+        case ast.Subscript(value=items, slice=index):
+            return value_of(items)[value_of(index)]
+        case ast.Call(func=ast.Name(id="product"), args=[shape]):
+            # The product of a single size is the size itself, which may be `!w` or `!classes`.
+            return functools.reduce(lambda first, second: _apply(operator.mul, first, second), value_of(shape))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _apply(operator.neg, value_of(operand))
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATORS:
+            return _apply(_OPERATORS[type(operation)], value_of(left), value_of(right))
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as operation], comparators=[right]):
+            return (value_of(left) == value_of(right)) == isinstance(operation, ast.Eq)
+        case ast.BoolOp(op=ast.Or(), values=[first, second]):
+            return value_of(first) or value_of(second)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return value_of(body if value_of(test) else other)
+    raise TypeError(f"{ast.unparse(formula)} is not allowed")
 
 
-def _separable(spec, before, args):
-    after, channels = _padded(before, args["stride"], args["filters"]), before[2]
-    weights = channels * (channels + args["filters"]) + 18 * channels
-    return after, weights, 4 * math.prod(after[:2]) * channels
+def _apply(operation, *operands):
+    return operation(*operands) if all(isinstance(operand, int) for operand in operands) else None
 
 
-def _gate(spec, before, args):
-    return before, 2 * before[2] ** 2 + 18 * before[2], 0
+def _window(size, strides="strides", dilation="(1, 1)"):
+    """Return the formulas of rows and columns of the output of a sliding window."""
+    return ", ".join(
+        f"-(-{length} // ({strides})[{axis}]) if padding == 'same' else "
+        f"({length} - ({size}[{axis}] - 1) * {dilation}[{axis}] - 1) // ({strides})[{axis}] + 1"
+        for axis, length in enumerate(("rows", "columns"))
+    )
 
 
-def _cropping(spec, before, args):
-    cut = _pair(args.get("cropping", 0))
-    if any(2 * edge >= length for edge, length in zip(cut, before)):
-        raise InvalidValue(
-            spec.path,
-            f"{spec.kind} removes {_format_sizes(2 * edge for edge in cut)} pixels, but its input has "
-            f"{_format_sizes(before[:2])}; crop less. Received: {format_value(spec.args)}",
-        )
-    return (*(length - 2 * edge for edge, length in zip(cut, before)), before[2]), 0, 0
-
-
-def _zero_padding(spec, before, args):
-    edges = _pair(args.get("padding", 1))
-    return (*(length + 2 * edge for edge, length in zip(edges, before)), before[2]), 0, 0
-
-
-def _upsampling(spec, before, args):
-    return (*(length * times for length, times in zip(before, _pair(args.get("size", 2)))), before[2]), 0, 0
-
-
-def _patches(spec, before, args):
-    patch, width = args["patch"], args["width"]
-    if before[0] % patch or before[1] % patch:
-        raise InvalidValue(
-            (*spec.path, "patch"), f"must divide the {_format_sizes(before[:2])} pixels of the input. Received: {patch}"
-        )
-    positions = (before[0] // patch) * (before[1] // patch) + 1
-    return (positions, width), patch**2 * before[2] * width + positions * width, 0
-
-
-def _embedding(spec, before, args):
-    return (*before, args["width"]), (args["classes"] + 1 + args["positions"]) * args["width"], 0
-
-
-def _token_embedding(spec, before, args):
-    return (*before, args["width"]), args["words"] * args["width"], 0
-
-
-def _recurrent(gates):
-    def step(spec, before, args):
-        units = args["units"]
-        after = (*before[:-1], units) if args["return_sequences"] else (units,)
-        # Inputs and outputs of the gates, at every position.
-        return after, gates * units * (before[-1] + units), 2 * gates * units * before[0]
-
-    return step
-
-
-def _attention(spec, before, args):
-    inner = args["heads"] * args["head_width"]
-    # Queries, keys and values, and a score for each pair of positions.
-    weights = 4 * (before[-1] * inner + _adapter(args, before[-1] + inner))
-    return before, weights, before[0] * (3 * inner + args["heads"] * before[0])
-
-
-def _transformer(spec, before, args):
-    _, weights, hidden = _attention(spec, before, args)
-    weights += 2 * (before[-1] * args["hidden"] + _adapter(args, before[-1] + args["hidden"]))
-    return before, weights, hidden + before[0] * (2 * args["hidden"] + before[-1])
-
-
-def _dense(spec, before, args):
-    units = args["units"]
-    return (*before[:-1], units), before[-1] * units + _adapter(args, before[-1] + units), 0
-
-
-def _adapter(args, sides):
-    """Return the weights of a low-rank adapter; sides: inputs plus outputs of its kernel. 0 without an adapter."""
-    return (args.get("lora_rank") or 0) * sides
-
-
-def _channels_only(spec, before, args):
-    return before[-1:], 0, 0
-
-
-def _flatten(spec, before, args):
-    return (math.prod(before),), 0, 0
-
-
-_SHAPE_PRESERVING = (
-    *("Activation", "Dropout", "ELU", "GELU", "GroupNormalization", "Identity", "LayerNormalization", "LeakyReLU"),
-    *("Norm", "ReLU", "Scaler", "SpatialDropout2D", "StaticBatchNormalization", "TrackedBatchNormalization"),
-)
-# Missing are layers of plug-ins, and Link, which the blockwise stages insert.
-_LAYERS: dict[str, Callable[[LayerSpec, Shape, dict], tuple[Shape, int, int]]] = {
-    **dict.fromkeys(_SHAPE_PRESERVING, _unchanged),
-    **dict.fromkeys(("AveragePooling2D", "MaxPooling2D"), _pooling),
-    **dict.fromkeys(("Conv2D", "DepthwiseConv2D"), _convolution),
-    **dict.fromkeys(("PaddedConv2D", "PaddedDepthwiseConv2D"), _padded_convolution),
-    **dict.fromkeys(("PreActivationBlock", "PostActivationBlock"), _residual),
-    **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "ClassTokenReadout"), _channels_only),
-    "AttentionGate": _gate,
-    "Cropping2D": _cropping,
-    "Dense": _dense,
-    "Embedding": _token_embedding,
-    "Flatten": _flatten,
-    "GRU": _recurrent(3),
-    "LSTM": _recurrent(4),
-    "LoraDense": _dense,
-    "MaskedTokenEmbedding": _embedding,
-    "PatchEmbedding": _patches,
-    "SelfAttention": _attention,
-    "SeparableBlock": _separable,
-    "TransformerBlock": _transformer,
-    "UpSampling2D": _upsampling,
-    "ZeroPadding2D": _zero_padding,
+_CONVOLUTION = _window("kernel_size", dilation="dilation_rate")
+_KERNEL = "kernel_size[0] * kernel_size[1] * channels"
+_POOLING = Geometry("map", f"({_window('pool_size', 'strides or pool_size')}, channels)")
+_GLOBAL_POOLING = Geometry("map", "(channels,)")
+# Layers of Keras that change the shape, require a form or have kernels.
+_KERAS = {
+    "AveragePooling2D": _POOLING,
+    "Conv2D": Geometry("map", f"({_CONVOLUTION}, filters)", f"{_KERNEL} * filters"),
+    "Cropping2D": Geometry("map", "(rows - 2 * cropping[0], columns - 2 * cropping[1], channels)"),
+    "Dense": Geometry(outputs="(*leading, units)", weights="channels * units"),
+    "DepthwiseConv2D": Geometry("map", f"({_CONVOLUTION}, channels)", _KERNEL),
+    "Flatten": Geometry(outputs="(product(inputs),)"),
+    "GlobalAveragePooling2D": _GLOBAL_POOLING,
+    "GlobalMaxPooling2D": _GLOBAL_POOLING,
+    "GroupNormalization": Geometry(outputs="inputs", groups="groups"),
+    "MaxPooling2D": _POOLING,
+    "UpSampling2D": Geometry("map", "(rows * size[0], columns * size[1], channels)"),
+    "ZeroPadding2D": Geometry("map", "(rows + 2 * padding[0], columns + 2 * padding[1], channels)"),
+}
+_POOLING_DEFAULTS = {"pool_size": (2, 2), "strides": None, "padding": "valid"}
+_CONVOLUTION_DEFAULTS = {"strides": (1, 1), "padding": "valid", "dilation_rate": (1, 1)}
+_KERAS_DEFAULTS = {
+    "AveragePooling2D": _POOLING_DEFAULTS,
+    "Conv2D": _CONVOLUTION_DEFAULTS,
+    "Cropping2D": {"cropping": (0, 0)},
+    "DepthwiseConv2D": _CONVOLUTION_DEFAULTS,
+    "GroupNormalization": {"groups": 32},
+    "MaxPooling2D": _POOLING_DEFAULTS,
+    "UpSampling2D": {"size": (2, 2)},
+    "ZeroPadding2D": {"padding": (1, 1)},
 }

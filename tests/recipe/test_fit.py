@@ -34,18 +34,17 @@ def error_of(checked_recipe, facts=FACTS, memory=LARGE):
 
 
 LAYERS = {
-    "MaxPooling2D: {pool_size: 9}": ".MaxPooling2D: the window of MaxPooling2D has 9 x 9 pixels, but its input has 8 x 8; "
-    "use a smaller window or `padding: same`, or less pooling before it. Received: {pool_size: 9}",
-    "Repeat: {times: 4, layer: MaxPooling2D}": ".Repeat.layer: the window of MaxPooling2D has 2 x 2 pixels, but its input has 1 x 1",
-    "AveragePooling2D: {pool_size: [2, 9]}": ".AveragePooling2D: the window of AveragePooling2D has 2 x 9 pixels, but ",
-    "Conv2D: {filters: !w 8, kernel_size: 9}": ".Conv2D: the window of Conv2D has 9 x 9 pixels, but its input has 8 x 8",
-    "Conv2D: {filters: 8, kernel_size: 3, dilation_rate: 5}": ".Conv2D: the window of Conv2D has 11 x 11 pixels",
-    "DepthwiseConv2D: {kernel_size: 9}": ".DepthwiseConv2D: the window of DepthwiseConv2D has 9 x 9 pixels",
-    "Cropping2D: {cropping: 4}": ".Cropping2D: Cropping2D removes 8 x 8 pixels, but its input has 8 x 8; crop less. "
-    "Received: {cropping: 4}",
+    "MaxPooling2D: {pool_size: 9}": ".MaxPooling2D: MaxPooling2D leaves nothing of its input of 8 x 8 pixels; use a smaller "
+    "window, `padding: same`, less cropping, or less pooling before it. Received: {pool_size: 9}",
+    "Repeat: {times: 4, layer: MaxPooling2D}": ".Repeat.layer: MaxPooling2D leaves nothing of its input of 1 x 1 pixels",
+    "AveragePooling2D: {pool_size: [2, 9]}": ".AveragePooling2D: AveragePooling2D leaves nothing of its input of 8 x 8 pixels",
+    "Conv2D: {filters: !w 8, kernel_size: 9}": ".Conv2D: Conv2D leaves nothing of its input of 8 x 8 pixels",
+    "Conv2D: {filters: 8, kernel_size: 3, dilation_rate: 5}": ".Conv2D: Conv2D leaves nothing of its input of 8 x 8 pixels",
+    "DepthwiseConv2D: {kernel_size: 9}": ".DepthwiseConv2D: DepthwiseConv2D leaves nothing of its input of 8 x 8 pixels",
+    "Cropping2D: {cropping: 4}": ".Cropping2D: Cropping2D leaves nothing of its input of 8 x 8 pixels",
     "GroupNormalization: {groups: 2}": ".GroupNormalization: 2 groups do not divide the 1 channel of level 'a'",
     "Exit: [MaxPooling2D: {pool_size: 9}, GlobalAveragePooling2D, Dense: {units: !classes}]": ".Exit[0].MaxPooling2D: "
-    "the window of MaxPooling2D has 9 x 9 pixels",
+    "MaxPooling2D leaves nothing of its input of 8 x 8 pixels",
 }
 
 

@@ -11,9 +11,9 @@ from bad_recipes import BASE, TEXT
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.geometry import geometry_of
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import InvalidValue, dotted
-from hetero_tf.recipe.shapes import is_recurrent, is_token_embedding, needs_map, needs_tokens
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
 
@@ -111,10 +111,11 @@ def test_pairs_become_tuples():
 
 @pytest.mark.parametrize("kind", layer_table.known_layers())
 def test_every_layer_loads_with_its_required_arguments(kind):
-    _, required = layer_table.arguments(kind)
+    arguments, required = layer_table.arguments(kind)
+    form = geometry_of(kind).inputs
     values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
     args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
-    if is_token_embedding(kind):
+    if form == "words":
         text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
         text = (
             text.replace("MaskedTokenEmbedding: {classes: !classes, positions: 16", f"{kind}: {{words: !classes")
@@ -122,9 +123,9 @@ def test_every_layer_loads_with_its_required_arguments(kind):
             else text
         )
         assert recipe.loads(text).model.layers[0].kind == kind
-    elif needs_tokens(kind) or kind == "PatchEmbedding":
-        before = ["PatchEmbedding: {patch: 8, width: 8}"] if needs_tokens(kind) else []
-        behind = [] if kind == "ClassTokenReadout" or is_recurrent(kind) else ["ClassTokenReadout"]
+    elif form == "tokens" or kind == "PatchEmbedding":
+        before = ["PatchEmbedding: {patch: 8, width: 8}"] if form == "tokens" else []
+        behind = [] if kind == "ClassTokenReadout" or "return_sequences" in arguments else ["ClassTokenReadout"]
         items = [*before, f"{kind}: {{{args}}}", *behind]
         text = "  layers:\n" + "".join(f"    - {item}\n" for item in (*items, "Dense: {units: !classes}"))
         assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]
@@ -143,13 +144,6 @@ def test_table_agrees_with_keras():
         assert callable(keras.activations.get(name))
     for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
         assert callable(keras.initializers.get(name))
-
-
-def test_layers_that_need_a_map():
-    assert needs_map("Conv2D") and needs_map("PaddedConv2D") and needs_map("PreActivationBlock")
-    assert needs_map("AttentionGate") and needs_map("PatchEmbedding") and needs_map("SeparableBlock")
-    assert not needs_map("Dense") and not needs_map("TransformerBlock")
-    assert needs_tokens("TransformerBlock") and needs_tokens("ClassTokenReadout") and not needs_tokens("Dense")
 
 
 def test_sizes_that_only_together_are_too_large():
