@@ -158,11 +158,11 @@ def median(repeats, work, warm=False):
 
 def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
-    from hetero_tf.models.costs.counting import forward
+    from hetero_tf.models.costs.counting import forward, total
 
     example, label_axis = process.example_shape, process.setup.examples.present.shape[1]
     models = [process.family.new_training_model(level, label_axis) for level in process.family.submodels]
-    costs = [forward(model, example).multiply_adds for model in models]
+    costs = [total(forward(model, example)).multiply_adds for model in models]
     # Products of text are counted for a full segment.
     size = 1 if len(example) == 3 else example[0]
     return sum(

@@ -14,6 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hetero_tf.base.constraints import (
     LARGEST_SIZE,
@@ -81,7 +82,7 @@ def options(kind: str, name: str) -> dict[str, Option]:
     return {option.name: option for option in _keywords(path, EXPORTS[kind])}
 
 
-def layer_constant(name: str, attribute: str) -> object:
+def layer_constant(name: str, attribute: str) -> Any:
     """Return a class attribute of a layer, a plain value read from its source; None if the class does not set it.
 
     Raises:

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 
 from hetero_tf.models.costs.cost_report import LevelCost, stage_widths
+from hetero_tf.models.costs.counting import TABLE_BATCH
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import as_fraction, stage_memory
-from hetero_tf.models.costs.unit_costs import TABLE_BATCH
 from hetero_tf.models.family import ModelFamily
 
 
@@ -19,7 +19,7 @@ class StageLoad:
 
     Attributes:
         units: Names of its units.
-        amount: Amount that counts against a budget, see `UnitCost.by`.
+        amount: Amount that counts against a budget, see `counting.ForwardCost.by`.
         buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
 

@@ -16,7 +16,7 @@ from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import Forward, forward
+from hetero_tf.models.costs.counting import ForwardCost, forward
 from hetero_tf.models.costs.unit_costs import unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
@@ -85,8 +85,8 @@ class ModelFamily:
         """Build the same model again, for changes or export; its convolutions keep their ordinary form."""
         return self._build_training_model(self.route(level), classes, 1)
 
-    def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> Forward:
-        """Return the counts of one forward pass of a route's model for an example; see `counting.forward`."""
+    def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> tuple[ForwardCost, ...]:
+        """Return the cost of each layer of a route's model, counted once; see `counting.forward`."""
         return self.cached(
             ("forward", route, classes, example), lambda: forward(self.single_client_model(route, classes), example)
         )

@@ -293,7 +293,7 @@ class LearningProcess:
     def client_costs(self) -> tuple[ClientCost, ...]:
         """Cost of a client in a round, by level of the mix."""
         costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
-        return client_costs(costs, self.setup.layout.cut, self.partition.label_mask.sum(axis=1))
+        return client_costs(costs, self.partition.label_mask.sum(axis=1))
 
     def learning_rate(self, round: int) -> float:
         """Return the local learning rate of a round, counted from 0."""

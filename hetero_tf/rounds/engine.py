@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.schema import Recipe
@@ -106,7 +107,7 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
 
 def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:
     """Return the mean multiply-adds of a product over a batch in a forward pass of a level's sub-model."""
-    cost = family.forward(family.route(level), label_axis, example)
+    cost = total(family.forward(family.route(level), label_axis, example))
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 

@@ -122,7 +122,7 @@ def test_every_layer_can_be_counted():
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
         inputs = keras.Input((6, 6, 2))
         model = keras.Model(inputs, layer(inputs))
-        cost = counting.forward(model, (6, 6, 2))
+        cost = counting.total(counting.forward(model, (6, 6, 2)))
         assert (cost.paper_flops > 0) == bool(model.trainable_variables), name
         expected = {"Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2, "Dense": 36 * 2 * 5}
         assert cost.multiply_adds == expected.get(name, 0), name

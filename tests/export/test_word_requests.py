@@ -131,5 +131,5 @@ def test_targets_are_the_next_words():
 def test_costs_count_every_iteration_of_the_loop():
     recipe = load("tiny/text_topics")
     process = hetero_tf.learning_process(recipe)
-    counted = counting.forward(process.family.predictor("a"), (12,))
+    counted = counting.total(counting.forward(process.family.predictor("a"), (12,)))
     assert counted.multiply_adds == 12 * (16 * 64 + 16 * 64) + 16 * 4

@@ -110,7 +110,9 @@ def test_exported_and_counted_models_use_convolutions(everywhere, monkeypatch):
     }
     assert marked(fast.new_training_model("a", 9)) == marked(fast.predictor("a")) == {False}
     assert marked(fast.batched_model(route, 9, 2)) == set()
-    counted, expected = (counting.forward(family.single_client_model(route, 9), (5, 5, 2)) for family in (fast, plain))
+    counted, expected = (
+        counting.total(counting.forward(family.single_client_model(route, 9), (5, 5, 2))) for family in (fast, plain)
+    )
     assert counted == expected
     monkeypatch.setattr(hardware, "device_type", lambda: "gpu")
     assert marked(fast.batched_model(route, 9)) == {False}

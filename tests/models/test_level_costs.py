@@ -15,7 +15,7 @@ from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe.loads import level_loads
 from hetero_tf.models.costs import level_costs
-from hetero_tf.models.costs.counting import forward
+from hetero_tf.models.costs.counting import forward, total
 from hetero_tf.models.family import build_family
 
 IMAGES = tiny.IMAGES.replace("mix: a-c", "mix: a-b-c")
@@ -153,7 +153,9 @@ def test_slimmable_training_costs_the_sum_of_its_widths():
     assert [load.estimate for load in loads.levels] == [memory_by_width[1], memory_by_width[0.5], memory_by_width[0.25]]
     joint = accounting.describe(tiny.process(IMAGES)).levels
     extra = {name: levels[name].memory.total - joint[name].memory.total for name in "abc"}
-    activations = {name: forward(process.family.new_training_model(name, 9), (5, 5, 2)).activations for name in "bc"}
+    activations = {
+        name: total(forward(process.family.new_training_model(name, 9), (5, 5, 2))).activations for name in "bc"
+    }
     assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
 
 

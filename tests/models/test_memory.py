@@ -10,6 +10,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.counting import forward
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.unit_costs import full_model_cost, unit_costs
 from hetero_tf.models.family import build_family
@@ -35,7 +36,7 @@ def costs(fit_recipe):
 def unit_memory(fit_recipe, width):
     """Bytes of every unit of the trunk at a width."""
     model = build_model(fit_recipe.model, SHAPE, width, classes=CLASSES)
-    return {cost.unit: cost.memory(32) for cost in unit_costs(model, SHAPE, fit_recipe.model.units)}
+    return {cost.name: cost.memory(32) for cost in unit_costs(forward(model, SHAPE), fit_recipe.model.units)}
 
 
 def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():

@@ -11,7 +11,7 @@ import tiny
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers.transformer_block import TransformerBlock
 from hetero_tf.models import repeated_blocks
-from hetero_tf.models.costs.counting import forward, trace
+from hetero_tf.models.costs.counting import forward, total, trace
 from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.state import flatten_state
 from hetero_tf.models.variables import layer_signature
@@ -208,4 +208,4 @@ def test_equal_layers_are_counted_each_time():
     model = keras.Model(inputs, value)
     assert [outer.products for outer in trace(model, (6,))] == [(36,), (24,), (24,), (36,)]
     assert [outer.layer for outer in trace(model, (6,))] == model.layers[1:]
-    assert forward(model, (6,)).multiply_adds == 36 + 24 + 24 + 36
+    assert total(forward(model, (6,))).multiply_adds == 36 + 24 + 24 + 36

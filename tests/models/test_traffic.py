@@ -8,7 +8,7 @@ import pytest
 
 from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.costs import traffic
-from hetero_tf.models.costs.unit_costs import UnitCost
+from hetero_tf.models.costs.counting import ForwardCost
 
 COSTS = (traffic.ClientCost(400, 360, (6000,)), traffic.ClientCost(40, 36, (600, 100)))
 UNITS = ("stem", "one", "two", "three", "head")
@@ -19,7 +19,7 @@ def of_units(width, constant=()):
     """Costs of the units, by a square law; some have only constant kernels, and "two" adds adapters of 100 to one."""
     costs = {"stem": 40, "one": 400, "two": 400, "three": 400, "head": 40, "early": 20}
     return {
-        unit: UnitCost(
+        unit: ForwardCost(
             unit,
             elements=1,
             parameters=0 if unit in constant and unit != "two" else 9,

@@ -4,8 +4,6 @@ Operations are counted twice: `paper_flops` follows the convention of the Hetero
 `multiply_adds` counts the executed products.
 """
 
-import dataclasses
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +12,11 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage
-from hetero_tf.models import global_layout
-from hetero_tf.models.costs.level_costs import LevelCosts, transferred_values
+from hetero_tf.models.costs.counting import total
+from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import MEGABYTE
-from hetero_tf.models.cut import find_label_axes
+from hetero_tf.models.costs.unit_costs import unit_costs
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.variables import constants, values
 
 # Numbers of a level that are averaged over the clients of a mix.
 MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
@@ -72,7 +69,7 @@ class LevelCost:
     Attributes:
         width: Share of channels.
         parameters: Trainable values, with all labels.
-        paper_flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
+        paper_flops, multiply_adds: Of one forward pass of one example, see `counting.ForwardCost`.
         megabytes: Of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients. With label cuts, only rows of the client's labels count. The row of the mask token is only sent
@@ -106,25 +103,39 @@ def level_costs(
         labels: int [clients], number of labels of each client.
         batch: Maximum examples of a local step.
     """
-    recipe, classes = family.recipe, family.classes
-    narrowest = min(recipe.levels.widths.values())
-    deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
-    route = dataclasses.replace(family.route(deepest), width=narrowest)
-    label_axes = find_label_axes(*(_shapes(family.single_client_model(route, few)) for few in (2, 3)))
-    costs, cost_by_level = LevelCosts(family, example, classes), {}
-    for name in names:
-        model = family.training_model(name, classes)
-        shapes = _shapes(model) | _running_statistics_shapes(family, name)
-        parameters = sum(math.prod(value.shape) for value in model.trainable_variables)
-        constant_paths = {variable.path for variable in constants(model)}
-        transferred = transferred_values(costs, name, shapes, constant_paths, label_axes, classes, labels)
-        route = family.route(name)
-        forward_cost = family.forward(route, classes, example)
-        other_widths = () if family.drawn else stage_widths(costs.stages(name)) - {recipe.levels.widths[name]}
-        others = [family.forward(dataclasses.replace(route, width=width), classes, example) for width in other_widths]
-        activations = forward_cost.activations + sum(other.activations for other in others)
-        cost_by_level[name] = _cost(recipe, name, parameters, shapes, forward_cost, activations, transferred, batch)
-    return cost_by_level
+    costs = LevelCosts(family, example, family.classes)
+    return {name: _level_cost(costs, name, labels, batch) for name in names}
+
+
+def _level_cost(costs, level, labels, batch):
+    """Return the `LevelCost` of one level; arguments: `level_costs`."""
+    family, recipe, classes = costs.family, costs.family.recipe, costs.classes
+    size, members, width = (
+        np.dtype(recipe.float_type).itemsize,
+        recipe.levels.members.get(level, 1),
+        recipe.levels.widths[level],
+    )
+    parameters = sum(math.prod(value.shape) for value in family.training_model(level, classes).trainable_variables)
+    layers = costs.layers(level, width)
+    network, units = total(layers), unit_costs(layers, recipe.model.units)
+    other_widths = () if family.drawn else stage_widths(costs.stages(level)) - {width}
+    activations = network.activations + sum(total(costs.layers(level, other)).activations for other in other_widths)
+    down, up = (round(members * count * size) for count in costs.transferred(level, labels))
+    weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
+    return LevelCost(
+        width=width,
+        parameters=members * parameters,
+        paper_flops=members * network.paper_flops,
+        multiply_adds=members * network.multiply_adds,
+        megabytes=members * weights / MEGABYTE,
+        bytes_down=down,
+        bytes_up=up,
+        memory=TrainingMemory(weights, weights, slots * weights, batch * activations * size),
+        inference=InferenceMemory(
+            size * network.prediction_values, size * max(unit.prediction_values for unit in units)
+        ),
+        shapes=costs.shapes(level),
+    )
 
 
 def costs_to_json(levels: dict[str, LevelCost], shares: dict[str, float]) -> dict:
@@ -152,53 +163,3 @@ def _to_json(cost):
 def stage_widths(stages: tuple[Stage, ...]) -> frozenset[float]:
     """Return the widths at which local steps run the sub-model of a client."""
     return frozenset(route.width for stage in stages for route in stage.routes)
-
-
-def _shapes(model):
-    return {variable.path: tuple(variable.shape) for variable in values(model)}
-
-
-def _running_statistics_shapes(family, level):
-    """Return shapes of the running statistics of the narrower routes of a level in the mix."""
-    if level not in family.stages:
-        return {}
-    axes = family.recipe.levels.ensemble is not None
-    return {path: shape[axes:] for path, shape in global_layout.shapes(family, level, family.classes).items()}
-
-
-def _cost(recipe, level, parameters, shapes, forward_cost, activations, transferred, batch):
-    """Return the `LevelCost` of one network.
-
-    Args:
-        forward_cost: Its `counting.Forward`.
-        activations: Activations of one example, over all widths that a step trains.
-        transferred: Values that are sent down and up.
-    """
-    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.networks_of(level)
-    down, up = (round(members * count * size) for count in transferred)
-    weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
-    return LevelCost(
-        recipe.levels.widths[level],
-        members * parameters,
-        members * forward_cost.paper_flops,
-        members * forward_cost.multiply_adds,
-        members * parameters * size / MEGABYTE,
-        down,
-        up,
-        TrainingMemory(weights, weights, slots * weights, batch * activations * size),
-        _inference(forward_cost, recipe.model.units, size),
-        shapes,
-    )
-
-
-def _inference(forward_cost, units, size):
-    """Return the `InferenceMemory` of a network; `units` is `{layer name: unit name}`."""
-    footprints = sorted(forward_cost.footprints, key=lambda footprint: units[footprint.layer])
-    by_unit = itertools.groupby(footprints, key=lambda footprint: units[footprint.layer])
-    return InferenceMemory(
-        size * _peak(forward_cost.footprints), size * max(_peak(tuple(layers)) for _, layers in by_unit)
-    )
-
-
-def _peak(layers):
-    return sum(layer.weights for layer in layers) + max(layer.passed for layer in layers)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature
 
+# FeDepth trains with batches of 128, but its Table 1 follows from this one.
+TABLE_BATCH = 32
+VALUE_BYTES = 4
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
 # Their first two inputs are the iteration counter and the maximum number of iterations.
 LOOPS = ("While", "StatelessWhile")
@@ -19,37 +23,56 @@ _DIGITS = "0123456789"
 
 
 @dataclass(frozen=True)
-class LayerFootprint:
-    """Memory of a top-level layer of a model during a prediction for one example.
+class ForwardCost:
+    """Cost of one forward pass of one example, through a top-level layer of a model, a unit, or all layers.
 
     Attributes:
-        layer: Its name.
-        weights: Number of all values of its weights, frozen ones too.
-        passed: The most input and output values of one call of it, or of a sublayer.
-    """
-
-    layer: str
-    weights: int
-    passed: int
-
-
-@dataclass(frozen=True)
-class Forward:
-    """One forward pass of one example.
-
-    Attributes:
-        paper_flops: In the convention of the HeteroFL paper, see `paper_flops`.
+        name: Of the layer or unit.
+        elements: Output values that FeDepth's Table 1 counts, see `count_values`.
+        parameters: Trainable values.
         multiply_adds: Of the products that actually run, see `multiply_adds`.
+        by_constants: Those of them by constant kernels.
         products: Number of these products: convolutions and matrix products.
+        paper_flops: In the convention of the HeteroFL paper, see `paper_flops`.
         activations: Output values of the innermost layers, most of the memory of backpropagation.
-        footprints: `LayerFootprint` of each top-level layer, in the order in which they return.
+        weights: All values of the weights, frozen ones too.
+        passed: The most input and output values of one call of a layer or sublayer.
     """
 
-    paper_flops: int
-    multiply_adds: int
-    products: int
-    activations: int
-    footprints: tuple[LayerFootprint, ...]
+    name: str
+    elements: int = 0
+    parameters: int = 0
+    multiply_adds: int = 0
+    by_constants: int = 0
+    products: int = 0
+    paper_flops: int = 0
+    activations: int = 0
+    weights: int = 0
+    passed: int = 0
+
+    @property
+    def prediction_values(self) -> int:
+        """Values in memory during a prediction: all weights, and input and output of the largest layer."""
+        return self.weights + self.passed
+
+    def memory(self, batch: int) -> int:
+        """Return the bytes of training memory with `batch` examples in a step, in the convention of FeDepth's Table 1.
+
+        These are the layers' outputs for every example and their gradients, and the weights. The rule is derived from
+        the published numbers and meant for shares of a full model; it does not bound the memory that TensorFlow
+        allocates.
+        """
+        return VALUE_BYTES * (2 * batch * self.elements + self.parameters)
+
+    def by(self, measure: str) -> int:
+        """Return the amount that counts for a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
+        return self.memory(TABLE_BATCH) if measure == "memory" else self.multiply_adds
+
+
+def total(costs: Iterable[ForwardCost], name: str = "all") -> ForwardCost:
+    """Return the cost of several layers or units together."""
+    _, *counts, passed = zip(*map(dataclasses.astuple, costs))
+    return ForwardCost(name, *map(sum, counts), max(passed))
 
 
 @dataclass(frozen=True)
@@ -138,46 +161,67 @@ def _spec(argument):
     return (argument.shape, argument.dtype) if isinstance(argument, tf.Tensor) else argument
 
 
-def forward(model: keras.Model, example: tuple[int, ...]) -> Forward:
-    """Count one forward pass of one example; see `trace` for the arguments.
+def forward(model: keras.Model, example: tuple[int, ...]) -> tuple[ForwardCost, ...]:
+    """Return the cost of each top-level layer, in the order in which they return; see `trace` for the arguments.
 
     Raises:
         InputError: A layer has a shape that is only known at run time.
     """
-    outer_calls = trace(model, example)
-    products = [count for outer in outer_calls for count in outer.products]
-    shapes = [_shapes(call) for outer in outer_calls for call in outer.calls if _maps_tensor(call)]
-    return Forward(
+    return tuple(map(_layer_cost, trace(model, example)))
+
+
+def _layer_cost(outer):
+    # The calls that map one tensor to one tensor.
+    calls = [call for call in outer.calls if isinstance(call.inputs, tf.Tensor) and isinstance(call.outputs, tf.Tensor)]
+    shapes = [(each.layer, *(known_shape(x, each.layer.name) for x in (each.inputs, each.outputs))) for each in calls]
+    return ForwardCost(
+        outer.layer.name,
+        elements=count_values(outer),
+        parameters=_size(outer.layer.trainable_variables),
+        multiply_adds=sum(outer.products),
+        by_constants=min(sum(map(_by_constants, outer.calls)), sum(outer.products)),
+        products=len(outer.products),
         paper_flops=sum(paper_flops(*of_call) for of_call in shapes),
-        multiply_adds=sum(products),
-        products=len(products),
         activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not _has_layers(layer)),
-        footprints=tuple(map(_footprint, outer_calls)),
+        weights=_size(variable for variable in outer.layer.weights if not is_seed(variable)),
+        passed=max(sum(_tensor_sizes((call.inputs, call.outputs), call)) for call in outer.calls),
     )
 
 
-def _footprint(outer):
-    weights = sum(math.prod(variable.shape) for variable in outer.layer.weights if not is_seed(variable))
-    return LayerFootprint(outer.layer.name, weights, max(map(_passed, outer.calls)))
+def _size(variables):
+    return sum(math.prod(variable.shape) for variable in variables)
 
 
-def _passed(call):
-    tensors = [*tf.nest.flatten(call.inputs), *tf.nest.flatten(call.outputs)]
-    return sum(math.prod(known_shape(value, call.layer.name)) for value in tensors if isinstance(value, tf.Tensor))
-
-
-def _maps_tensor(call):
-    """Return whether a call maps one tensor to one tensor."""
-    return isinstance(call.inputs, tf.Tensor) and isinstance(call.outputs, tf.Tensor)
-
-
-def _shapes(call):
-    name = call.layer.name
-    return call.layer, known_shape(call.inputs, name), known_shape(call.outputs, name)
+def _tensor_sizes(tensors, call):
+    return [math.prod(known_shape(x, call.layer.name)) for x in tf.nest.flatten(tensors) if isinstance(x, tf.Tensor)]
 
 
 def _has_layers(layer):
     return any(layer._flatten_layers(include_self=False))
+
+
+def count_values(outer: OuterCall) -> int:
+    """Count the values that one call of a top-level layer keeps for one example.
+
+    Outputs of layers with weights count, and outputs of composite layers if they are another tensor, as the sum of a
+    residual block. Layers without weights (activations, pooling, Scaler) count nothing, and neither does a top-level
+    layer whose weights are all vectors: the paper's total has no norm between the blocks.
+    """
+    if all(len(variable.shape) < 2 for variable in outer.layer.trainable_variables):
+        return 0
+    seen, values = set(), 0
+    for call in outer.calls:
+        for output in tf.nest.flatten(call.outputs):
+            if call.layer.trainable_variables and id(output) not in seen:
+                values += math.prod(known_shape(output, call.layer.name))
+            seen.add(id(output))
+    return values
+
+
+def _by_constants(call):
+    """Return the multiply-adds of a layer's constant kernels: each meets every position of the output once."""
+    kernels = [v for v in direct_weights(call.layer) if v.name.endswith("kernel") and not v.trainable]
+    return math.prod(known_shape(call.outputs, call.layer.name)[:-1]) * _size(kernels) if kernels else 0
 
 
 def known_shape(tensor: tf.Tensor, name: str) -> tuple[int, ...]:

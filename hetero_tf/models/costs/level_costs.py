@@ -3,19 +3,19 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
+from hetero_tf.models.costs.counting import ForwardCost
 from hetero_tf.models.costs.traffic import ClientCost, stage_flops
-from hetero_tf.models.costs.unit_costs import UnitCost, full_model_cost, unit_costs
-from hetero_tf.models.cut import Cut
+from hetero_tf.models.costs.unit_costs import full_model_cost, unit_costs
+from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily, level_of, outline
-from hetero_tf.models.global_layout import may_cut_labels
-from hetero_tf.models.variables import constants
+from hetero_tf.models.variables import constants, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +35,69 @@ class LevelCosts:
     classes: int
     counted: dict | None = None
 
-    def units(self, level: str, width: float) -> dict[str, UnitCost]:
-        """Return `{unit: UnitCost}` of one network of a level at some width, with all exits of the level."""
+    def layers(self, level: str, width: float) -> tuple[ForwardCost, ...]:
+        """Return the cost of each layer of one network of a level at some width, with all exits of the level."""
         route = dataclasses.replace(self.family.route(level), width=width)
         if route not in self._counts:
-            units = self.family.recipe.model.units
-            model = self.family.single_client_model(route, self.classes)
-            self._counts[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
+            self._counts[route] = self.family.forward(route, self.classes, self.example)
         return self._counts[route]
+
+    def units(self, level: str, width: float) -> dict[str, ForwardCost]:
+        """Return the same as `{unit: cost}`."""
+        costs = unit_costs(self.layers(level, width), self.family.recipe.model.units)
+        return {cost.name: cost for cost in costs}
 
     def stages(self, level: str) -> tuple[Stage, ...]:
         """Return the stages of a level; a level outside the mix is one stage of its full sub-model."""
         recipe = self.family.recipe
         return self.family.stages.get(level) or (_single_stage(*full_route(outline(recipe), level_of(recipe, level))),)
+
+    def shapes(self, level: str) -> dict[str, tuple[int, ...]]:
+        """Return `{path: shape}` of the values of one network, with the running statistics of its narrower routes."""
+        variables = values(self.family.training_model(level, self.classes))
+        shapes = {variable.path: tuple(variable.shape) for variable in variables}
+        if level in self.family.stages:
+            first = 0 if self.family.recipe.levels.ensemble is None else 1
+            client_shapes = global_layout.shapes(self.family, level, self.classes)
+            shapes |= {path: shape[first:] for path, shape in client_shapes.items()}
+        return shapes
+
+    def transferred(self, level: str, labels: np.ndarray) -> tuple[float, float]:
+        """Return the number of values of one network that a client receives and sends in a round: means (down, up).
+
+        A client receives the values that its stages run and sends those that the merge counts. Personal values are not
+        transferred, and neither are constants: they never change, so a client gets them once, with the program.
+
+        Args:
+            level: Name of the level.
+            labels: int [clients], number of labels of each client.
+        """
+        recipe, down, up = self.family.recipe, 0.0, 0.0
+        run, trained = run_and_trained(self.stages(level), recipe.model.exits)
+        # Untrained copies are sent too if the recipe counts them in the merge.
+        sent = run if recipe.round.untrained == "counted" else trained
+        # Rows of other labels are never merged, but without the cut a client trains them and therefore receives them.
+        every = np.full_like(labels, self.family.classes)
+        received = labels if global_layout.may_cut_labels(recipe) else every
+        returned = labels if recipe.round.label_rows == "own" else every
+        fixed = {variable.path for variable in constants(self.family.training_model(level, self.classes))}
+        for path, shape in self.shapes(level).items():
+            unit, extra_rows = recipe.model.unit_of(path), self._label_axes.get(path, {})
+            if path not in fixed and not {unit, "all"} & set(recipe.round.personal):
+                down += float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
+                up += float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
+        return down, up
+
+    @functools.cached_property
+    def _label_axes(self):
+        """Label axes of all values, from the narrowest model with all exits at two and at three classes."""
+        family, widths = self.family, self.family.recipe.levels.widths
+        deepest = max(map(family.route, widths), key=lambda route: len(route.exits))
+        models = [
+            family.single_client_model(dataclasses.replace(deepest, width=min(widths.values())), classes)
+            for classes in (2, 3)
+        ]
+        return find_label_axes(*({v.path: tuple(v.shape) for v in values(model)} for model in models))
 
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Return the operations of training one network on one example, by stage; see `traffic.stage_flops`."""
@@ -75,44 +125,6 @@ def _single_stage(route, units):
     return Stage((route,), units)
 
 
-def transferred_values(
-    costs: LevelCosts,
-    level: str,
-    shapes: dict[str, tuple[int, ...]],
-    constant_paths: Collection[str],
-    label_axes: dict[str, dict[int, int]],
-    classes: int,
-    labels: np.ndarray,
-) -> tuple[float, float]:
-    """Return the number of values of one network that a client receives and sends in a round: means (down, up).
-
-    A client receives the values that its stages run and sends those that the merge counts. Personal values are not
-    transferred, and neither are constants: they never change, so a client gets them once, with the program.
-
-    Args:
-        costs: `LevelCosts`.
-        level: Name of the level.
-        shapes: `{path: shape}` of the level's values.
-        constant_paths: Paths of the constants among them.
-        label_axes: `{path: {dimension: extra}}`, see `cut.find_label_axes`.
-        classes: Length of the global label axis.
-        labels: int [clients], number of labels of each client.
-    """
-    recipe = costs.family.recipe
-    run, trained = run_and_trained(costs.stages(level), recipe.model.exits)
-    # Untrained copies are sent too if the recipe counts them in the merge.
-    sent = run if recipe.round.untrained == "counted" else trained
-    received, returned = _label_rows(recipe, classes, labels)
-    down = up = 0.0
-    for path, shape in shapes.items():
-        unit, extra_rows = recipe.model.unit_of(path), label_axes.get(path, {})
-        if path in constant_paths or unit in recipe.round.personal or "all" in recipe.round.personal:
-            continue
-        down += float(np.mean(_variable_size(shape, extra_rows, received, 1))) * (unit in run)
-        up += float(np.mean(_variable_size(shape, extra_rows, returned, 0))) * (unit in sent)
-    return down, up
-
-
 def run_and_trained(
     stages: Sequence[Stage], exits: dict[int, tuple[int, str]]
 ) -> tuple[frozenset[str], frozenset[str]]:
@@ -129,13 +141,6 @@ def run_and_trained(
     )
 
 
-def _label_rows(recipe, classes, labels):
-    """Return the number of rows of label axes that each client receives and returns."""
-    # Rows of other labels are never merged, but without the cut a client trains them and therefore receives them.
-    every = np.full_like(labels, classes)
-    return labels if may_cut_labels(recipe) else every, labels if recipe.round.label_rows == "own" else every
-
-
 def _variable_size(shape, extra_rows, labels, extra):
     """Return the size of one variable with `labels` rows on its label axis; `extra_rows`: those after the labels."""
     return math.prod(
@@ -144,26 +149,18 @@ def _variable_size(shape, extra_rows, labels, extra):
     )
 
 
-def client_costs(costs: LevelCosts, cut: Cut, labels: np.ndarray) -> tuple[ClientCost, ...]:
+def client_costs(costs: LevelCosts, labels: np.ndarray) -> tuple[ClientCost, ...]:
     """Return the cost of each level of the mix: of a client, or in an ensemble of one network that it trains.
 
     Args:
         costs: Costs of the models that clients train.
-        cut: Which axes of the global values are label axes.
         labels: int [clients], number of labels of each client.
     """
-    family, recipe = costs.family, costs.family.recipe
-    paths = global_layout.shapes(family, recipe.levels.global_level, family.classes)
-    label_axes = {
-        path: {dimension: axis.extra for dimension, axis in enumerate(axes) if axis is not None and axis.label}
-        for path, axes in zip(paths, cut.axes)
-    }
-    size = np.dtype(recipe.float_type).itemsize
+    recipe = costs.family.recipe
+    value_bytes = np.dtype(recipe.float_type).itemsize
 
     def of_level(level):
-        shapes = global_layout.shapes(family, level, costs.classes)
-        constant_paths = {variable.path for variable in constants(family.training_model(level, costs.classes))}
-        down, up = transferred_values(costs, level, shapes, constant_paths, label_axes, family.classes, labels)
-        return ClientCost(round(down * size), round(up * size), costs.train_flops(level))
+        down, up = costs.transferred(level, labels)
+        return ClientCost(round(down * value_bytes), round(up * value_bytes), costs.train_flops(level))
 
     return tuple(map(of_level, recipe.levels.names))

@@ -54,7 +54,7 @@ def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]]
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
-        units: `width -> {unit: UnitCost}`, see `models.costs.unit_costs`.
+        units: `width -> {unit: counting.ForwardCost}`.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
         epochs: Passes over a client's examples.
     """
