@@ -4,6 +4,7 @@ Operations are counted twice: `paper_flops` follows the convention of the Hetero
 `multiply_adds` counts the executed products.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -154,8 +155,7 @@ def costs_to_json(levels: dict[str, LevelCost], shares: dict[str, float]) -> dic
 
 
 def _to_json(cost):
-    memory = {"memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
-    plain = {**vars(cost), **memory, "inference": {**vars(cost.inference)}}
+    plain = {**dataclasses.asdict(cost), "training_bytes": cost.memory.total}
     del plain["shapes"]
     return plain
 

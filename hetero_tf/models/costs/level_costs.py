@@ -26,21 +26,20 @@ class LevelCosts:
         family: The models of all levels.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
-        counted: Cached counts; None: those of this family. Recipes with the same layers, frozen units, examples and
-            classes may share them.
+        counted: Cached counts. Recipes with the same layers, frozen units, examples and classes may share them.
     """
 
     family: ModelFamily
     example: tuple
     classes: int
-    counted: dict | None = None
+    counted: dict = dataclasses.field(default_factory=dict)
 
     def layers(self, level: str, width: float) -> tuple[ForwardCost, ...]:
         """Return the cost of each layer of one network of a level at some width, with all exits of the level."""
         route = dataclasses.replace(self.family.route(level), width=width)
-        if route not in self._counts:
-            self._counts[route] = self.family.forward(route, self.classes, self.example)
-        return self._counts[route]
+        if route not in self.counted:
+            self.counted[route] = self.family.forward(route, self.classes, self.example)
+        return self.counted[route]
 
     def units(self, level: str, width: float) -> dict[str, ForwardCost]:
         """Return the same as `{unit: cost}`."""
@@ -109,16 +108,10 @@ class LevelCosts:
     def full_cost(self) -> float:
         """The cost that budgets are shares of, see `unit_costs.full_model_cost`."""
         recipe = self.family.recipe
-        if recipe.levels.measure not in self._counts:
+        if recipe.levels.measure not in self.counted:
             cost = full_model_cost(recipe, self.family.shape, self.example, self.family.classes)
-            self._counts[recipe.levels.measure] = cost
-        return self._counts[recipe.levels.measure]
-
-    @property
-    def _counts(self):
-        return (
-            self.family.cached(("counted", self.example, self.classes), dict) if self.counted is None else self.counted
-        )
+            self.counted[recipe.levels.measure] = cost
+        return self.counted[recipe.levels.measure]
 
 
 def _single_stage(route, units):
