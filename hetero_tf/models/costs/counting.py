@@ -71,8 +71,10 @@ class ForwardCost:
 
 def total(costs: Iterable[ForwardCost], name: str = "all") -> ForwardCost:
     """Return the cost of several layers or units together."""
-    _, *counts, passed = zip(*map(dataclasses.astuple, costs))
-    return ForwardCost(name, *map(sum, counts), max(passed))
+    costs = tuple(costs)
+    counts = [field.name for field in dataclasses.fields(ForwardCost) if field.name not in ("name", "passed")]
+    sums = {count: sum(getattr(cost, count) for cost in costs) for count in counts}
+    return ForwardCost(name, **sums, passed=max(cost.passed for cost in costs))
 
 
 @dataclass(frozen=True)
