@@ -9,7 +9,7 @@ Modules:
     explanations   Explains terms: output by the glossary, recipe keys by the schema, plug-ins by their documentation
     fine_tuning    Fine-tuning of client models before their local test: its restrictions, and the recipe of its round
     fit            Checks a recipe against its data before anything is built: kind, normalisation, shapes and memory
-    geometry       Output shapes and weight counts of the layer table, computed from the arguments without Keras
+    geometry       Traces shapes and weight counts through the layers of a model, without Keras
     json_schema    JSON Schema (draft 7) of recipes
     key_rules      Rules between two or more keys of a recipe
     layer_table    Layers that a recipe may use, with an annotation of every argument; all others are rejected

@@ -7,5 +7,5 @@ Modules:
     level_costs  Costs of the networks of each level, with their exits and stages
     memory       Memory of the clients of a level compared with their budgets
     traffic      Costs of a round for its clients: bytes in both directions and operations of training
-    unit_costs   Training memory by the convention of FeDepth's Table 1
+    unit_costs   Costs of the units of a model, and their shares of the full model
 """
