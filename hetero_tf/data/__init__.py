@@ -1,7 +1,10 @@
 """Data loaders: each module with a `load` function is a loader, selected in a recipe by its module name.
 
-Each loader has the signature `load(data_dir, *, options...) -> Dataset`. `load` in this module selects the loader and
-applies the fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory or from a `DiskArray`.
+Each loader has the signature `load(data_dir, *, options...) -> Dataset`. It searches relative paths in the folder
+`data_dir`, unless None, and then in the working folder. It raises `NotAvailable` if the data are missing and cannot be
+downloaded, `InputError` for damaged data or an invalid option, `MemoryProblem` for data that exceed the memory, and
+`DiskProblem` if they cannot be read, or written to the cache. `load` in this module selects the loader and applies the
+fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory or from a `DiskArray`.
 
 Modules:
 

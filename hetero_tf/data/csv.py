@@ -46,7 +46,6 @@ def load(
     column_0, column_1 and so on.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the file
         label: the column of labels
         test: file of the test rows, with the same columns; null: a share of the rows of each label
@@ -59,11 +58,6 @@ def load(
         numbers: number format: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
         header: whether the first line contains the column names
         delimiter: separator of values
-
-    Raises:
-        NotAvailable: A file is missing.
-        InputError: A file is not a valid table, or a value is missing or has another type than the rows above.
-        MemoryProblem: The table does not fit into memory.
     """
     roles = ColumnRoles(label, owner, ignore, categorical, categories == "one_hot", numbers)
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]

@@ -73,15 +73,8 @@ class Dataset:
     columns: tuple[Column, ...] | None = None
 
     def __post_init__(self):
-        check = _CHECKS[self.kind]
         for name, split in (("train", self.train), ("test", self.test)):
-            if isinstance(split.x, DiskArray) and (self.kind != "images" or split.x.dtype != np.uint8):
-                raise InputError(
-                    f"{self.source}, {name} split: only uint8 images may stay on disk; read the rows with array[:]. "
-                    f"Received: {split.x.dtype} {split.x.shape}"
-                )
-            check(f"{self.source}, {name} split", split, self)
-            _check_owners(f"{self.source}, {name} split", split)
+            _check_split(f"{self.source}, {name} split", split, self)
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
             examples = "images" if self.kind == "images" else "rows"
             raise InputError(
@@ -164,16 +157,62 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _check_images(location, split, dataset):
-    if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
+@dataclass(frozen=True)
+class _Kind:
+    """Requirements on the examples of a kind of data; a new kind also needs an entry in `inputs` and `export.kinds`."""
+
+    description: str
+    dtypes: tuple
+    ndim: int
+    example: str
+
+
+_KINDS = {
+    "images": _Kind(
+        "images uint8 or float [n, height, width, channels]", (np.uint8, np.float32, np.float64), 4, "image"
+    ),
+    "sequences": _Kind("words int32 [n, length]", (np.int32,), 2, "sequence"),
+    "table": _Kind("table rows float32 [n, features]", (np.float32,), 2, "row"),
+    "text": _Kind("words int32 [rows, length]", (np.int32,), 2, "row"),
+}
+
+
+def _check_split(location, split, dataset):
+    """Raises `InputError` for a split whose arrays do not fit the kind of the data set."""
+    kind, x, y = _KINDS[dataset.kind], split.x, split.y
+    if dataset.kind == "text" and y is not None:
+        raise InputError(f"{location}: text has no labels `y`. Received: {y.dtype} {y.shape}")
+    if isinstance(x, DiskArray) and (dataset.kind != "images" or x.dtype != np.uint8):
         raise InputError(
-            f"{location}: expected images uint8 or float [n, height, width, channels], all dimensions above 0. "
-            f"Received: {split.x.dtype} {split.x.shape}"
+            f"{location}: only uint8 images may stay on disk; read the rows with array[:]. "
+            f"Received: {x.dtype} {x.shape}"
         )
-    check_channels_last(location, split.x.shape)
-    if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
-        raise InputError(f"{location}: expected finite pixels. Received: NaN or infinity")
-    _check_labels(location, split, "image", dataset.classes)
+    if x.dtype not in kind.dtypes or x.ndim != kind.ndim or x.size == 0:
+        raise InputError(
+            f"{location}: expected {kind.description}, all dimensions above 0. Received: {x.dtype} {x.shape}"
+        )
+    if dataset.kind == "images":
+        check_channels_last(location, x.shape)
+    if x.dtype.kind == "f":
+        _check_finite(location, x)
+    if x.dtype == np.int32:
+        _check_range(location, "word id", x, dataset.classes if y is None else len(dataset.vocabulary))
+    if dataset.kind != "text":
+        if y is None or y.dtype != np.int32 or y.shape != x.shape[:1]:
+            received = "none" if y is None else f"{y.dtype} {y.shape}"
+            raise InputError(
+                f"{location}: expected labels int32 [{len(x)}], one per {kind.example}. Received: {received}"
+            )
+        _check_range(location, "label", y, dataset.classes)
+    _check_owners(location, split)
+
+
+def _check_finite(location, x):
+    if not np.isfinite(x).all():
+        index = tuple(np.argwhere(~np.isfinite(x))[0].tolist())
+        values = "pixels" if x.ndim == 4 else "numbers"
+        position = str(index) if x.ndim == 4 else f"row {index[0]}, feature {index[1]}"
+        raise InputError(f"{location}: expected finite {values}. Received: {x[index]} in {position}")
 
 
 def check_channels_last(location: str, shape: tuple[int, ...]) -> None:
@@ -200,49 +239,6 @@ def check_text(location: str, item: str, text: str) -> None:
         ) from None
 
 
-def _check_table(location, split, dataset):
-    if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
-        raise InputError(
-            f"{location}: expected table rows float32 [n, features], all dimensions above 0. "
-            f"Received: {split.x.dtype} {split.x.shape}"
-        )
-    finite = np.isfinite(split.x)
-    if not finite.all():
-        row, feature = np.argwhere(~finite)[0]
-        raise InputError(
-            f"{location}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
-        )
-    _check_labels(location, split, "row", dataset.classes)
-
-
-def _check_labels(location, split, unit, classes):
-    if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
-        received = "none" if split.y is None else f"{split.y.dtype} {split.y.shape}"
-        raise InputError(f"{location}: expected labels int32 [{len(split.x)}], one per {unit}. Received: {received}")
-    _check_range(location, "label", split.y, classes)
-
-
-def _check_text(location, split, dataset):
-    if split.y is not None:
-        raise InputError(f"{location}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
-    if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
-        raise InputError(
-            f"{location}: expected words int32 [rows, length], all dimensions above 0. "
-            f"Received: {split.x.dtype} {split.x.shape}"
-        )
-    _check_range(location, "word id", split.x, dataset.classes)
-
-
-def _check_sequences(location, split, dataset):
-    if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
-        raise InputError(
-            f"{location}: expected words int32 [n, length], all dimensions above 0. "
-            f"Received: {split.x.dtype} {split.x.shape}"
-        )
-    _check_range(location, "word id", split.x, len(dataset.vocabulary))
-    _check_labels(location, split, "sequence", dataset.classes)
-
-
 def _check_owners(location, split):
     owners = split.owners
     if owners is None:
@@ -266,7 +262,3 @@ def _check_range(location, item, values, classes):
         raise InputError(
             f"{location}: every {item} must be in 0..{classes - 1}. Received: {invalid} at position {first}"
         )
-
-
-# A new kind also needs an entry in `inputs` and in `export.kinds`.
-_CHECKS = {"images": _check_images, "sequences": _check_sequences, "table": _check_table, "text": _check_text}

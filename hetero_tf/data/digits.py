@@ -25,12 +25,8 @@ def load(
     """Loads the digits, 1,500 for training and 297 for testing, 10 classes.
 
     Args:
-        data_dir: Not used: the images ship with the package.
         size: height and width; each pixel is repeated size // 8 times, and a black border fills the rest
         channels: 1, or 3 identical channels
-
-    Raises:
-        InputError: An option is out of range.
     """
     # As a fallback, the loader receives these options from another loader.
     check_count("size", size, 8, 256)

@@ -27,13 +27,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     `Split.owners` has the writer's number of each image.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: folder with LEAF's train/ and test/
-
-    Raises:
-        NotAvailable: The folder does not exist.
-        InputError: A file is damaged or not from LEAF, or a writer of test/ has no images in train/.
-        MemoryProblem: A file or the images do not fit into memory.
     """
     try:
         folder = find(data_dir, path, "path")

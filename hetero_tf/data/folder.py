@@ -38,17 +38,11 @@ def load(
     GiB, or a quarter of memory, the pixels of a split stay on disk.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the folder
         size: height and width to which every picture is resized
         channels: 1 (grey) or 3 (colour)
         test_share: share of each class for the test split; no effect if the folder has train and one of test, val,
             validation or valid
-
-    Raises:
-        NotAvailable: The folder does not exist.
-        InputError: A test folder is not a training class, or a picture is damaged or has another format.
-        DiskProblem: The cache on disk cannot be written.
     """
     folder = find_folder(data_dir, path, "path")
     train, test = _split_folders(folder)

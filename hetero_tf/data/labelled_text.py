@@ -38,7 +38,6 @@ def load(
     Word 1 is `<ukn>`, which replaces every word outside the vocabulary of the training texts.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the file
         text: the column of texts
         label: the column of labels; its distinct values are the class names
@@ -47,11 +46,6 @@ def load(
         owner: column with the natural client of each row, for the partition natural; null: none
         length: words per row; longer texts are truncated
         vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent words are used; null: all
-
-    Raises:
-        NotAvailable: A file is missing.
-        InputError: A file is not a valid table, or a text or label is missing.
-        MemoryProblem: The table does not fit into memory.
     """
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     tables = [_read_rows(file) for file in files]

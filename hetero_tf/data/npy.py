@@ -25,14 +25,8 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     integers `[n]`, name the natural client of each image, such as a writer.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the folder
         classes: number of classes; null: the highest training label plus one, and each label must occur
-
-    Raises:
-        NotAvailable: The folder does not exist.
-        InputError: A file is missing, damaged, or has a wrong dtype, shape or value.
-        MemoryProblem: The labels do not fit into memory.
     """
     folder = find_folder(data_dir, path, "path")
     arrays = [_open_images(folder, name) if name.startswith("x") else _read_integers(folder, name) for name in NAMES]

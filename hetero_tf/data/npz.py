@@ -25,15 +25,9 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     `[classes]` and feature_names `[features]` name the labels and the columns of a table.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the .npz file
         classes: number of classes; null: the number of class_names, else the highest training label plus one, and each
             label must occur
-
-    Raises:
-        NotAvailable: The file is missing.
-        InputError: The file or an array is damaged or has a wrong dtype, shape or value.
-        MemoryProblem: The arrays do not fit into memory.
     """
     file = find_file(data_dir, path, "path")
     with open_file(file) as content:

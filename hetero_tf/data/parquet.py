@@ -45,7 +45,6 @@ def load(
     taken from Hugging Face metadata if present.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: the file or folder
         label: the column of labels
         image: the column of pictures; null: the examples are rows of a table
@@ -59,11 +58,6 @@ def load(
         categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
             column, the index of the category)
         numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
-
-    Raises:
-        NotAvailable: The file does not exist.
-        InputError: A file is damaged, or a column is missing, has missing values or another type.
-        MemoryProblem: The data do not fit into memory.
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")

@@ -23,14 +23,10 @@ def load(
     """Loads the text as rows of words; words outside the vocabulary become `<ukn>`.
 
     Args:
-        data_dir: Not used: the text ships with the package.
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`
         test_share: share at the end of the text that becomes the test split
-
-    Raises:
-        InputError: An option is out of range.
     """
     train, test = split_end(read_words(FILE), test_share)
     return text_dataset(

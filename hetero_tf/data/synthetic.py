@@ -33,7 +33,6 @@ def load(
     """Generates images, sequences or text; equal options give equal data.
 
     Args:
-        data_dir: Not used.
         kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; text: each
             word has few likely successors
         examples: training images or sequences
@@ -47,9 +46,6 @@ def load(
         vocabulary: vocabulary size, including `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`
         owners: number of natural clients, assigned to the examples in turn; null: no owners
         seed: seed of the patterns and examples
-
-    Raises:
-        InputError: More classes or owners than examples.
     """
     if kind != "text":
         check_count("classes", classes, 1, examples)

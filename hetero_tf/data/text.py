@@ -21,17 +21,12 @@ def load(
     """Loads text files as rows of words.
 
     Args:
-        data_dir: Folder that is searched for relative paths before the working folder; None: the working folder only.
         train: training text, plain or .gz, UTF-8
         test: test text; null: the last part of the training text
         test_share: size of that part, as a share of all words
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
-
-    Raises:
-        NotAvailable: A file is missing.
-        InputError: A file is damaged or an option is out of range.
     """
     path = find(data_dir, train, "train")
     words = read_words(path)

@@ -51,11 +51,6 @@ def load(
 
     Returns:
         `Dataset` in the order of the prepared files.
-
-    Raises:
-        NotAvailable: The set is not prepared and cannot be downloaded.
-        InputError: The set, split or feature does not exist, or the prepared files are damaged.
-        MemoryProblem: The images do not fit into memory.
     """
     if not NAME.fullmatch(dataset):
         raise InputError(

@@ -29,14 +29,8 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
     in val/. The images of test/ have no labels and are not used. Decoded pixels are cached, see `decoded`.
 
     Args:
-        data_dir: Folder that is searched for a relative path before the working folder; None: the working folder only.
         path: folder of the unpacked archive
         size: height and width; images of another size are scaled to it (bilinear)
-
-    Raises:
-        NotAvailable: The folder does not exist.
-        InputError: A folder, list or image is missing or damaged.
-        MemoryProblem: The images do not fit into memory.
     """
     try:
         folder = find(data_dir, path, "path")

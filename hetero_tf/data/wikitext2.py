@@ -58,10 +58,6 @@ def load(
         test_rows: equal parts of the test text
         verify: reject files whose words differ from the published corpus
         download: download the corpus if it is missing
-
-    Raises:
-        NotAvailable: A file is missing and cannot be downloaded.
-        InputError: A file is damaged or is another text.
     """
     root = Path(data_dir or os.path.expanduser(CACHE))
     published = {"train": TRAIN, "test": TEST} if verify else {}
