@@ -210,18 +210,18 @@ class Option:
         return self.constraint.type == "plugin"
 
 
-def with_default_bounds(constraint: Constraint, default: object, high: float | None = None) -> Constraint:
-    """Return the constraint of a plain `int` with the lower bound 1, or its default if that is lower.
+def build_option(name: str, constraint: Constraint, default: object, doc: str, largest: int | None = None) -> Option:
+    """Return an `Option`; that of a plain `int` is at least 1, or its default if that is lower.
 
     Args:
-        constraint: Unchanged unless it is that of a plain `int`.
-        default: Default of the option.
-        high: Upper bound of a size (`!w n` and `!classes` are then allowed); None: it is no size.
+        name, default, doc: See `Option`.
+        constraint: The one of its annotation.
+        largest: Bound of a plain `int`, which is then a size (`!w n` and `!classes` are allowed); None: it is a number.
     """
-    if constraint != Constraint("int", constraint.optional):
-        return constraint
-    low = min(1, default) if isinstance(default, int) else 1
-    return replace(constraint, low=low, high=high, sizes=high is not None)
+    if constraint == Constraint("int", constraint.optional):
+        low = min(1, default) if isinstance(default, int) else 1
+        constraint = replace(constraint, low=low, high=largest, sizes=largest is not None)
+    return Option(name, constraint, default, doc)
 
 
 @functools.lru_cache
@@ -248,8 +248,7 @@ def walk_keys(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 def _key(field, doc):
     default = field.default if field.default_factory is MISSING else field.default_factory()
-    default = REQUIRED if default is MISSING else default
-    return Option(field.name, with_default_bounds(read_annotation(field.type), default), default, doc)
+    return build_option(field.name, read_annotation(field.type), REQUIRED if default is MISSING else default, doc)
 
 
 def argument_docs(docstring: str) -> dict[str, str]:
@@ -275,8 +274,8 @@ def read_annotation(annotation: Any) -> Constraint:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        limits = {name: value for limit in arguments[1:] for name, value in vars(limit).items()}
-        limits = {name: value for name, value in limits.items() if value is not None and value is not False}
+        items = (item for limit in arguments[1:] for item in vars(limit).items())
+        limits = {name: value for name, value in items if value is not None and value is not False}
         return replace(read_annotation(arguments[0]), **limits)
     if origin in (Union, UnionType):
         return _read_union(arguments)

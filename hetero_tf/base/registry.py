@@ -21,9 +21,9 @@ from hetero_tf.base.constraints import (
     REQUIRED,
     Option,
     argument_docs,
+    build_option,
     parse_annotation,
     parse_source,
-    with_default_bounds,
 )
 from hetero_tf.base.errors import InputError, did_you_mean
 
@@ -141,21 +141,6 @@ def is_registered(kind: str, name: str) -> bool:
     return name in _registered[kind]
 
 
-def unannotated_parameters(kind: str, name: str) -> frozenset[str]:
-    """Return the parameters of a plug-in that recipes cannot set because they have no annotation."""
-    path = _source(kind, name)
-    body = parse_source(path).body
-    if kind == "layers":
-        body, function = _definition(body, ast.ClassDef, name).body, "__init__"
-    else:
-        function = EXPORTS[kind]
-    node = _definition(body, ast.FunctionDef, function)
-    if node is None:
-        return frozenset()
-    plain = [*node.args.posonlyargs, *node.args.args][1:] if kind == "layers" else []
-    return frozenset(each.arg for each in (*plain, *node.args.kwonlyargs) if each.annotation is None)
-
-
 def _suggest_module(path):
     """Return the end of a sentence that suggests the module name of a path."""
     parts = Path(path.removesuffix(".py").removeprefix("./")).parts
@@ -258,7 +243,7 @@ def _class_constant(path, name, attribute):
 def _keywords(path, function):
     """Return options from the keyword-only parameters of a function."""
     node = _definition(parse_source(path).body, ast.FunctionDef, function)
-    return _options(zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True), ast.get_docstring(node) or "", path)
+    return _options(node.args.kwonlyargs, node.args.kw_defaults, ast.get_docstring(node), path)
 
 
 @functools.lru_cache
@@ -268,20 +253,19 @@ def _arguments(path, name):
     init = _definition(node.body, ast.FunctionDef, "__init__")
     if init is None:
         return ()
-    plain = init.args.posonlyargs + init.args.args
-    defaults = [None] * (len(plain) - len(init.args.defaults)) + init.args.defaults
-    pairs = [*zip(plain, defaults, strict=True), *zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)]
-    return _options(pairs[1:], ast.get_docstring(node) or "", path, LARGEST_SIZE)
+    plain = (init.args.posonlyargs + init.args.args)[1:]
+    defaults = [*[None] * (len(plain) - len(init.args.defaults)), *init.args.defaults, *init.args.kw_defaults]
+    return _options([*plain, *init.args.kwonlyargs], defaults, ast.get_docstring(node), path, LARGEST_SIZE)
 
 
-def _options(pairs, docstring, path, largest=None):
+def _options(parameters, defaults, docstring, path, largest=None):
     """Return the options of parameters with an annotation; others are for other code (an injected function)."""
-    docs, options = argument_docs(docstring), []
-    for argument, node in pairs:
-        if argument.annotation is not None:
-            default = REQUIRED if node is None else _literal(argument.arg, node)
-            constraint = with_default_bounds(parse_annotation(argument.annotation, path), default, largest)
-            options.append(Option(argument.arg, constraint, default, docs.get(argument.arg, "")))
+    docs, options = argument_docs(docstring or ""), []
+    for parameter, node in zip(parameters, defaults, strict=True):
+        if parameter.annotation is not None:
+            default = REQUIRED if node is None else _literal(parameter.arg, node)
+            constraint = parse_annotation(parameter.annotation, path)
+            options.append(build_option(parameter.arg, constraint, default, docs.get(parameter.arg, ""), largest))
     return tuple(options)
 
 

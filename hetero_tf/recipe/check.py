@@ -8,10 +8,10 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Option, Plugin, inline_plugin, keys
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.layers import build_model, check_annotated
+from hetero_tf.recipe.layers import build_model
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue, format_value
-from hetero_tf.recipe.schema import LEVEL, SCENARIOS, Levels, Recipe
+from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Recipe
 from hetero_tf.recipe.values import check_mapping, convert
 
 
@@ -83,18 +83,13 @@ def _plugin(key: Option, value: Any, path: tuple, common: Iterable[str] = ()) ->
     if name not in known:
         raise InvalidValue((*path, "name"), f"unknown name {format_value(name)}{did_you_mean(name, known)}")
     options = registry.options(kind, name)
-    check_annotated(kind, name, value, path)
-    check_mapping(value, path, ("name", *common, *options))
+    check_mapping(value, path, ("name", *common, *options), name if registry.is_registered(kind, name) else "")
     for option in options.values():
         if option.required and option.name not in value:
             raise InvalidValue(path, f"the option {option.name!r} of {name} is missing ({option.doc or option.name})")
-    values = {
-        option.name: convert(value[option.name], option.constraint, (*path, option.name))
-        if option.name in value
-        else option.default
-        for option in options.values()
-    }
-    return Plugin(name, values)
+    values = {key: option.default for key, option in options.items()}
+    in_recipe = {key: convert(value[key], options[key].constraint, (*path, key)) for key in options if key in value}
+    return Plugin(name, values | in_recipe)
 
 
 def _levels(value, path):
@@ -124,19 +119,18 @@ def _mix(value, path):
     """Return `a1-e9`, `a-e` or `{a: 1, e: 9}` as a mapping of level to share."""
     if isinstance(value, dict) and value:
         return value
-    entries = value.split("-") if isinstance(value, str) else ()
-    matches = [re.fullmatch(f"({LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
-    if not matches or None in matches:
+    if not isinstance(value, str) or not re.fullmatch(MIX, value):
         raise InvalidValue(
             path, f"not a mix of levels; write it as a1-e9, a-e or {{a: 1, e: 9}}. Received: {format_value(value)}"
         )
-    names = [match.group(1) for match in matches]
-    for name in names:
-        if names.count(name) > 1:
+    shares: dict[str, int] = {}
+    for name, share in re.findall(f"({LEVEL})([0-9]*)", value):
+        if name in shares:
             raise InvalidValue(
                 path, f"the level {name!r} occurs twice; list each level once. Received: {format_value(value)}"
             )
-    return {match.group(1): int(match.group(2) or 1) for match in matches}
+        shares[name] = int(share or 1)
+    return shares
 
 
 _BUILDERS = {Levels: _levels, Model: build_model}

@@ -20,36 +20,13 @@ from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.recipe.nodes import format_value
 
 ACTIVATIONS = (
-    "elu",
-    "gelu",
-    "hard_silu",
-    "leaky_relu",
-    "linear",
-    "mish",
-    "relu",
-    "relu6",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softplus",
-    "tanh",
+    *("elu", "gelu", "hard_silu", "leaky_relu", "linear", "mish", "relu", "relu6", "selu", "sigmoid", "silu"),
+    *("softplus", "tanh"),
 )
 INITIALIZERS = (
-    "fan_in_uniform",
-    "glorot_normal",
-    "glorot_uniform",
-    "he_normal",
-    "he_uniform",
-    "lecun_normal",
-    "lecun_uniform",
-    "ones",
-    "orthogonal",
-    "random_normal",
-    "random_uniform",
-    "truncated_normal",
-    "zeros",
+    *("fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal"),
+    *("lecun_uniform", "ones", "orthogonal", "random_normal", "random_uniform", "truncated_normal", "zeros"),
 )
-
 Window = Annotated[int | tuple[int, int], Range(low=1, high=1000)]
 # See `constraints.OddSize`.
 KernelSize = Annotated[int | tuple[int, int], Range(low=1, high=127)]

@@ -35,8 +35,11 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
         )
     settings = _settings(value.get("settings"), (*path, "settings"))
     used: set[str] = set()
-    specs = _specs(value["layers"], (*path, "layers"), settings, used)
-    _check_all_used(settings, used, (*path, "settings"))
+    specs = _specs(_resolve(value["layers"], (*path, "layers"), settings, used), (*path, "layers"))
+    for name in settings:
+        if name not in used:
+            text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
+            raise InvalidValue((*path, "settings", name), text, at_key=True)
     others = {name: _key(name, value[name], path) for name in value if name not in ("settings", "layers")}
     return Model(layers=specs, settings=settings, **others)
 
@@ -45,42 +48,18 @@ def _key(name, value, path):
     return convert(value, keys(Model)[name].constraint, (*path, name))
 
 
-def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:
-    """Raise `InvalidValue` for an option of a user plug-in without a type annotation.
-
-    Args:
-        kind: Kind of the plug-in.
-        name: Its name.
-        value: Its options in the recipe.
-        path: Their path.
-    """
-    if not registry.is_registered(kind, name) or not isinstance(value, dict):
-        return
-    for key in sorted(registry.unannotated_parameters(kind, name) & value.keys()):
-        owner = f"__init__ of {name}" if kind == "layers" else f"{registry.EXPORTS[kind]} of {name}"
-        raise InvalidValue(
-            (*path, key),
-            f"the parameter {key} in {owner} has no annotation, so a recipe cannot set it; add one, such as "
-            f"`{key}: int` or `{key}: Size` (BUILD.md, Add a part)",
-            at_key=True,
-        )
-    if kind == "layers" and value and not registry.options(kind, name):
-        raise InvalidValue(
-            path,
-            f"{name} has no arguments, because its class defines no __init__ with annotated parameters; add one "
-            f"(BUILD.md, Add a part). Received: {format_value(value)}",
-        )
-
-
-def _specs(items, path, settings, used):
-    """Return the LayerSpecs of all items; adds the names of the settings that they use to `used`."""
+def _specs(items, path):
+    """Return the LayerSpecs of all items."""
     specs, exits = [], 0
     for index, item in enumerate(items):
         item_path, exit = (*path, index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:
-            item, item_path = _branch(item["Exit"], (*item_path, "Exit")), (*item_path, "Exit")
-            exit = exits = exits + 1
-        for kind, args, unit, position, first, layer_path in _units(item, str(index), item_path, settings, used):
+            item, item_path, exit = item["Exit"], (*item_path, "Exit"), exits + 1
+            if not isinstance(item, list):
+                text = f"must be a list of layers that ends in logits. Received: {format_value(item)}"
+                raise InvalidValue(item_path, text)
+            exits = exit
+        for kind, args, unit, position, first, layer_path in _units(item, str(index), item_path):
             name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
             specs.append(
                 LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
@@ -90,13 +69,6 @@ def _specs(items, path, settings, used):
                 item_path, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
             )
     return tuple(specs)
-
-
-def _check_all_used(settings, used, path):
-    for name in settings:
-        if name not in used:
-            text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
-            raise InvalidValue((*path, name), text, at_key=True)
 
 
 def _settings(value, path):
@@ -115,36 +87,29 @@ def _settings(value, path):
     return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
 
 
-def _units(item, unit, path, settings, used):
+def _units(item, unit, path):
     """Yield the layers of one item as (kind, args, unit, position, unit that shares its initial values, path)."""
     if isinstance(item, dict) and list(item) == ["Repeat"]:
-        yield from _copies(item["Repeat"], unit, (*path, "Repeat"), settings, used)
+        yield from _copies(item["Repeat"], unit, (*path, "Repeat"))
         return
     parts = item if isinstance(item, list) else [item]
     if not parts:
         raise InvalidValue(path, "empty unit; list at least one layer")
     for position, part in enumerate(parts):
         layer_path = (*path, position) if isinstance(item, list) else path
-        kind, args, layer_path = _layer(part, layer_path, settings, used)
+        kind, args, layer_path = _layer(part, layer_path)
         yield kind, _arguments(kind, args, layer_path), unit, position, None, layer_path
 
 
-def _branch(value, path):
-    """Return the layers of an exit."""
-    if not isinstance(value, list):
-        raise InvalidValue(path, f"must be a list of layers that ends in logits. Received: {format_value(value)}")
-    return value
-
-
-def _copies(value, unit, path, settings, used):
+def _copies(value, unit, path):
     check_mapping(value, path, _REPEAT)
     for name in ("times", "layer"):
         if name not in value:
             raise InvalidValue(path, f"the key {name!r} is missing; Repeat has the keys {', '.join(_REPEAT)}")
-    times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
+    times = convert(value["times"], _TIMES, (*path, "times"))
     same_values = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
-    kind, args, args_path = _layer(value["layer"], (*path, "layer"), settings, used)
-    first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
+    kind, args, args_path = _layer(value["layer"], (*path, "layer"))
+    first = value.get("first", {})
     if not isinstance(first, dict):
         raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {format_value(first)}")
     if same_values and first:
@@ -159,8 +124,8 @@ def _copies(value, unit, path, settings, used):
         yield kind, dict(later_args if copy else first_args), f"{unit}_{copy}", 0, earlier, args_path
 
 
-def _layer(part, path, settings, used):
-    """Return the class name, the arguments with resolved settings, and the path of the arguments."""
+def _layer(part, path):
+    """Return the class name, the arguments, and the path of the arguments."""
     if isinstance(part, str):
         kind, args = part, {}
     elif isinstance(part, dict) and len(part) == 1:
@@ -177,14 +142,13 @@ def _layer(part, path, settings, used):
     problem = layer_table.rejection_reason(kind)
     if problem:
         raise InvalidValue(path, problem, at_key=True)
-    return kind, _resolve({} if args is None else args, path, settings, used), path
+    return kind, {} if args is None else args, path
 
 
 def _arguments(kind, args, path, skip=()):
     """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
     constraints, required = layer_table.arguments(kind)
-    check_annotated("layers", kind, args, path)
-    check_mapping(args, path, tuple(constraints))
+    check_mapping(args, path, tuple(constraints), kind if registry.is_registered("layers", kind) else "")
     missing = sorted(required - {*args, *skip})
     if missing:
         raise InvalidValue(
@@ -194,7 +158,7 @@ def _arguments(kind, args, path, skip=()):
 
 
 def _resolve(value, path, settings, used):
-    """Return the value with every `!setting` replaced."""
+    """Return the value with every `!setting` replaced; add the names of the settings to `used`."""
     if isinstance(value, dict):
         return {name: _resolve(part, (*path, name), settings, used) for name, part in value.items()}
     if isinstance(value, list):

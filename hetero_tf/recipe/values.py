@@ -18,8 +18,15 @@ _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 
 
-def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
-    """Raise `InvalidValue` unless the value is a mapping whose keys are all in `known`."""
+def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugin: str = "") -> None:
+    """Raise `InvalidValue` unless a value is a mapping of known keys.
+
+    Args:
+        value: The value.
+        path: Its path.
+        known: The known keys.
+        user_plugin: Name of the plug-in of a user that defines them.
+    """
     if not isinstance(value, dict):
         raise InvalidValue(
             path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
@@ -27,6 +34,11 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
     for key in value:
         if key not in known:
             hint = did_you_mean(key, known) if known else "; no keys are allowed here"
+            if user_plugin:
+                hint += (
+                    f". Keys are the parameters that {user_plugin} defines with an annotation, such as `{key}: int` "
+                    "(BUILD.md, Add a part)"
+                )
             raise InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True)
 
 

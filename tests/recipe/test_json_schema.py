@@ -46,6 +46,9 @@ def test_shipped_recipes_are_valid(name):
         ("name: digits", "name: 'no name'"),
         ("units: !classes", "unit: !classes"),
         ("widths: {a: 1.0", "widths: {a1: 1.0"),
+        ("widths: {a: 1.0", "widths: {a: 1.5"),
+        ("widths: {a: 1.0", "widths: {a: one"),
+        ("mix: a-b-c", "mix: a,b"),
         ("rounds: 60", ""),
         ("round: {clients: 10, ", "round: {"),
         ("- GlobalAveragePooling2D", "- GlobalPooling"),
@@ -62,6 +65,19 @@ def test_wrong_recipes_are_invalid(correct, wrong):
 def test_a_recipe_with_a_base_may_give_single_keys():
     assert errors("base: digits\nname: mine\nrounds: 3\nclient.epochs: 2") == []
     assert errors("base: digits\nrounds: no")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "levels: {widths: {a: 1/2}, mix: {a: 1, b: 9}, budgets: {a: 20 MB, b: 1/6}, depths: {a: 2}}",
+        "levels: {budgets: fair}",
+        "client: {epochs: {a: 1, b: 2}}",
+        'round: {personal: [1, "2"]}',
+    ],
+)
+def test_values_by_level_and_numbers_of_units_are_valid(section):
+    assert errors(f"base: digits\n{section}") == []
 
 
 @pytest.mark.parametrize("path", sorted({*shipped().values(), *sweeps().values()}), ids=lambda path: path.stem)
