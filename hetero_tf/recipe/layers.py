@@ -54,11 +54,11 @@ def _specs(items, path):
     for index, item in enumerate(items):
         item_path, exit = (*path, index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:
-            item, item_path, exit = item["Exit"], (*item_path, "Exit"), exits + 1
+            item, item_path = item["Exit"], (*item_path, "Exit")
+            exit = exits = exits + 1
             if not isinstance(item, list):
                 text = f"must be a list of layers that ends in logits. Received: {format_value(item)}"
                 raise InvalidValue(item_path, text)
-            exits = exit
         for kind, args, unit, position, first, layer_path in _units(item, str(index), item_path):
             name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
             specs.append(
