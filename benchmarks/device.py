@@ -75,17 +75,17 @@ def measured(process, state, level, steps, folder):
     """A row of the table."""
     from simulated import Simulated
 
-    from hetero_tf.export import formats, images, text
+    from hetero_tf.export import formats
     from hetero_tf.export.formats import ConversionSource, litert_train
+    from hetero_tf.export.kinds import task_of
 
     plan = process.plan(0, cohort=range(len(process.partition.train)))
     slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
     client = Simulated(process, state, plan, slot, steps)
-    model = process.network(state, level, {})
-    kind = images if process.dataset.kind == "images" else text
+    task = task_of(process, process.network(state, level, {}))
     with tempfile.TemporaryDirectory() as scratch:
-        function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE_SIGNATURE]
-    source = ConversionSource(folder, kind.PORTABLE_SIGNATURE, function, specs, process, level, model, "", None)
+        function, specs = task.endpoints(Path(scratch))[0][task.PORTABLE_SIGNATURE]
+    source = ConversionSource(folder, task, function, specs, level, "")
     with formats.quiet():
         about = litert_train.convert(source, folder / litert_train.FILE)
     export_info = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}

@@ -60,7 +60,7 @@ def main():
 
     @tf.function
     def logits(batch):
-        return images.classify(process, model, batch)["logits"]
+        return images.ImageTask(process, model).classify(batch)["logits"]
 
     def accuracy(batch):
         logits_by_batch = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]

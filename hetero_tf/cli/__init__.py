@@ -3,6 +3,7 @@
 Modules:
 
     commands/    Commands, one module each, selected by the first word of the command line
+    flag_table   Table of all flags, which `flags` defines and `help` prints
     flags        Flags of the command line, and the command word
     help         Help texts: the list of commands, or the flags of one command with their defaults
     interrupts   Handles Ctrl-C and signals of batch systems immediately

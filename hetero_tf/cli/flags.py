@@ -3,14 +3,14 @@
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import Any
+
+from absl import flags
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.cli import commands
-
-if TYPE_CHECKING:
-    from absl import flags
+from hetero_tf.cli.flag_table import FLAGS
 
 PATHS = ("recipe", "run_dir", "data_dir", "out", "draw", "certificates", "key", "litert")
 # Flags that absl adds: one reads flags from a file, the other ignores unknown flags.
@@ -24,130 +24,29 @@ SHORT = "h"
 MOST_PATHS = 3
 
 
-def define_flags() -> "flags.FlagValues":
+def define_flags() -> flags.FlagValues:
     """Define all flags; the help does not show absl's built-in flags."""
-    from absl import flags
-
     values = flags.FlagValues()
-    flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist; required", values)
-    flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated; default none", values)
-    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME, plus the changes of --set", values)
-    flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
-    flags.DEFINE_multi_string(
-        "plugin", [], "user Python module with layers or plug-ins; may be repeated; default none", values
-    )
-    flags.DEFINE_integer("threads", hardware.core_count(), "clients to train at the same time", flag_values=values)
-    flags.DEFINE_list(
-        "workers", [], "host:port of every worker process of the run; the first one is the chief; default none", values
-    )
-    flags.DEFINE_integer(
-        "worker", None, "index of this process in --workers, from 0; required with --workers", 0, flag_values=values
-    )
-    flags.DEFINE_integer("devices", 1, "devices of this process that share each round", 1, 64, flag_values=values)
-    flags.DEFINE_integer(
-        "local", None, "logical devices of this machine that share each round; required", 2, 64, flag_values=values
-    )
-    flags.DEFINE_multi_string("role", [], "server, client or keys; same as the word after flower; required", values)
-    flags.DEFINE_string("address", None, "host:port of the server; required", values)
-    flags.DEFINE_string("certificates", None, "server: folder written by flower keys; required", values)
-    flags.DEFINE_string("key", None, "client: private key file of the device, written by flower keys; required", values)
-    flags.DEFINE_integer(
-        "client", None, "client: index of the device among the clients, from 0; required", 0, flag_values=values
-    )
-    flags.DEFINE_string(
-        "litert", None, "client: folder of an export with litert_train; default none (TensorFlow trains)", values
-    )
-    flags.DEFINE_float(
-        "patience", 600.0, "server: seconds after which a request without a response is lost", 1, flag_values=values
-    )
-    flags.DEFINE_float(
-        "deadline", None, "server: seconds to wait for the results of a round; default --patience", 1, None, values
-    )
-    flags.DEFINE_float(
-        "quorum",
-        0.0,
-        "server: minimum share of round.clients that must return a result; at least one client",
-        0,
-        1,
-        values,
-    )
-    flags.DEFINE_float(
-        "over_selection", 0.0, "server: share of additional clients to request, such as 0.3", 0, 10, values
-    )
-    flags.DEFINE_integer(
-        "max_examples", None, "server: maximum examples of a device; default that of the recipe's data", 1, None, values
-    )
-    flags.DEFINE_enum(
-        "engine",
-        None,
-        ["auto", "sequential", "stacked"],
-        "execution of clients, as --set engine=; default that of the recipe",
-        values,
-    )
-    flags.DEFINE_enum("state", "best", ["best", "last"], "checkpoint to use", values)
-    flags.DEFINE_enum(
-        "levels", None, ["global", "all"], "models to evaluate; default evaluate.levels of the recipe", values
-    )
-    flags.DEFINE_string("level", None, "level of the model; default the level of the global model", values)
-    flags.DEFINE_multi_string(
-        "input", [], "picture file, table row or sentence; same as the words after predict; required", values
-    )
-    flags.DEFINE_multi_string(
-        "definition", [], "YAML file of a sweep; same as the word after sweep; required without --recipe", values
-    )
-    flags.DEFINE_multi_string(
-        "sweep", [], "values to try, path=value,value; may be repeated for all combinations; default none", values
-    )
-    flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3; default that of the recipe", values)
-    flags.DEFINE_integer("jobs", 1, "parallel runs; --threads are divided among them", 1, 256, flag_values=values)
-    flags.DEFINE_bool("dry_run", False, "list the runs of a sweep and estimate their time from short runs", values)
-    flags.DEFINE_multi_string("word", [], "word to explain; same as the words after explain; required", values)
-    flags.DEFINE_multi_string("run", [], "run folders, or folders of them; same as the words after the command", values)
-    flags.DEFINE_list("metric", [], "metrics, such as global_accuracy,local_std; default the usual ones", values)
-    flags.DEFINE_float("target", None, "target value of the first metric; default none", flag_values=values)
-    flags.DEFINE_list("at", [], "rounds at which to show the first metric, such as 10,20; default none", values)
-    flags.DEFINE_list(
-        "published", [], "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none", values
-    )
-    flags.DEFINE_enum("as", "markdown", ["markdown", "csv", "latex", "json"], "format of the table", values)
-    flags.DEFINE_enum("x", "round", ["round", "bytes", "seconds", "parameters", "paper_flops"], "x axis", values)
-    flags.DEFINE_string("y", None, "metric to draw; default that of the global model", values)
-    flags.DEFINE_enum("band", "range", ["range", "std"], "meaning of the bands over seeds", values)
-    flags.DEFINE_string("out", None, "file or folder to write", values)
-    flags.DEFINE_string("draw", None, "PNG file to draw the split into; default none", values)
-    flags.DEFINE_list("format", [], "additional formats, such as keras,onnx,litert,litert_train; default none", values)
-    flags.DEFINE_integer(
-        "export_version",
-        None,
-        "number of the exported version; default the next one",
-        lower_bound=1,
-        flag_values=values,
-    )
-    flags.DEFINE_string("host", "127.0.0.1", "address to serve at; other addresses are open to the network", values)
-    flags.DEFINE_integer("port", 8501, "port to serve at; 0 selects a free one", 0, 65535, flag_values=values)
-    flags.DEFINE_string(
-        "versions", "latest:2", "versions to serve: latest, latest:COUNT, all, or numbers such as 3,5", values
-    )
-    flags.DEFINE_multi_string(
-        "allow_host", [], "additional allowed host name in requests, such as that of a proxy; may be repeated", values
-    )
-    flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
-    flags.DEFINE_bool("json", False, "print one JSON line on standard output; messages go to standard error", values)
-    flags.DEFINE_bool("quiet", False, "print only errors and the line of --json", values)
-    flags.DEFINE_bool("debug", False, "show tracebacks", values)
-    flags.DEFINE_bool("help", False, "show this help", values, short_name=SHORT)
-    flags.DEFINE_bool("version", False, "show the version", values)
+    for name, flag in FLAGS.items():
+        options: dict[str, Any] = {"default": flag.default, "help": flag.meaning, "flag_values": values}
+        if flag.kind in ("integer", "float"):
+            options |= {"lower_bound": flag.low, "upper_bound": flag.high}
+        if flag.kind == "enum":
+            options["enum_values"] = flag.choices
+        if flag.kind in ("list", "multi_string"):
+            options["default"] = []
+        if name == "help":
+            options["short_name"] = SHORT
+        getattr(flags, f"DEFINE_{flag.kind}")(name, **options)
     return values
 
 
-def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
+def parse(argv: list[str]) -> tuple[str | None, flags.FlagValues]:
     """Return the command (None means `train`) and the values of the flags.
 
     Raises:
         InputError: A word is unknown, or a flag has no effect on the command.
     """
-    from absl import flags
-
     values = define_flags()
     try:
         for word in argv[1 : argv.index("--") if "--" in argv else None]:
@@ -223,11 +122,11 @@ def program_name() -> str:
     return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
 
 
-def plugin_flags(values: "flags.FlagValues") -> str:
+def plugin_flags(values: flags.FlagValues) -> str:
     """Return the --plugin flags for printed commands about the same run."""
     return "".join(f" --plugin {shlex.quote(name)}" for name in values.plugin)
 
 
-def shared_flags(values: "flags.FlagValues") -> str:
+def shared_flags(values: flags.FlagValues) -> str:
     """Return the flags that printed commands about the same run need."""
     return plugin_flags(values) + (f" --data_dir {shlex.quote(values.data_dir)}" if values.data_dir else "")

@@ -1,14 +1,9 @@
 """Help texts: the list of commands, or the flags of one command with their defaults."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING
-
 from hetero_tf.cli import commands
+from hetero_tf.cli.flag_table import FLAGS
 from hetero_tf.cli.flags import program_name
 from hetero_tf.version import __version__
-
-if TYPE_CHECKING:
-    from absl.flags import Flag, FlagValues
 
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
 # Width of the first column.
@@ -16,7 +11,7 @@ WIDTH = 24
 _RUN_DIR = "folder of a trained run; required"
 _RUNS = "run folders, or folders of them; same as the words after the command; required"
 _BATCHES = "batches to compute at the same time"
-# Meaning of a flag for one command, if it differs from `flags.define_flags`.
+# Meaning of a flag for one command, if it differs from `flag_table.FLAGS`.
 MEANINGS = {
     "launch": {"threads": "clients to train at the same time, divided among the devices"},
     "sweep": {
@@ -54,7 +49,7 @@ MEANINGS = {
 }
 
 
-def render(command: str | None, flags: "FlagValues") -> str:
+def render(command: str | None) -> str:
     """Return the help of a command, or the list of commands if `command` is None."""
     if command is None:
         calls = [
@@ -62,20 +57,20 @@ def render(command: str | None, flags: "FlagValues") -> str:
             for module in map(commands.find, commands.NAMES)
         ]
         return "\n".join([TITLE, "", *calls, "", f"{program_name()} COMMAND --help shows the flags of a command."])
-    module: ModuleType = commands.find(command)
+    module = commands.find(command)
     groups = {f"Flags of {command}:": module.FLAGS, "Flags of every command:": commands.COMMON}
     lines = [f"{program_name()} {module.USAGE}", f"  {module.SUMMARY}"]
     for title, names in groups.items():
-        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_describe(command, flags[name])}" for name in names)]
+        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_describe(command, name)}" for name in names)]
     return "\n".join(lines)
 
 
-def _describe(command: str, flag: "Flag") -> str:
-    """Return the meaning of a flag for a command, with its default."""
-    general = flag.help.splitlines()[0].rstrip(";")
-    choices, colon, _ = general.partition(">: ") if general.startswith("<") else ("", "", "")
-    text = MEANINGS.get(command, {}).get(flag.name)
-    text = general if text is None else f"{choices}{colon}{text}"
+def _describe(command: str, name: str) -> str:
+    """Return the meaning of a flag for a command, with its choices and default."""
+    flag = FLAGS[name]
+    choices = f"<{'|'.join(flag.choices)}>: " if flag.choices else ""
+    text = choices + MEANINGS.get(command, {}).get(name, flag.meaning)
     if "default" in text or "required" in text:
         return text
-    return f"{text}; default {str(flag.default).lower().removesuffix('.0')}"
+    default = [] if flag.kind == "multi_string" else flag.default
+    return f"{text}; default {str(default).lower().removesuffix('.0')}"

@@ -109,7 +109,7 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(escape_unprintable(help.render(command, flags)))
+        print(escape_unprintable(help.render(command)))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
     module = commands.find(command or "train")

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean
 from hetero_tf.cli.flags import program_name
+from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
     from hetero_tf.process.learning_process import LearningProcess
-    from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.checkpoint import LoadedState
     from hetero_tf.run.experiment import Settings
 
 
-def build_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
+def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":
     """Return the settings of --run_dir, --data_dir, --threads and --allow_other_machine."""
     from hetero_tf.run.experiment import Settings
 
@@ -30,7 +30,7 @@ def build_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     return Settings(run_dir_of(recipe, flags), data_dir, flags.threads, flags.allow_other_machine, command_line())
 
 
-def run_dir_of(recipe: "Recipe", flags: "FlagValues") -> Path:
+def run_dir_of(recipe: Recipe, flags: FlagValues) -> Path:
     """Return the folder of a run: --run_dir, or runs/NAME with the recipe and the changes of --set as name."""
     from hetero_tf.recipe.naming import run_name
 
@@ -42,7 +42,7 @@ def command_line() -> str:
     return shlex.join([program_name(), *sys.argv[1:]])
 
 
-def register_plugins(flags: "FlagValues") -> None:
+def register_plugins(flags: FlagValues) -> None:
     """Import the modules of --plugin and register their plug-ins.
 
     Raises:
@@ -61,7 +61,7 @@ def register_plugins(flags: "FlagValues") -> None:
             ) from error
 
 
-def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[LearningProcess, LoadedState]":
+def open_run(recipe: Recipe, flags: FlagValues, console: Console) -> "tuple[LearningProcess, LoadedState]":
     """Return the learning process of a run folder, and the state of --state."""
     from hetero_tf.run.load_run import open_state
 
@@ -69,7 +69,7 @@ def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[
 
 
 def open_without_data(
-    recipe: "Recipe", flags: "FlagValues", levels: Sequence[str], console: Console
+    recipe: Recipe, flags: FlagValues, levels: Sequence[str], console: Console
 ) -> "tuple[LearningProcess, LoadedState] | str":
     """Open a run folder like `open_run`, but without data; if `levels` need the data, return the reason."""
     from hetero_tf.run.load_run import open_state
@@ -91,7 +91,7 @@ def open_without_data(
 
 
 def open_with_data(
-    recipe: "Recipe", flags: "FlagValues", console: Console, reason: str
+    recipe: Recipe, flags: FlagValues, console: Console, reason: str
 ) -> "tuple[LearningProcess, LoadedState]":
     """Open a run folder like `open_run`; an error about the data names the reason why they are needed."""
     try:
@@ -122,7 +122,7 @@ def level_statistics(process: "LearningProcess", loaded: "LoadedState", level: s
     return process.statistics(loaded.state, level) if stored is None else stored
 
 
-def check_level(recipe: "Recipe", flags: "FlagValues", *others: str) -> None:
+def check_level(recipe: Recipe, flags: FlagValues, *others: str) -> None:
     """Refuse a --level that the recipe does not have; `others` are additional allowed words."""
     if flags.level is not None and flags.level not in recipe.levels.widths:
         known = [*recipe.levels.widths, *others]

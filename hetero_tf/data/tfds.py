@@ -67,15 +67,11 @@ def load(
             [image, label, train, test, size],
             builder.data_path,
             ARRAYS,
-            lambda: dict(
-                zip(
-                    ARRAYS,
-                    (
-                        *_read_split(builder, train, image, label, shape, size),
-                        *_read_split(builder, test, image, label, shape, size),
-                    ),
-                )
-            ),
+            lambda: {
+                f"{array}_{name}": values
+                for name, split in (("train", train), ("test", test))
+                for array, values in zip("xy", _read_split(builder, split, image, label, shape, size))
+            },
         )
     if transpose:
         for name in ("x_train", "x_test"):

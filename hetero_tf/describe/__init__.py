@@ -2,18 +2,13 @@
 
 Modules:
 
-    load_tables         The `Loads` of a recipe as JSON and as text tables
-    loads               Training load of each level under its budget, and the totals of a round
-    output              A `Description` as JSON and as aligned text
-    recipe_description  Result of `describe`
+    load_tables  The `Loads` of a recipe as JSON and as text tables
+    loads        Training load of each level under its budget, and the totals of a round
+    output       Description of a recipe, as JSON and as aligned text
 """
 
-import dataclasses
-from collections.abc import Iterable
-
 from hetero_tf.describe.loads import has_unequal_loads, level_loads
-from hetero_tf.describe.output import to_json, to_text
-from hetero_tf.describe.recipe_description import Description
+from hetero_tf.describe.output import Description, to_json, to_text
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.packing import pack_rounds
@@ -37,14 +32,17 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     if process.recipe.model.initial_weights is not None:
         first_weights(process.recipe, process.family)
     recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
-    description, loads = _describe_levels(process, recipe.levels.widths), None
+    example, levels, loads = tuple(process.example_shape), process_costs(process, recipe.levels.widths), None
     if has_unequal_loads(family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
-        loads = level_loads(
-            LevelCosts(family, description.example, dataset.classes), description.levels, examples_per_client
-        )
-    return dataclasses.replace(
-        description,
+        loads = level_loads(LevelCosts(family, example, dataset.classes), levels, examples_per_client)
+    return Description(
+        recipe=recipe.name,
+        example=example,
+        classes=dataset.classes,
+        levels=levels,
+        mix=recipe.levels.divided(1),
+        labels=partition.label_mask.sum(axis=1),
         split=partition.summary(dataset.train.labels),
         source=dataset.source,
         stand_in_for=dataset.stand_in_for,
@@ -65,16 +63,4 @@ def _replica_shares(process, replicas):
     return tuple(
         (int((replica_of_client == replica).sum()), float(work[replica_of_client == replica].sum() / work.sum()))
         for replica in range(replicas)
-    )
-
-
-def _describe_levels(process, names: Iterable[str]) -> Description:
-    """Return the `Description` of some levels, without the fields that depend on the data."""
-    return Description(
-        recipe=process.recipe.name,
-        example=tuple(process.example_shape),
-        classes=process.dataset.classes,
-        levels=process_costs(process, names),
-        mix=process.recipe.levels.divided(1),
-        labels=process.partition.label_mask.sum(axis=1),
     )

@@ -39,21 +39,12 @@ def _levels(loads):
     measure, unit = loads.measure, _UNITS[loads.measure][0]
     rows = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
     for load in loads.levels:
-        share = loads.of_budget(load)
-        limit = ("-", "-")
+        share, budget, amount, usage = loads.of_budget(load), "-", "-", "-"
         if share is not None:
-            limit = str(load.budget), _format_amount(measure, load.budget * Fraction(loads.whole))
-        usage = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
-        rows.append(
-            (
-                load.level,
-                *limit,
-                load.trains,
-                _format_units(load.skipped),
-                _format_amount(measure, load.estimate),
-                usage,
-            )
-        )
+            budget, amount = str(load.budget), _format_amount(measure, load.budget * Fraction(loads.whole))
+            usage = f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
+        estimate = _format_amount(measure, load.estimate)
+        rows.append((load.level, budget, amount, load.trains, _format_units(load.skipped), estimate, usage))
     return format_table(rows)
 
 
@@ -78,13 +69,11 @@ def _stages(loads):
 
 def _notes(loads):
     totals = round_totals(loads)
-    return "\n".join(
-        (
-            f"full model: {_format_amount(loads.measure, loads.whole)} {_full_model_measure(loads)}. Budgets are "
-            f"shares of it; {100 * loads.tolerance:g} % more is allowed.",
-            f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
-            f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected.",
-        )
+    return (
+        f"full model: {_format_amount(loads.measure, loads.whole)} {_full_model_measure(loads)}. Budgets are "
+        f"shares of it; {100 * loads.tolerance:g} % more is allowed.\n"
+        f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
+        f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected."
     )
 
 
@@ -104,6 +93,4 @@ def _format_amount(measure, amount):
 
 def _format_units(units):
     """Return the first and last name of consecutive units; "-" if there are none."""
-    if len(units) < 2:
-        return "".join(units) or "-"
-    return f"{units[0]} to {units[-1]}"
+    return f"{units[0]} to {units[-1]}" if len(units) > 1 else "".join(units) or "-"

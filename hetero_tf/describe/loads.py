@@ -143,7 +143,7 @@ def _training_summary(costs, level):
     if level in levels.idle:
         return "takes no part"
     if levels.members:
-        return _format_count(levels.members[level], "member")
+        return f"{levels.members[level]} member{'s' * (levels.members[level] > 1)}"
     networks, has_stages = len(stages[0].trained_by_network), len(stages) > 1 and not family.drawn
     if networks > 1:
         return f"{networks} models" + (f", one in {len(stages)} stages" if has_stages else "")
@@ -154,10 +154,6 @@ def _training_summary(costs, level):
     if levels.depths:
         return f"{levels.depth_of(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
-
-
-def _format_count(count, noun):
-    return f"{count} {noun}{'s' * (count > 1)}"
 
 
 def _skipped_units(costs, level):

@@ -1,14 +1,51 @@
-"""A `Description` as JSON and as aligned text."""
+"""Description of a recipe, as JSON and as aligned text."""
 
-from hetero_tf.base import console
-from hetero_tf.base.console import format_table
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.describe import load_tables
-from hetero_tf.describe.recipe_description import Description
-from hetero_tf.models.costs.cost_report import costs_to_json
+from hetero_tf.describe.loads import Loads
+from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
 from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.store.plain_json import finite
 
 WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
+
+
+@dataclass(frozen=True)
+class Description:
+    """Costs of a recipe.
+
+    Attributes:
+        recipe: Name of the recipe.
+        example: Shape of one input.
+        classes: Number of labels, or words of the vocabulary.
+        levels: `{level: LevelCost}`, all widths of the recipe.
+        mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
+        labels: int [clients], number of labels of each client.
+        split: Summary of the partition; None if unknown.
+        source: Source of the data, or None.
+        stand_in_for: The data set that is replaced by a stand-in, or None.
+        engine: Output of `rounds.engine.report`, or None without data.
+        replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
+            without replicas.
+        loads: `loads.Loads` if the levels differ in more than their widths, else None.
+    """
+
+    recipe: str
+    example: tuple
+    classes: int
+    levels: dict[str, LevelCost]
+    mix: dict
+    labels: np.ndarray
+    split: dict | None = None
+    source: str | None = None
+    stand_in_for: str | None = None
+    engine: dict | None = None
+    loads: Loads | None = None
+    replica_shares: tuple[tuple[int, float], ...] = ()
 
 
 def to_json(description: Description) -> dict:
@@ -55,7 +92,7 @@ def _heading(description):
     if description.stand_in_for is not None:
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
     if description.engine is not None:
-        lines.append(console.format_engine(description.engine))
+        lines.append(format_engine(description.engine))
     if description.replica_shares:
         parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
         lines.append(f"replicas: {'; '.join(parts)} (first round)")
@@ -74,31 +111,21 @@ def _levels(description):
 
 
 def _figures(values):
-    counts = {name: f"{values[name]:,.0f}" for name in WHOLE}
-    return (
-        counts["parameters"],
-        f"{values['megabytes']:,.2f}",
-        counts["paper_flops"],
-        counts["multiply_adds"],
-        counts["bytes_down"],
-        counts["bytes_up"],
-    )
+    parameters, *others = (f"{values[name]:,.0f}" for name in WHOLE)
+    return parameters, f"{values['megabytes']:,.2f}", *others
 
 
 def _notes(description):
     labels = description.labels
-    lines = [
-        "mix: means weighted by share; its width is the mean number of parameters relative to the global model.",
-        "FLOPs: forward pass of one example, in the convention of the HeteroFL paper.",
-        "inference: one example, with all weights of a network or the weights of one unit at a time.",
-        "down, up: bytes of weights per client and round.",
-    ]
+    spread = ""
     if labels.min() != labels.max():
-        lines[-1] = (
-            f"down, up: bytes of weights per client and round, mean over clients with {labels.min():,} to "
-            f"{labels.max():,} of {description.classes:,} labels."
-        )
-    return "\n".join(lines)
+        spread = f", mean over clients with {labels.min():,} to {labels.max():,} of {description.classes:,} labels"
+    return (
+        "mix: means weighted by share; its width is the mean number of parameters relative to the global model.\n"
+        "FLOPs: forward pass of one example, in the convention of the HeteroFL paper.\n"
+        "inference: one example, with all weights of a network or the weights of one unit at a time.\n"
+        f"down, up: bytes of weights per client and round{spread}."
+    )
 
 
 def _memory(description):
@@ -114,16 +141,8 @@ def _memory(description):
 def _split(summary):
     rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
     for name in filter(summary.__contains__, ("train_examples", "held_out_examples", "test_examples", "labels")):
-        spread = summary[name]
-        rows.append(
-            (
-                name.replace("_", " "),
-                f"{spread['min']:,}",
-                f"{spread['mean']:,.1f}",
-                f"{spread['std']:,.1f}",
-                f"{spread['max']:,}",
-            )
-        )
+        cells = {"min": ",", "mean": ",.1f", "std": ",.1f", "max": ","}
+        rows.append((name.replace("_", " "), *(format(summary[name][key], spec) for key, spec in cells.items())))
     distance = summary["label_distance"]
     rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
     return format_table(rows)

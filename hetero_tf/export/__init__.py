@@ -13,23 +13,24 @@ Modules:
     card                MODEL_CARD.md: description, metrics and usage of an exported model
     compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
     formats/            Formats of other runtimes
-    images              Export task of an image model: signatures for pixels and for bytes of picture files
-    kinds               Export tasks: one module for each kind of data
-    labelled            Functions that the export tasks of data with one label per example share
+    images              Export of an image model: signatures for pixels and for bytes of picture files
+    kinds               Export tasks by the kind of data
+    labelled            Export of models that predict one label per example
     limits              Limits of requests, checked in the graph, so that one request cannot exhaust the memory of ...
     local_step          A local training step of a client as a function of tensors
-    measured            Measures and compares exported models on the test set, with requests as a server sends them
-    next_word           Export task of a next-word model: signatures for token ids and for beginnings of sentences
+    masked_text         Export of a masked language model
+    measured            Compares exported models with the trained one, by requests as a server sends them
+    next_word           Export of a next-word model: signatures for token ids and for beginnings of sentences
     portable_erf        The error function, computed with built-in operations of LiteRT
     portable_gradients  Gradients that LiteRT can run with its built-in operations
     predictions         Predictions of a trained model for pictures
     saved_model         Writes a SavedModel, and loads one for predictions
-    sequences           Export task of a model for sequences of words: signatures for token ids and for sentences
+    sequences           Export of a model for sequences of words: signatures for token ids and for sentences
     serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
     stablehlo           Exports a compiled round as StableHLO, which runs without TensorFlow
-    table               Export task of a model for tables: signatures for rows of numbers
-    text                Export task of a masked language model
-    trainable           Checks that a LiteRT file can train on a device without this package
+    table               Export of a model for tables: signatures for rows of numbers
+    task                `ExportTask`: what an export must know about a kind of data
+    text                Export of models for text: rows of token ids, and texts that the graph splits into words
     warmup              Files for TensorFlow Serving: warm-up requests, and the largest batch size
 """
 
@@ -52,7 +53,7 @@ from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
-from hetero_tf.export.measured import check_outputs, examples, measure, reference_logits, warning_of
+from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
 from hetero_tf.models.state import State
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Levels
@@ -99,37 +100,50 @@ def export(
     check_version_folder(folder, version)
     for name in others:
         formats.find(name)
-    model = process.network(state, level, statistics)
+    task = task_of(process, process.network(state, level, statistics))
     with create_draft(folder) as draft:
-        task = task_of(process)
-        endpoints, signatures = _write_model(process, task, model, draft)
-        warmup.write(draft, signatures, task.max_batch_size(model))
-        _write_labels(draft, process.dataset.class_names)
-        predict = saved_model.load_runtime(draft)
-        reference = reference_logits(process, model)
-        difference = check_outputs(process, reference, predict, str(folder))
-        measured = _measured(process, predict, "these files")
-        function, specs = endpoints[task.PORTABLE_SIGNATURE]
-        digest = _weights_sha256(model)
-        source = ConversionSource(
-            draft, task.PORTABLE_SIGNATURE, function, specs, process, level, model, digest, lambda: examples(process)
-        )
-        converted = {name: _write_format(name, source, reference, measured) for name in others}
-        about = {
-            **_about(process, state, level, model),
-            "signatures": signatures,
-            "input": task.input_spec(process),
-            "limits": task.limits(process, model),
-            "measured": measured,
-            "largest_difference_of_logits": difference,
-            "compared_test_examples": sum(map(len, reference)),
-            "weights_sha256": digest,
-            "formats": converted,
-            **info,
-        }
-        card = model_card(about, task.calls(process, signatures), task.notes(process, signatures))
+        about = {**_describe(task, state, level), **_write_model(task, level, draft, folder, others), **info}
+        signatures = about["signatures"]
+        card = model_card(about, task.calls(signatures), task.notes(signatures))
         about = _write_about(draft, about, card)
         return publish(draft, version), about
+
+
+def _write_model(task, level, draft, folder, others):
+    """Write the SavedModel and other formats into a draft; return their entries in `export.json`."""
+    # The SavedModel copies the vocabulary, so its source file can be deleted.
+    with tempfile.TemporaryDirectory(dir=draft) as scratch:
+        endpoints, tables = task.endpoints(Path(scratch))
+        signatures = saved_model.write(draft, task.model, endpoints, tables)
+    specs = {name: {spec.name: spec for spec in specs} for name, (_, specs) in endpoints.items()}
+    warmup.write(draft, specs, task.max_batch_size)
+    if task.process.dataset.class_names is not None:
+        # One name per line, in a path that mobile tools read.
+        files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
+    predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
+    entry = _compare(task, reference, predict, str(folder), "these files")
+    source = ConversionSource(draft, task, *endpoints[task.PORTABLE_SIGNATURE], level, digest)
+    return {
+        "signatures": signatures,
+        "input": task.input_spec,
+        "limits": task.limits,
+        **entry,
+        "weights_sha256": digest,
+        "formats": {name: _write_format(name, source, reference, entry["measured"]) for name in others},
+    }
+
+
+def _compare(task, reference, predict, name, subject, exact=True):
+    """Compare an exported model with the trained one, and measure it; return the results for `export.json`."""
+    difference = check_outputs(task, reference, predict, name, exact)
+    measured = {"on": "nothing, since the data were missing at the export"}
+    if not isinstance(task.process.dataset, DescribedDataset):
+        measured = {**task.measure(predict), "on": f"the whole test set, by {subject}"}
+    return {
+        "measured": measured,
+        "largest_difference_of_logits": difference,
+        "compared_test_examples": sum(map(len, reference)),
+    }
 
 
 def check_level(levels: Levels, level: str | None) -> str:
@@ -181,14 +195,11 @@ def _write_format(name, source, reference, float_metrics):
     # Converters raise many types of errors for unsupported operations.
     except Exception as problem:
         raise InputError(f"--format {name}: the model cannot be converted: {shorten_repr(problem)}") from problem
-    difference = check_outputs(source.process, reference, predict, str(path), exact=module.EXACT)
     entry = {
         "file": module.FILE,
         "signature": source.signature,
         "bytes": path.stat().st_size,
-        "measured": _measured(source.process, predict, "this file"),
-        "largest_difference_of_logits": difference,
-        "compared_test_examples": sum(map(len, reference)),
+        **_compare(source.task, reference, predict, str(path), "this file", module.EXACT),
         **details,
     }
     warning = None if module.EXACT else warning_of(entry, float_metrics)
@@ -205,30 +216,9 @@ def _weights_sha256(model):
     return digest.hexdigest()
 
 
-def _measured(process, predict, subject):
-    """Return metrics on the test set, and the measured files, for `export.json`."""
-    if isinstance(process.dataset, DescribedDataset):
-        return {"on": "nothing, since the data were missing at the export"}
-    return {**measure(process, predict), "on": f"the whole test set, by {subject}"}
-
-
-def _write_model(process, task, model, folder):
-    """Write the SavedModel; return its endpoints, and its signatures as `saved_model.write` describes them."""
-    # The SavedModel copies the vocabulary, so its source file can be deleted.
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        endpoints, tables = task.endpoints(process, model, Path(scratch))
-        return endpoints, saved_model.write(folder, model, endpoints, tables)
-
-
-def _write_labels(draft, names):
-    """Write the class names, one per line, to a path that mobile tools read."""
-    if names is not None:
-        files.write_new(draft / LABELS, "".join(f"{name}\n" for name in names).encode())
-
-
-def _about(process, state, level, model):
+def _describe(task, state, level):
     """Return the general description of the model for `export.json`."""
-    recipe, dataset = process.recipe, process.dataset
+    recipe, dataset, model = task.process.recipe, task.process.dataset, task.model
     missing = dataset.stand_in_for
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
     return {

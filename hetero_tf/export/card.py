@@ -3,6 +3,8 @@
 import json
 from math import prod
 
+import numpy as np
+
 from hetero_tf.base.console import format_metrics
 
 CARD = "MODEL_CARD.md"
@@ -66,13 +68,11 @@ def _curl_line(signature, inputs, about_input, url):
     shape = [1 if size is None else size for size in spec["shape"]]
     if prod(shape) > MAX_NUMBERS:
         return None
-    example = SENTENCES.get(about_input.get("kind"), "") if spec["dtype"] == "string" else _zeros(shape[1:])
+    example = (
+        SENTENCES.get(about_input.get("kind"), "") if spec["dtype"] == "string" else np.zeros(shape[1:], int).tolist()
+    )
     body = json.dumps({"signature_name": signature, "instances": [example]})
     return f"curl -d '{body}' {url}:predict\n"
-
-
-def _zeros(shape):
-    return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0
 
 
 def _training(entry):

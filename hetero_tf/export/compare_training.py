@@ -10,7 +10,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.export.task import ExportTask
 
 STEPS = 3
 # Share of the recipe's learning rate: at the full rate, a deep network may amplify rounding from step to step.
@@ -45,22 +45,23 @@ def compare_training(
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    process, interpreter = source.process, Interpreter(model_path=str(path))
+    process, interpreter = source.task.process, Interpreter(model_path=str(path))
     reference_model = process.family.predictor(source.level)
-    for variable, value in zip(reference_model.variables, source.model.variables, strict=True):
+    task = task_of(process, reference_model)
+    for variable, value in zip(reference_model.variables, source.task.model.variables, strict=True):
         variable.assign(value)
-    step = build_local_step(process, source.level, reference_model, NATIVE)
+    step = build_local_step(task, source.level, NATIVE)
     initial = _numpy(step.pull())
-    statistics_gap = _statistics_gap(process, interpreter, step, inputs) if step.statistics else 0.0
-    actual = _run_steps(process, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
+    statistics_gap = _statistics_gap(task, interpreter, step, inputs) if step.statistics else 0.0
+    actual = _run_steps(task, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
     actual["weights"] = interpreter.get_signature_runner("pull")()
     # Eager steps: tracing them would take longer than running them.
-    expected = _run_steps(process, inputs, dict.fromkeys(inputs, step.train)) | {"weights": _numpy(step.pull())}
+    expected = _run_steps(task, inputs, dict.fromkeys(inputs, step.train)) | {"weights": _numpy(step.pull())}
     gaps, limits = {**_gaps(process, actual, expected, initial), "statistics": statistics_gap}, TOLERANCES
     if not _within(gaps, limits):
         step.push(**{name: tf.constant(value) for name, value in initial.items()})
         traced = {name: tf.function(step.train, autograph=False) for name in inputs}
-        traced_results = _run_steps(process, inputs, traced) | {"weights": _numpy(step.pull())}
+        traced_results = _run_steps(task, inputs, traced) | {"weights": _numpy(step.pull())}
         rounding_gaps = _gaps(process, traced_results, expected, initial)
         limits = TOLERANCES | {
             name: max(TOLERANCES[name], min(ROUNDING_FACTOR * gap, MAX_SHARE)) for name, gap in rounding_gaps.items()
@@ -74,12 +75,12 @@ def compare_training(
     return gaps
 
 
-def _statistics_gap(process, interpreter, step, inputs):
+def _statistics_gap(task, interpreter, step, inputs):
     """Return the largest difference of batch statistics, as a share of the largest value of each."""
     label = next(iter(inputs.values()))["label"]
     specs = {name: tf.TensorSpec((label.shape[0], *spec.shape[1:])) for name, spec in step.statistics_inputs().items()}
-    rng = seeds.rng(process.recipe.seed, "statistics compared")
-    example = example_inputs(process, {**specs, "label": label}, rng)
+    rng = seeds.rng(task.process.recipe.seed, "statistics compared")
+    example = example_inputs(task, {**specs, "label": label}, rng)
     batch = {
         name: example[name][:, : spec.shape[1]] if name == "token_ids" else example[name]
         for name, spec in specs.items()
@@ -96,16 +97,16 @@ def _numpy(values):
     return {name: value.numpy() for name, value in values.items()}
 
 
-def _run_steps(process, inputs, calls):
+def _run_steps(task, inputs, calls):
     """Run the steps on the same examples; return `{"loss": [steps], "gradient_norm": [steps]}`."""
     metrics: list[dict] = []
-    rng = seeds.rng(process.recipe.seed, "training compared")
+    rng = seeds.rng(task.process.recipe.seed, "training compared")
     for signature, specs in inputs.items():
         call = calls[signature]
         # The converter drops inputs that the steps do not read.
         names = call.get_input_details() if hasattr(call, "get_input_details") else specs
         for _ in range(1 if metrics else STEPS):
-            example = example_inputs(process, specs, rng)
+            example = example_inputs(task, specs, rng)
             metrics.append(
                 call(**{name: tf.constant(example[name]) if names is specs else example[name] for name in names})
             )
@@ -128,15 +129,16 @@ def _gap(actual, expected, scale):
     return float(np.max(np.abs(actual - expected)) / max(scale, np.finfo(np.float32).tiny))
 
 
-def example_inputs(process: LearningProcess, specs: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def example_inputs(task: ExportTask, specs: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return inputs of one step with random training examples; classes without an example are absent."""
-    data, shape = process.dataset.train, specs["label"].shape
+    process, shape = task.process, specs["label"].shape
+    data = process.dataset.train
     rows = rng.integers(0, len(data.x), shape[0])
     if data.y is None:
         label = data.x[rows, : shape[1]].astype(np.int32)
         inputs = {"token_ids": np.where(rng.random(shape) < 0.15, np.int32(process.dataset.classes), label)}
     else:
-        label, inputs = data.y[rows].astype(np.int32), task_of(process).request(process, data.x[rows])
+        label, inputs = data.y[rows].astype(np.int32), task.request(data.x[rows])
     draws = {
         name: (rng.integers(0, 2**16, spec.shape) / 2**16).astype(np.float32)
         for name, spec in specs.items()

@@ -1,76 +1,108 @@
-"""Export task of an image model: signatures for pixels and for bytes of picture files."""
+"""Export of an image model: signatures for pixels and for bytes of picture files."""
 
-import functools
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.picture_decoding import decode
-from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
-from hetero_tf.export import labelled
-from hetero_tf.export.labelled import add_class_names, check_count, classify
-from hetero_tf.export.limits import max_examples
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.base import files
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.picture_decoding import decode, describe_fault
+from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE, describe_file_fault
+from hetero_tf.export.labelled import LabelledTask
 
-# Input of the signature `serving_default`.
-INPUT_NAME = "image"
-# Signature that other formats convert.
-PORTABLE_SIGNATURE = "serving_default"
-# Test examples in one request when outputs are compared with those of the Keras model.
-CHECKED_EXAMPLES = 32
-max_batch_size, model_inputs = labelled.max_batch_size, labelled.model_inputs
+# Bytes of a picture file: four for each allowed pixel.
+LARGEST_FILE = 4 * LARGEST_PICTURE
 
 
-def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
-    """Return `{signature: (function, input specs)}`, and no lookup tables.
+class ImageTask(LabelledTask):
+    """Export of an image model.
 
-    `serving_default`: `image` float32 [n, height, width, channels], pixels in 0..1 -> logits, probabilities
-    [n, classes] and class [n]. `serve_uint8`: `image` uint8, pixels in 0..255 -> the same. `serve_bytes` (1 or 3
-    channels): `image_bytes` string [n], PNG, JPEG, BMP, GIF or WebP of any size up to `LARGEST_PICTURE` pixels ->
-    the same, and class_name if the data set names its classes.
-
-    An image with a pixel that is not finite, and a picture that is damaged or not supported by `decode`, get NaN and
-    class -1, and do not affect other images. A request of more than `max_examples` images, or of another shape, is an
-    error.
-
-    Args:
-        process: `process.LearningProcess`.
-        model: The Keras model.
-        scratch: Not used.
+    An image with a pixel that is not finite, and a picture that is damaged or not supported by `decode`, are invalid.
     """
-    shape, names = process.input.shape(process.dataset.train.x), process.dataset.class_names
-    limit = max_examples(model)
 
-    classify_batch = functools.partial(classify, process, model)
+    INPUT_NAME = "image"
+    PORTABLE_SIGNATURE = "serving_default"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serve_bytes", "pictures of 1 or 3 channels"
+    NOUN = "images"
 
-    def serving_default(image):
-        # Servers do not check shapes, and a wrong rank may abort the process inside a kernel.
-        return classify_batch(check_count(tf.ensure_shape(image, (None, *shape)), limit, "images"))
+    def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
+        shape = (None, *self.shape)
+        signatures: dict = {
+            "serving_default": (self.serving_default, [tf.TensorSpec(shape, tf.float32, name="image")]),
+            "serve_uint8": (self.serve_uint8, [tf.TensorSpec(shape, tf.uint8, name="image")]),
+        }
+        if self.shape[-1] in (1, 3):
+            signatures["serve_bytes"] = (self.serve_bytes, [tf.TensorSpec((None,), tf.string, name="image_bytes")])
+        return signatures, ()
 
-    def serve_uint8(image):
-        return classify_batch(
-            tf.cast(check_count(tf.ensure_shape(image, (None, *shape)), limit, "images"), tf.float32) / 255
-        )
+    def serving_default(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return outputs for pixels float32 [n, height, width, channels] in 0..1."""
+        return self.classify(self.check(image, *self.shape))
 
-    def serve_bytes(image_bytes):
-        return add_class_names(
-            classify_batch(decode_each(check_count(tf.ensure_shape(image_bytes, (None,)), limit, "images"), shape)),
-            names,
-        )
+    def serve_uint8(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return outputs for pixels uint8 [n, height, width, channels] in 0..255."""
+        return self.classify(tf.cast(self.check(image, *self.shape), tf.float32) / 255)
 
-    signatures = {
-        "serving_default": (serving_default, [tf.TensorSpec((None, *shape), tf.float32, name="image")]),
-        "serve_uint8": (serve_uint8, [tf.TensorSpec((None, *shape), tf.uint8, name="image")]),
-    }
-    if shape[-1] in (1, 3):
-        signatures["serve_bytes"] = (serve_bytes, [tf.TensorSpec((None,), tf.string, name="image_bytes")])
-    return signatures, ()
+    def serve_bytes(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return outputs with class names for files of any size up to `LARGEST_PICTURE` pixels, string [n]."""
+        return self.add_class_names(self.classify(decode_each(self.check(image_bytes), self.shape)))
+
+    def request(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        return {self.INPUT_NAME: pixels(x)}
+
+    @property
+    def limits(self) -> dict[str, int]:
+        return {**super().limits, "pixels_of_a_picture": LARGEST_PICTURE}
+
+    @property
+    def input_spec(self) -> dict:
+        height, width, channels = self.shape
+        return {
+            "kind": "images",
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "pixels": "0..1 as float32, 0..255 as uint8",
+            "normalised_by": self.process.input.normalised_by,
+        }
+
+    def notes(self, signatures: Collection[str]) -> list[str]:
+        height, width, channels = self.shape
+        sentences = [
+            f"`serving_default` takes float pixels in 0..1, `serve_uint8` pixels in 0..255; both {height} x {width} x "
+            f"{channels}. The model normalises them.",
+            "An image with a pixel that is not finite gets NaN and class -1.",
+        ]
+        if "serve_bytes" in signatures:
+            sentences += [
+                f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, the first frame of a GIF, "
+                "and no animated WebP. It applies the Exif orientation of a JPEG, resizes pictures by area means, and "
+                "converts them to the channels of the model.",
+                "A picture that is damaged, translucent, too large or of another format gets NaN and class -1.",
+            ]
+        return sentences
+
+    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
+        if "serve_bytes" in signatures:
+            call = 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
+            return "serve_bytes", call, "probabilities"
+        return "serving_default", f"image=tf.zeros({[1, *self.shape]})", "probabilities"
+
+    def predict(self, serve: Callable, item: str) -> list:
+        """Return the most likely labels of a picture file."""
+        data = files.read_bytes(item, LARGEST_FILE, follow=True)
+        # Check first, because TensorFlow's decoders print warnings about truncated files.
+        if (fault := describe_file_fault(data)) is not None:
+            raise InputError(f"{item}: {fault}")
+        outputs = serve(tf.constant([data]))
+        if outputs["class"].numpy()[0] < 0:
+            raise InputError(f"{item}: {describe_fault(data)}")
+        return self.top_labels(outputs)
 
 
-def decode_each(files: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
+def decode_each(files: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
     """Decode picture files independently; a file that `decode` rejects becomes NaN.
 
     Args:
@@ -94,62 +126,3 @@ def decode_each(files: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
 def pixels(x: np.ndarray) -> np.ndarray:
     """Return stored images as float32 pixels in 0..1, the input of `serving_default`."""
     return x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)
-
-
-def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the request of `serving_default` for stored examples."""
-    return {INPUT_NAME: pixels(x)}
-
-
-def measure(process: LearningProcess, predict: Callable) -> dict[str, float]:
-    """Measure an exported model on the whole test set, see `labelled.measure`."""
-    return labelled.measure(process, predict, functools.partial(request, process))
-
-
-def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
-    """Return the limits of a request for `export.json`."""
-    return {"images": max_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
-
-
-def input_spec(process: LearningProcess) -> dict:
-    """Return the description of the model's input for `export.json`."""
-    height, width, channels = process.input.shape(process.dataset.train.x)
-    return {
-        "kind": "images",
-        "height": height,
-        "width": width,
-        "channels": channels,
-        "pixels": "0..1 as float32, 0..255 as uint8",
-        "normalised_by": process.input.normalised_by,
-    }
-
-
-def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
-    """Return sentences on the inputs for callers of the model."""
-    height, width, channels = process.input.shape(process.dataset.train.x)
-    sentences = [
-        f"`serving_default` takes float pixels in 0..1, `serve_uint8` pixels in 0..255; both {height} x {width} x "
-        f"{channels}. The model normalises them.",
-        "An image with a pixel that is not finite gets NaN and class -1.",
-    ]
-    if "serve_bytes" in signatures:
-        sentences += [
-            f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, the first frame of a GIF, and "
-            "no animated WebP. It applies the Exif orientation of a JPEG, resizes pictures by area means, and converts "
-            "them to the channels of the model.",
-            "A picture that is damaged, translucent, too large or of another format gets NaN and class -1.",
-        ]
-    return sentences
-
-
-def calls(process: LearningProcess, signatures: Collection[str]) -> str:
-    """Return three lines of Python that call the model inside the folder of its version."""
-    if "serve_bytes" in signatures:
-        name, call = "serve_bytes", 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
-    else:
-        shape = [1, *process.input.shape(process.dataset.train.x)]
-        name, call = "serving_default", f"image=tf.zeros({shape})"
-    return (
-        f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
-        f'print(serve({call})["probabilities"])\n'
-    )

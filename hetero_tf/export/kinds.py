@@ -1,20 +1,25 @@
-"""Export tasks: one module for each kind of data.
+"""Export tasks by the kind of data."""
 
-A module has `INPUT_NAME`, the input of "serving_default"; `PORTABLE_SIGNATURE`, the signature that other formats
-convert; `CHECKED_EXAMPLES`, the number of test examples that are compared in one request; and these functions:
-`endpoints(process, model, scratch)`, `max_batch_size(model)`,
-`limits(process, model)`, `request(process, x)`, `model_inputs(process, x)`, `measure(process, ask)`,
-`input_spec(process)`, `notes(process, signatures)` and `calls(process, signatures)`.
-"""
+import keras
 
-from types import ModuleType
-
-from hetero_tf.export import images, next_word, sequences, table, text
+from hetero_tf.export.images import ImageTask
+from hetero_tf.export.masked_text import MaskedTextTask
+from hetero_tf.export.next_word import NextWordTask
+from hetero_tf.export.sequences import SequenceTask
+from hetero_tf.export.table import TableTask
+from hetero_tf.export.task import ExportTask
 from hetero_tf.process.learning_process import LearningProcess
 
-TASKS = {"images": images, "sequences": sequences, "table": table, "text": text}
+TASKS: dict[str, type[ExportTask]] = {
+    "images": ImageTask,
+    "sequences": SequenceTask,
+    "table": TableTask,
+    "text": MaskedTextTask,
+}
 
 
-def task_of(process: LearningProcess) -> ModuleType:
-    """Return the module of a model's task, by the kind of its data set, or by its input if a kind has several."""
-    return next_word if process.recipe.input.name == "next_word" else TASKS[process.dataset.kind]
+def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
+    """Return the export task of a model, by the kind of its data set, or by its input if a kind has several."""
+    if process.recipe.input.name == "next_word":
+        return NextWordTask(process, model)
+    return TASKS[process.dataset.kind](process, model)

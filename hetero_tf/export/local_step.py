@@ -7,16 +7,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import keras
 import tensorflow as tf
 
 from hetero_tf.export import portable_gradients
-from hetero_tf.export.kinds import task_of
 from hetero_tf.export.portable_erf import erf
+from hetero_tf.export.task import ExportTask
+from hetero_tf.export.text import TextTask
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, queried, values
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.local_training import clip_by_norm
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.row_model import RowModel
@@ -54,9 +53,8 @@ class LocalStep:
     """Training steps of a client of one level, and their variables. Make it with `build_local_step`.
 
     Attributes:
-        process: Learning process of the client.
+        task: Export task of the model that the level predicts with.
         row_model: Model that the client trains.
-        model: Model that the level predicts with.
         values_by_path: `{path: value}` in the order of the model's values, trainable ones first: a tf.Variable for a
             value that the client returns, a tensor for a constant.
         slots: Slot variables of the optimizer for each trainable value, [1, values] each.
@@ -64,9 +62,8 @@ class LocalStep:
         arithmetic: `PORTABLE` or `NATIVE`.
     """
 
-    process: LearningProcess
+    task: ExportTask
     row_model: RowModel
-    model: keras.Model
     values_by_path: dict[str, tf.Variable | tf.Tensor]
     slots: list[list[tf.Variable]]
     count: tf.Variable
@@ -80,7 +77,7 @@ class LocalStep:
     @property
     def statistics(self) -> dict[str, tf.Variable]:
         """Statistics of static batch normalization, `{path: variable}`: `push` sets them, steps do not change them."""
-        return {variable.path: variable.value for variable in queried(self.model)}
+        return {variable.path: variable.value for variable in queried(self.task.model)}
 
     def inputs(self, examples: int, positions: int) -> dict[str, tf.TensorSpec]:
         """Return the input specs of a step, by name.
@@ -91,12 +88,12 @@ class LocalStep:
         each Dropout `uniform_0` and so on, multiples of 2**-16 in [0, 1): values with a number below the rate are
         dropped.
         """
-        process = self.process
+        process = self.task.process
         if process.dataset.kind == "text":
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
         else:
             shape = process.input.shape(process.dataset.train.x)
-            rows = {task_of(process).INPUT_NAME: tf.TensorSpec((examples, *shape), tf.float32)}
+            rows = {self.task.INPUT_NAME: tf.TensorSpec((examples, *shape), tf.float32)}
             rows["label"] = tf.TensorSpec((examples,), tf.int32)
 
         def forward(batch):
@@ -107,15 +104,15 @@ class LocalStep:
             **rows,
             "present": tf.TensorSpec((process.dataset.classes,), tf.bool),
             "learning_rate": tf.TensorSpec((), tf.float32),
-            **_draw_specs(self.row_model.model, forward, rows[task_of(process).INPUT_NAME]),
+            **_draw_specs(self.row_model.model, forward, rows[self.task.INPUT_NAME]),
         }
 
     def statistics_inputs(self) -> dict[str, tf.TensorSpec]:
         """Return the input specs of `moments`: examples and draws of a step, for a batch of any size."""
-        task = task_of(self.process)
-        positions = task.segment_of(self.process, self.process.dataset.train.x) if task.INPUT_NAME == "token_ids" else 1
+        task = self.task
+        positions = task.segment if isinstance(task, TextTask) else 1
         example = self.inputs(1, positions)[task.INPUT_NAME]
-        specs = {task.INPUT_NAME: example, **_draw_specs(self.model, lambda x: self.model(x, training=True), example)}
+        specs = {task.INPUT_NAME: example, **_draw_specs(task.model, lambda x: task.model(x, training=True), example)}
         return {name: tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) for name, spec in specs.items()}
 
     def moments(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -123,16 +120,17 @@ class LocalStep:
 
         Layers normalize by the moments of the batch, as in `calibration.build_calibrate`.
         """
-        variables = self.model.trainable_variables, self.model.non_trainable_variables
+        model = self.task.model
+        variables = model.trainable_variables, model.non_trainable_variables
         values = [[tf.convert_to_tensor(variable) for variable in group] for group in variables]
-        with _drawing(self.model, _input_draws(inputs)):
-            _, after = self.model.stateless_call(*values, self._model_inputs(inputs), training=True)
+        with _drawing(model, _input_draws(inputs)):
+            _, after = model.stateless_call(*values, self._model_inputs(inputs), training=True)
         by_path = {variable.path: value for variable, value in zip(variables[1], after, strict=True)}
         return {name: by_path[path] for name, path in self.statistic_names.items()}
 
     def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Run a step; return scalars "loss", before the step, and "gradient_norm", before clipping."""
-        algorithm = self.process.setup.algorithm
+        algorithm = self.task.process.setup.algorithm
         objective = Objective(algorithm.loss, algorithm.couple, 0, inputs["present"][None], tf.constant(0))
         rows = [tf.reshape(value, [1, -1]) for value in self.values_by_path.values()]
 
@@ -159,13 +157,12 @@ class LocalStep:
             return self.row_model.call(rows, self.row_model.shapes, tf.zeros([1, 1], tf.int32), batch[None])
 
     def _model_inputs(self, inputs):
-        task = task_of(self.process)
-        batch = inputs[task.INPUT_NAME]
-        return batch if self.process.dataset.kind == "text" else task.model_inputs(self.process, batch)
+        batch = inputs[self.task.INPUT_NAME]
+        return batch if isinstance(self.task, TextTask) else self.task.model_inputs(batch)
 
     def _apply_gradients(self, rows, gradients, norm, learning_rate):
         """Apply the optimizer to clipped gradients."""
-        optimizer, variables = self.process.setup.algorithm.optimizer, self.values_by_path.values()
+        optimizer, variables = self.task.process.setup.algorithm.optimizer, self.values_by_path.values()
         for row, gradient, variable, slots in zip(rows, gradients, variables, self.slots):
             slot_values = tuple(tf.convert_to_tensor(slot) for slot in slots)
             gradient = clip_by_norm(gradient, norm[None], optimizer.clip_norm)
@@ -238,15 +235,15 @@ def _drawing(model, draw):
             del layer.draws
 
 
-def build_local_step(process: LearningProcess, level: str, model: keras.Model, arithmetic: Arithmetic) -> LocalStep:
+def build_local_step(task: ExportTask, level: str, arithmetic: Arithmetic) -> LocalStep:
     """Build the training steps of a client, which update the variables of a model.
 
     Args:
-        process: Learning process of the client.
+        task: Export task of the model that the level predicts with, see `LearningProcess.model`.
         level: Level of the client.
-        model: Model that the level predicts with, see `LearningProcess.model`.
         arithmetic: `PORTABLE` or `NATIVE`.
     """
+    process, model = task.process, task.model
     training_model = process.family.new_training_model(level, process.dataset.classes)
     variables_by_path = {variable.path: variable for variable in model.variables}
     constant_paths = {variable.path for variable in constants(training_model)}
@@ -265,4 +262,4 @@ def build_local_step(process: LearningProcess, level: str, model: keras.Model, a
         for variable in training_model.trainable_variables
     ]
     row_model = RowModel(training_model, 1, shapes, tuple(range(len(shapes))))
-    return LocalStep(process, row_model, model, values_by_path, slots, tf.Variable([0]), arithmetic)
+    return LocalStep(task, row_model, values_by_path, slots, tf.Variable([0]), arithmetic)

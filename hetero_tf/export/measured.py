@@ -1,13 +1,11 @@
-"""Measures and compares exported models on the test set, with requests as a server sends them."""
+"""Compares exported models with the trained one, by requests as a server sends them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import keras
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.export.kinds import task_of
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.export.task import ExportTask
 
 # Difference of logits, as a share of the largest one if that is above 1; another order of summation differs by less.
 TOLERANCE = 1e-4
@@ -18,36 +16,16 @@ MAX_COMPARED, MAX_LOGITS = 10_000, 2**24
 MAX_INEXACT_DIFFERENCE, MAX_LOST_ACCURACY, MAX_PERPLEXITY_RISE = 0.1, 1.0, 0.02
 
 
-def measure(process: LearningProcess, predict: Callable) -> dict[str, float]:
-    """Measure an exported model on the whole test set: "loss", and "accuracy" in percent or "perplexity".
-
-    Args:
-        process: Process that trained the model; its recipe sets the batch size.
-        predict: `(**inputs) -> outputs` of the signature "serving_default".
-    """
-    return task_of(process).measure(process, predict)
-
-
-def examples(process: LearningProcess, count: int = 200) -> Iterator[dict[str, np.ndarray]]:
-    """Yield requests with one training example each: `{input: array}`."""
-    task, x = task_of(process), process.dataset.train.x[:count]
-    yield from (task.request(process, x[index : index + 1]) for index in range(len(x)))
-
-
-def reference_logits(process: LearningProcess, model: keras.Model) -> list[np.ndarray]:
+def reference_logits(task: ExportTask) -> list[np.ndarray]:
     """Return the logits of the Keras model for the test examples that exports are compared on, in batches.
-
-    Args:
-        process: Process that trained the model.
-        model: The Keras model.
 
     Returns:
         Arrays [n, ..., classes] of the whole test set, up to `MAX_COMPARED` examples and `MAX_LOGITS` values.
     """
-    task, test = task_of(process), process.dataset.test.x
+    test = task.process.dataset.test.x
 
     def logits(examples):
-        return np.asarray(model(task.model_inputs(process, examples), training=False))
+        return np.asarray(task.model(task.model_inputs(examples), training=False))
 
     count = min(len(test), MAX_COMPARED, max(MAX_LOGITS // logits(test[:1]).size, 1))
     starts = range(0, count, task.CHECKED_EXAMPLES)
@@ -55,12 +33,12 @@ def reference_logits(process: LearningProcess, model: keras.Model) -> list[np.nd
 
 
 def check_outputs(
-    process: LearningProcess, reference: list[np.ndarray], predict: Callable, name: str, exact: bool = True
+    task: ExportTask, reference: list[np.ndarray], predict: Callable, name: str, exact: bool = True
 ) -> float:
     """Compare the logits of an exported model with those of the Keras model.
 
     Args:
-        process: Process that trained the model.
+        task: Task of the export.
         reference: Logits of the Keras model, see `reference_logits`.
         predict: `(**inputs) -> outputs` of the exported model.
         name: Name of the exported model, for the message.
@@ -72,9 +50,9 @@ def check_outputs(
     Raises:
         InputError: The difference is too large.
     """
-    task, test, start, differences = task_of(process), process.dataset.test.x, 0, []
+    test, start, differences = task.process.dataset.test.x, 0, []
     for logits in reference:
-        request = task.request(process, test[start : start + len(logits)])
+        request = task.request(test[start : start + len(logits)])
         differences.append(np.max(np.abs(predict(**request)["logits"] - logits)))
         start += len(logits)
     # A NaN passes through NumPy's maximum.
@@ -92,7 +70,7 @@ def warning_of(entry: dict, float_metrics: dict) -> str | None:
 
     Args:
         entry: Entry of the format in `export.json`; "float_bytes" is the size of the same file in 32-bit floats.
-        float_metrics: Metrics of the SavedModel, as `measure` returns them.
+        float_metrics: Metrics of the SavedModel, as `ExportTask.measure` returns them.
     """
     size, float_size, metrics = entry["bytes"], entry["float_bytes"], entry["measured"]
     difference, problems = entry["largest_difference_of_logits"], []

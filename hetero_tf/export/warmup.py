@@ -19,26 +19,19 @@ BATCH_SIZE = 64
 WAIT_MICROSECONDS = 1000
 
 
-def blank_requests(signatures: dict) -> dict[str, dict[str, np.ndarray]]:
-    """Return a small request for each signature, `{signature: {input: value}}`.
-
-    Args:
-        signatures: `{signature: {"inputs": {name: {"dtype", "shape"}}}}` of `export.json`; None means any size.
-    """
+def blank_requests(signatures: dict[str, dict[str, tf.TensorSpec]]) -> dict[str, dict[str, np.ndarray]]:
+    """Return a small request for each signature, `{signature: {input: value}}`; `signatures` has their input specs."""
     image = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8)).numpy()
     strings = {"image_bytes": np.array([image], object), "text": np.array([b"<mask>"], object)}
 
     def blank(name, spec):
-        shape = [1 if size is None else size for size in spec["shape"]]
-        return strings[name] if spec["dtype"] == "string" else np.zeros(shape, spec["dtype"])
+        shape = [1 if size is None else size for size in spec.shape]
+        return strings[name] if spec.dtype == tf.string else np.zeros(shape, spec.dtype.as_numpy_dtype)
 
-    return {
-        signature: {name: blank(name, spec) for name, spec in description["inputs"].items()}
-        for signature, description in signatures.items()
-    }
+    return {name: {key: blank(key, spec) for key, spec in specs.items()} for name, specs in signatures.items()}
 
 
-def write(folder: Path, signatures: dict, max_batch_size: int | None) -> None:
+def write(folder: Path, signatures: dict[str, dict[str, tf.TensorSpec]], max_batch_size: int | None) -> None:
     """Write the files for TensorFlow Serving into the folder of a version.
 
     Args:

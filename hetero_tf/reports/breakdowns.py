@@ -51,12 +51,14 @@ def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str,
     """Return `{name: {level: [value of each seed]}}` at the last measured round; unmeasured levels are omitted."""
     values_by_name: dict[str, dict[str, list[float]]] = {}
     for name, runs in groups.items():
-        values_by_name[name] = {}
-        for level in sorted(runs[0].mix):
-            values = [pairs[-1][1] for run in runs if (pairs := metric_values(run, f"{kind}{level}"))]
-            if values:
-                values_by_name[name][level] = values
+        values = {level: _last_values(runs, f"{kind}{level}") for level in sorted(runs[0].mix)}
+        values_by_name[name] = {level: seeds for level, seeds in values.items() if seeds}
     return values_by_name
+
+
+def _last_values(runs, metric):
+    """Return the last value of a metric in each run that has one."""
+    return [pairs[-1][1] for run in runs if (pairs := metric_values(run, metric))]
 
 
 def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) -> "Figure":
@@ -71,16 +73,8 @@ def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) ->
         look = style.line_style(index)
         offset = 0.6 * ((index + 0.5) / len(values_by_name) - 0.5)
         xs = [levels.index(level) + offset for level in values]
-        means = [statistics.fmean(seeds) for seeds in values.values()]
-        ends = [
-            [mean - min(seeds) for mean, seeds in zip(means, values.values())],
-            [max(seeds) - mean for mean, seeds in zip(means, values.values())],
-        ]
-        handles.append(
-            panel.errorbar(
-                xs, means, ends, color=look["color"], ls="none", marker=look["marker"], capsize=2, elinewidth=1
-            )
-        )
+        spans = [(min(seeds), statistics.fmean(seeds), max(seeds)) for seeds in values.values()]
+        handles.append(style.error_bars(panel, xs, spans, look))
     panel.set_xticks(range(len(levels)), [style.figure_text(level, 12) for level in levels])
     panel.set_xticks([index + 0.5 for index in range(len(levels) - 1)], minor=True)
     panel.grid(False, axis="x")
@@ -92,18 +86,14 @@ def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) ->
 
 
 def client_spreads(groups: dict[str, list[Run]]) -> dict[str, ClientSpread]:
-    """`{name: Clients}` of the runs with client metrics."""
+    """Return `{name: ClientSpread}` of the runs with client metrics."""
     spread_by_name = {}
     for name, runs in groups.items():
-        last = {
-            key: [pairs[-1][1] for run in runs if (pairs := metric_values(run, f"local_{key}"))]
-            for key in ("mean", "std", "std_noise", "worst_decile")
-        }
+        last = {key: _last_values(runs, f"local_{key}") for key in ("mean", "std", "std_noise", "worst_decile")}
         if last["mean"] and last["std"] and last["worst_decile"]:
             mean, std, worst = (statistics.fmean(last[key]) for key in ("mean", "std", "worst_decile"))
-            spread_by_name[name] = ClientSpread(
-                mean, std, statistics.fmean(last["std_noise"]) if last["std_noise"] else None, worst
-            )
+            noise = statistics.fmean(last["std_noise"]) if last["std_noise"] else None
+            spread_by_name[name] = ClientSpread(mean, std, noise, worst)
     return spread_by_name
 
 
@@ -113,19 +103,15 @@ def draw_clients(spread_by_name: dict[str, ClientSpread]) -> "Figure":
     figure = style.figure(0.75 + _ROW_HEIGHT * len(spread_by_name), labels)
     panel, positions = figure.subplots(), list(range(len(spread_by_name)))
     rows = list(spread_by_name.values())
-    means = [row.mean for row in rows]
-    # Clip to the range of an accuracy.
-    ends = [(max(row.mean - row.std, 0.0), min(row.mean + row.std, 100.0)) for row in rows]
-    spread = panel.hlines(positions, *zip(*ends), color="#56B4E9", lw=5)
-    noise = [row.noise or 0.0 for row in rows]
-    floor = panel.hlines(
-        positions,
-        [max(mean - deviation, 0.0) for mean, deviation in zip(means, noise)],
-        [min(mean + deviation, 100.0) for mean, deviation in zip(means, noise)],
-        color="#000000",
-        lw=1,
-    )
-    (mean,) = panel.plot(means, positions, color="#0072B2", ls="none", marker="o", markersize=5)
+
+    def draw_intervals(deviations, **look):
+        # Clip to the range of an accuracy.
+        ends = [(max(row.mean - std, 0.0), min(row.mean + std, 100.0)) for row, std in zip(rows, deviations)]
+        return panel.hlines(positions, *zip(*ends), **look)
+
+    spread = draw_intervals([row.std for row in rows], color="#56B4E9", lw=5)
+    floor = draw_intervals([row.noise or 0.0 for row in rows], color="#000000", lw=1)
+    (mean,) = panel.plot([row.mean for row in rows], positions, color="#0072B2", ls="none", marker="o", markersize=5)
     (worst,) = panel.plot([row.worst for row in rows], positions, color="#D55E00", ls="none", marker="X", markersize=6)
     _name_rows(panel, list(spread_by_name))
     panel.set(xlabel="accuracy of a client (%)")
@@ -194,13 +180,8 @@ def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
     left = [0.0] * len(seconds_by_name)
     for number, part in enumerate(PARTS):
         seconds = [parts[part] for parts in seconds_by_name.values()]
-        look: dict[str, Any] = {
-            "color": style.COLOURS[number],
-            "hatch": HATCHES[number],
-            "edgecolor": "white",
-            "linewidth": 0,
-        }
-        handles.append(panel.barh(positions, seconds, 0.7, left, **look))
+        look: dict[str, Any] = {"color": style.COLOURS[number], "hatch": HATCHES[number], "edgecolor": "white"}
+        handles.append(panel.barh(positions, seconds, 0.7, left, linewidth=0, **look))
         left = [begin + more for begin, more in zip(left, seconds)]
     _name_rows(panel, list(seconds_by_name))
     panel.set(xlabel="time of a run (s)")

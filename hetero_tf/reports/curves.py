@@ -104,16 +104,13 @@ def learning_curves(
 
 def _curve(name, index, runs, metric, axis, band, published):
     """Return the curve of a group at the rounds that all seeds have measured."""
-    values_and_axis = [(dict(metric_values(run, metric)), axis(run)) for run in runs]
-    values_and_axis = [
-        (values, axis_values) for values, axis_values in values_and_axis if values.keys() & axis_values.keys()
-    ]
-    shared = [set(values.keys() & axis_values.keys()) for values, axis_values in values_and_axis]
-    rounds = sorted(set.intersection(*shared)) if shared else []
-    spans = [_span([values[round] for values, _ in values_and_axis], band) for round in rounds]
+    seeds = [(dict(metric_values(run, metric)), axis(run)) for run in runs]
+    seeds = [(values, xs) for values, xs in seeds if values.keys() & xs.keys()]
+    rounds = sorted(set.intersection(*(set(values.keys() & xs.keys()) for values, xs in seeds))) if seeds else []
+    spans = [_span([values[round] for values, _ in seeds], band) for round in rounds]
     mean, low, high = (list(values) for values in zip(*spans)) if spans else ([], [], [])
-    xs = [statistics.fmean(axis_values[round] for _, axis_values in values_and_axis) for round in rounds]
-    return Curve(name, index, xs, mean, low, high, len(values_and_axis), _published_values(published, runs, metric))
+    x = [statistics.fmean(xs[round] for _, xs in seeds) for round in rounds]
+    return Curve(name, index, x, mean, low, high, len(seeds), _published_values(published, runs, metric))
 
 
 def _span(values: Sequence[float], band: str) -> tuple[float, float, float]:

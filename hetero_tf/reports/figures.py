@@ -1,11 +1,12 @@
 """Draws learning curves, and metrics over model size."""
 
+import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.reports import style
-from hetero_tf.reports.curves import SIZES, Curve, SizeSeries, legend_title
+from hetero_tf.reports.curves import Curve, SizeSeries, legend_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,49 +63,11 @@ def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, band: str) -> 
     """Draw points of mixes over the size of their clients, with lines through the mixes of two levels."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    assert x in SIZES
     points = [point for entry in series for point in entry.points]
     labels, title = [entry.label for entry in series if entry.label], legend_title(points, band, "hollow")
     figure = style.figure(3.1, labels, title)
     panel, (name, unit) = figure.subplots(), AXES[x]
-    handles = []
-    for index, entry in enumerate(series):
-        series_style = style.line_style(index)
-        xs, ys = [point.x / unit for point in entry.points], [point.mean for point in entry.points]
-        for line in entry.lines:
-            panel.plot(
-                [xs[n] for n in line],
-                [ys[n] for n in line],
-                color=series_style["color"],
-                ls=series_style["linestyle"],
-                lw=1,
-            )
-        ends = [
-            [y - point.low for y, point in zip(ys, entry.points)],
-            [point.high - point.mean for point in entry.points],
-        ]
-        bars = panel.errorbar(
-            xs,
-            ys,
-            ends,
-            color=series_style["color"],
-            ls="none",
-            marker=series_style["marker"],
-            markersize=5.5,
-            capsize=2,
-            elinewidth=1,
-        )
-        handles.append(bars)
-        for x_value, point in zip(xs, entry.points):
-            for value in point.published:
-                panel.plot(
-                    x_value,
-                    value,
-                    color=series_style["color"],
-                    marker=series_style["marker"],
-                    markersize=8,
-                    markerfacecolor="none",
-                )
+    handles = [_draw_points(panel, entry, unit, style.line_style(index)) for index, entry in enumerate(series)]
     panel.set(xlabel=name, ylabel=metric_label(metric))
     panel.margins(0.12)
     if max(point.x for point in points) > LOG_SCALE_RATIO * min(point.x for point in points):
@@ -117,27 +80,28 @@ def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, band: str) -> 
     return figure
 
 
+def _draw_points(panel, series, unit, look):
+    """Draw the points of a series with their bars, lines and published values; return the bars for the legend."""
+    xs, ys = [point.x / unit for point in series.points], [point.mean for point in series.points]
+    for line in series.lines:
+        panel.plot([xs[n] for n in line], [ys[n] for n in line], color=look["color"], ls=look["linestyle"], lw=1)
+    hollow = {"color": look["color"], "marker": look["marker"], "markersize": 8, "markerfacecolor": "none"}
+    for x, point in zip(xs, series.points):
+        for value in point.published:
+            panel.plot(x, value, **hollow)
+    return style.error_bars(panel, xs, [(point.low, point.mean, point.high) for point in series.points], look, 5.5)
+
+
 def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, float, str]]) -> None:
     """Label the points (x, y, name) that have room, so that labels cover no point and no other label."""
     figure.draw_without_rendering()
     marks = [panel.transData.transform((x, y)) for x, y, _ in points]
     occupied: list = []
     for x, y, name in points:
-        for offset, horizontal, vertical in (
-            ((6, 4), "left", "bottom"),
-            ((6, -4), "left", "top"),
-            ((-6, 4), "right", "bottom"),
-            ((-6, -4), "right", "top"),
-        ):
-            label = panel.annotate(
-                style.figure_text(name, 24),
-                (x, y),
-                offset,
-                textcoords="offset points",
-                ha=horizontal,
-                va=vertical,
-                fontsize=8,
-            )
+        for right, up in itertools.product((1, -1), (1, -1)):
+            sides: dict[str, Any] = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
+            text, offset = style.figure_text(name, 24), (6 * right, 4 * up)
+            label = panel.annotate(text, (x, y), offset, textcoords="offset points", fontsize=8, **sides)
             box = label.get_window_extent()
             inside = panel.bbox.x0 <= box.x0 and box.x1 <= panel.bbox.x1
             if inside and not any(box.overlaps(other) for other in occupied) and not box.count_contains(marks):

@@ -100,7 +100,9 @@ def check_path(path: Path) -> None:
 def _section(section: Section) -> str:
     parts = [f'<section id="{section.name}">', f"<h2>{_text(section.title)}</h2>"]
     parts += [f"<p>{_text(section.about)}</p>"] if section.about else []
-    parts += [_facts(section.facts)] if section.facts else []
+    if section.facts:
+        facts = (f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in section.facts.items())
+        parts.append(f"<dl>{''.join(facts)}</dl>")
     parts += [table_formats.in_html(table) for table in section.tables]
     if section.pictures:
         parts += ['<div class="figures">', *map(_figure, section.pictures), "</div>"]
@@ -110,10 +112,6 @@ def _section(section: Section) -> str:
 def _figure(picture: Picture) -> str:
     drawn = style.inline_svg(picture.figure, picture.title, picture.name)
     return f"<figure>{drawn}<figcaption><b>{_text(picture.title)}.</b> {_text(picture.caption)}</figcaption></figure>"
-
-
-def _facts(facts: dict[str, str]) -> str:
-    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items()) + "</dl>"
 
 
 def _format_count(count, noun):

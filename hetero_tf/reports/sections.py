@@ -1,13 +1,13 @@
 """Builds the sections of a report from the data of the runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base import metrics
+from hetero_tf.base import files, metrics
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
@@ -16,18 +16,17 @@ from hetero_tf.reports import table_formats as tables
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
-from hetero_tf.runs.history import Run
+from hetero_tf.runs.history import MIX, Run, differences, shown
+from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from collections.abc import Iterator
 
-from hetero_tf.base import files
-from hetero_tf.reports.table_formats import to_single_lines
-from hetero_tf.runs.history import MIX, differences, shown
-from hetero_tf.store import plain_json
-
+BAND = "range"
+# Metrics with learning curves, in this order.
+CURVE_METRICS = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
+MOST_SPLITS = 6
 # Main recipe keys and their labels in the table of settings.
 SETTING = {
     "data.dataset": "data set",
@@ -43,6 +42,16 @@ SETTING = {
     "optimizer.learning_rate": "learning rate",
     "schedule.name": "schedule",
     "rounds": "rounds",
+}
+# Key, divisor and format of each column of the table of costs.
+COST_CELLS = {
+    "width": ("width", 1, ".4g"),
+    "parameters": ("parameters", 1, ",.0f"),
+    "FLOPs": ("paper_flops", 1, ",.0f"),
+    "multiply-adds": ("multiply_adds", 1, ",.0f"),
+    "MB down": ("bytes_down", 1e6, ",.4g"),
+    "MB up": ("bytes_up", 1e6, ",.4g"),
+    "training MiB": ("training_bytes", 2**20, ",.2f"),
 }
 
 
@@ -60,7 +69,7 @@ def common_settings(groups: dict[str, list[Run]]) -> dict[str, str]:
 def differences_table(groups: dict[str, list[Run]]) -> Table:
     """Return a table with the differences of each recipe except its mix; no rows without differences."""
     differences_of_runs = differences([runs[0] for runs in groups.values()], without=("name", "seed", MIX))
-    return to_single_lines(
+    return tables.to_single_lines(
         Table(["run", "differs in"], [[name, text] for name, text in zip(groups, differences_of_runs) if text], [])
     )
 
@@ -78,12 +87,6 @@ def _machines(groups) -> Iterator[str]:
             )
         except (UserError, TypeError, KeyError):
             continue
-
-
-BAND = "range"
-# Metrics with learning curves, in this order.
-CURVE_METRICS = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
-MOST_SPLITS = 6
 
 
 @dataclass(frozen=True)
@@ -125,14 +128,13 @@ def all_sections(
         _cost(groups, rows),
         _rounds(groups),
         _splits(groups),
-        Section(
-            "setting",
-            "Setting",
-            facts=common_settings(groups),
-            tables=[table] if (table := differences_table(groups)).rows else [],
-        ),
+        Section("setting", "Setting", facts=common_settings(groups), tables=_non_empty(differences_table(groups))),
     )
     return [section for section in sections if section.facts or section.tables or section.pictures]
+
+
+def _non_empty(*candidates):
+    return [table for table in candidates if table.rows]
 
 
 def _results(rows, requested):
@@ -162,14 +164,11 @@ def _curves(groups):
 def _curve(groups, metric, x):
     learning_curves = curves.learning_curves(groups, metric, x, BAND)
     known = metrics.find_metric(metric)
+    meaning = known.meaning if known else metric
     better = f", {known.better} is better" if known and known.better else ""
     title = f"{metric} over {'rounds' if x == 'round' else 'traffic'}"
-    return Picture(
-        f"{metric}-{x}",
-        title,
-        f"{_meaning(metric)}{better}. {_band(learning_curves)}",
-        figures.draw_curves(learning_curves, metric, x, BAND),
-    )
+    caption = f"{_capitalize(meaning)}{better}. {_band(learning_curves)}"
+    return Picture(f"{metric}-{x}", title, caption, figures.draw_curves(learning_curves, metric, x, BAND))
 
 
 def _size(groups, metric, x):
@@ -184,15 +183,13 @@ def _size(groups, metric, x):
     return Picture(f"{metric}-{x}", f"{metric} over size", caption, figures.draw_sizes(series, metric, x, BAND))
 
 
-def _meaning(metric):
-    known = metrics.find_metric(metric)
-    text = known.meaning if known else metric
+def _capitalize(text):
     return text[0].upper() + text[1:]
 
 
 def _band(drawn):
     text = curves.describe_bands(drawn, BAND)
-    return f"{text[0].upper()}{text[1:]}." if text else "One seed of each recipe."
+    return f"{_capitalize(text)}." if text else "One seed of each recipe."
 
 
 def _levels_and_clients(groups, rows):
@@ -217,7 +214,7 @@ def _levels_and_clients(groups, rows):
 
 
 def _cost(groups, rows):
-    cost_tables = [tables.to_table(rows, [], tables.is_cost), *(table for table in [_cost_table(groups)] if table.rows)]
+    cost_tables = _non_empty(tables.to_table(rows, [], tables.is_cost), _cost_table(groups))
     about = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
     return Section("cost", "Costs", about, tables=cost_tables)
 
@@ -228,18 +225,9 @@ def _cost_table(groups):
     for name, runs in groups.items():
         run = next((run for run in runs if run.costs), None)
         for level, cost in run.costs.levels.items() if run else ():
-            cells = (
-                level,
-                f"{cost['width']:.4g}",
-                f"{cost['parameters']:,.0f}",
-                f"{cost['paper_flops']:,.0f}",
-                f"{cost['multiply_adds']:,.0f}",
-                f"{cost['bytes_down'] / 1e6:,.4g}",
-                f"{cost['bytes_up'] / 1e6:,.4g}",
-                f"{cost['training_bytes'] / 2**20:,.2f}",
-            )
+            cells = (level, *(format(cost[key] / unit, spec) for key, unit, spec in COST_CELLS.values()))
             lines.setdefault(cells, []).append(name)
-    heads = ["runs", "level", "width", "parameters", "FLOPs", "multiply-adds", "MB down", "MB up", "training MiB"]
+    heads = ["runs", "level", *COST_CELLS]
     notes = [
         "FLOPs: forward pass of one example, counted as in the HeteroFL paper. MB down, MB up: per client and round. "
         "Training MiB: estimated memory of local training."

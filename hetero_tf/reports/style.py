@@ -1,6 +1,7 @@
 """Style of all figures: colour-blind safe colours, legends below the axes, and output files."""
 
 import contextlib
+import html
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from hetero_tf.base.errors import InputError, require_modules
 from hetero_tf.base.files import write_atomic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito 2008, without yellow, which is too pale for lines; dashes and markers distinguish lines in grey.
@@ -78,25 +80,45 @@ def line_style(index: int) -> dict[str, Any]:
     }
 
 
-def figure(height: float, labels: Sequence[str] = (), title: str = "", width: float = WIDTH) -> "Figure":
+def error_bars(
+    panel: "Axes",
+    xs: Sequence[float],
+    spans: Sequence[tuple[float, float, float]],
+    look: dict[str, Any],
+    size: float | None = None,
+) -> Any:
+    """Draw a marker with a bar at each x; return the legend handle.
+
+    Args:
+        panel: Axes to draw into.
+        xs: Positions.
+        spans: (low, middle, high) of each bar.
+        look: Colour and marker, see `line_style`.
+        size: Size of the markers; None for that of lines.
+    """
+    ends = [[middle - low for low, middle, _ in spans], [high - middle for _, middle, high in spans]]
+    bar_style = {"color": look["color"], "marker": look["marker"], "markersize": size, "ls": "none"}
+    return panel.errorbar(xs, [middle for _, middle, _ in spans], ends, **bar_style, capsize=2, elinewidth=1)
+
+
+def figure(height: float, labels: Sequence[str] = (), title: str = "") -> "Figure":
     """Return an empty figure with room for a legend, which `legend` draws.
 
     Args:
         height: Height above the legend in inches.
         labels: Labels of the legend.
         title: Title of the legend.
-        width: Width of the figure in inches.
     """
     from matplotlib.figure import Figure
 
-    rows = -(-len(labels) // legend_columns(labels, width)) + bool(title) if labels else bool(title)
-    return Figure(figsize=(width, height + _LINE * rows))
+    rows = -(-len(labels) // legend_columns(labels)) + bool(title)
+    return Figure(figsize=(WIDTH, height + _LINE * rows))
 
 
-def legend_columns(labels: Sequence[str], width: float = WIDTH) -> int:
+def legend_columns(labels: Sequence[str]) -> int:
     """Return the number of legend columns that balances the rows."""
     longest = max((len(figure_text(label)) for label in labels), default=1)
-    most = max(1, int(width / (_HANDLE + _CHARACTER * longest)))
+    most = max(1, int(WIDTH / (_HANDLE + _CHARACTER * longest)))
     rows = max(1, -(-len(labels) // most))
     return max(1, -(-len(labels) // rows))
 
@@ -104,7 +126,7 @@ def legend_columns(labels: Sequence[str], width: float = WIDTH) -> int:
 def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
     """Draw the legend below the axes, so that it covers nothing."""
     if labels:
-        texts, columns = [figure_text(label) for label in labels], legend_columns(labels, drawn.get_figwidth())
+        texts, columns = [figure_text(label) for label in labels], legend_columns(labels)
         drawn.legend(handles, texts, title=title or None, loc="outside lower center", ncols=columns)
     elif title:
         drawn.supxlabel(title, fontsize=8, color="#555555")
@@ -155,8 +177,4 @@ def inline_svg(drawn: "Figure", title: str, name: str) -> str:
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{_attribute(title)}">{rest}'
-
-
-def _attribute(title):
-    return figure_text(title).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return f'{head} role="img" aria-label="{html.escape(figure_text(title))}">{rest}'

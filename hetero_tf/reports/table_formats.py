@@ -58,13 +58,13 @@ class Table:
     notes: list[str]
 
 
-def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool]) -> Table:
+def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool] = bool) -> Table:
     """Format the rows of `comparison.compare` as a text table.
 
     Args:
         rows: At least one row.
         requested: Published values that get separate rows.
-        shown: Predicate that selects the keys to show as columns.
+        shown: Predicate that selects the keys to show as columns; all by default.
     """
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
@@ -73,7 +73,8 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
     heads = [*first, *map(_head, keys), *(["published"] if has_published else [])]
     lines = []
     for row in rows:
-        first_cells = _run_cells(row)
+        done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
+        first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": done}
         cells = [first_cells[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name in dict.fromkeys(value.name for value in requested):
@@ -86,17 +87,6 @@ def to_single_lines(table: Table) -> Table:
     """Convert cells and notes to single lines without control characters."""
     rows = [[_one_line(cell) for cell in line] for line in table.rows]
     return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
-
-
-def _run_cells(row):
-    """Return the first cells of a row, by header."""
-    done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
-    return {"run": row["name"], "levels": row["levels"], "seeds": str(len(row["seeds"])), "rounds": done}
-
-
-def is_any_column(key: str) -> bool:
-    """Return True for every column."""
-    return True
 
 
 def is_cost(key: str) -> bool:
@@ -241,8 +231,8 @@ def to_json(rows: Sequence[dict]) -> str:
 
 
 FORMATS: dict[str, Callable[[Sequence[dict], Sequence[PublishedValue]], str]] = {
-    "markdown": lambda rows, requested: markdown(to_table(rows, requested, is_any_column)),
+    "markdown": lambda rows, requested: markdown(to_table(rows, requested)),
     "csv": lambda rows, requested: to_csv(rows),
-    "latex": lambda rows, requested: latex(to_table(rows, requested, is_any_column)),
+    "latex": lambda rows, requested: latex(to_table(rows, requested)),
     "json": lambda rows, requested: to_json(rows),
 }

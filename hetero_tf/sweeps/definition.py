@@ -140,36 +140,31 @@ def _part(keys):
         recipe,
         _values(keys["set"], ("set",)) if "set" in keys else {},
         _grid(keys["grid"]) if "grid" in keys else {},
-        tuple(_values(node, ("list", index)) for index, node in _items(keys["list"], ("list",)))
-        if "list" in keys
-        else (),
+        _entries(keys["list"]) if "list" in keys else (),
         _seeds(keys["seeds"]) if "seeds" in keys else (),
     )
     if recipe is not None and not isinstance(recipe.value, str):
-        raise error_at(
-            recipe.position,
-            ("recipe",),
-            f"must be a file or a shipped recipe such as mnist. Received: {format_value(to_plain(recipe))}",
-        )
+        raise _invalid(recipe, ("recipe",), "must be a file or a shipped recipe such as mnist")
     return part
 
 
 def _inherit(parent, part):
     """Return the keys of a part with missing ones inherited from the sweep; the mappings of `set` are merged."""
     merged = {**parent, **part}
-    if (
-        "set" in parent
-        and "set" in part
-        and isinstance(parent["set"].value, dict)
-        and isinstance(part["set"].value, dict)
-    ):
-        merged["set"] = Node({**parent["set"].value, **part["set"].value}, part["set"].position)
+    values = [keys["set"].value for keys in (parent, part) if "set" in keys]
+    if len(values) == 2 and all(isinstance(value, dict) for value in values):
+        merged["set"] = Node(values[0] | values[1], part["set"].position)
     return merged
+
+
+def _invalid(node, path, expectation):
+    """Return an error about the value of a node."""
+    return error_at(node.position, path, f"{expectation}. Received: {format_value(to_plain(node))}")
 
 
 def _mapping(node, path, expectation, known):
     if not isinstance(node.value, dict):
-        raise error_at(node.position, path, f"{expectation}. Received: {format_value(to_plain(node))}")
+        raise _invalid(node, path, expectation)
     for key, child in node.value.items():
         if key not in known:
             raise error_at(child.key_position or child.position, (*path, key), f"unknown key{did_you_mean(key, known)}")
@@ -179,11 +174,7 @@ def _mapping(node, path, expectation, known):
 def _values(node, path):
     """Return a checked mapping `{recipe path: Node}`."""
     if not isinstance(node.value, dict):
-        raise error_at(
-            node.position,
-            path,
-            f"must map paths to values, such as {{levels.mix: a-e}}. Received: {format_value(to_plain(node))}",
-        )
+        raise _invalid(node, path, "must map paths to values, such as {levels.mix: a-e}")
     for key, child in node.value.items():
         if not steps_of(key) or key == "base":
             raise error_at(
@@ -199,11 +190,13 @@ def _grid(node):
     }
 
 
+def _entries(node):
+    return tuple(_values(entry, ("list", index)) for index, entry in _items(node, ("list",)))
+
+
 def _items(node, path):
     if not isinstance(node.value, list) or not node.value:
-        raise error_at(
-            node.position, path, f"must be a list with at least one item. Received: {format_value(to_plain(node))}"
-        )
+        raise _invalid(node, path, "must be a list with at least one item")
     return list(enumerate(node.value))
 
 
@@ -215,10 +208,6 @@ def _seeds(node):
     for text in map(str.strip, texts):
         first, last = _RANGE.fullmatch(text).groups() if _RANGE.fullmatch(text) else (text, text)
         if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + MOST_SEEDS):
-            raise error_at(
-                node.position,
-                ("seeds",),
-                f"must be whole numbers such as 0-2 or [0, 1]. Received: {format_value(value)}",
-            )
+            raise _invalid(node, ("seeds",), "must be whole numbers such as 0-2 or [0, 1]")
         seeds += range(int(first), int(last) + 1)
     return tuple(Node(seed, node.position) for seed in dict.fromkeys(seeds))

@@ -43,7 +43,7 @@ def expand(parts: Iterable[SweepPart], label: str) -> tuple[SweepRun, ...]:
         InputError: A recipe is invalid (the message names the position of the value), or two runs have the same name.
     """
     parts = tuple(parts)
-    num_runs = sum(map(_count_runs, parts))
+    num_runs = sum(math.prod(map(len, (part.entries or "-", part.seeds or "-", *part.grid.values()))) for part in parts)
     if num_runs > MOST_RUNS:
         raise InputError(f"{label}: defines {num_runs:,} runs, at most {MOST_RUNS:,} are allowed; split it")
     runs: dict[str, SweepRun] = {}
@@ -53,10 +53,6 @@ def expand(parts: Iterable[SweepPart], label: str) -> tuple[SweepRun, ...]:
         if earlier.recipe.source != run.recipe.source:
             raise InputError(f"{label}: two different runs have the name {run.name}; rename one of them in the list")
     return tuple(runs.values())
-
-
-def _count_runs(part):
-    return math.prod(map(len, (part.entries or "-", part.seeds or "-", *part.grid.values())))
 
 
 def _combinations(part: SweepPart) -> Iterator[tuple[dict[str, Node], list[str]]]:
@@ -113,6 +109,6 @@ def _relocate_error(problem, values, overrides, recipe):
 
 def _format_node(node):
     value = to_plain(node)
-    return (
-        value if isinstance(value, str) else format_value(value) if not isinstance(value, (dict, list)) else flow(value)
-    )
+    if isinstance(value, (dict, list)):
+        return flow(value)
+    return value if isinstance(value, str) else format_value(value)

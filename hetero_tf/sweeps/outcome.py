@@ -33,16 +33,13 @@ class RunOutcome:
 
     def to_json(self) -> dict:
         """Return the outcome with the metrics of its folder, ready for JSON."""
-        overview_of_run = overview.overview(self.folder)
+        run = overview.overview(self.folder)
         return {
             "name": self.run.name,
             "run_dir": str(self.folder),
             "state": self.state,
             "went_on_after": self.resumed_after,
-            "round": overview_of_run.round,
-            "metric": overview_of_run.metric,
-            "best": overview_of_run.best,
-            "last": overview_of_run.last,
+            **{name: getattr(run, name) for name in ("round", "metric", "best", "last")},
             "seconds": round(self.seconds, 1),
             "problem": self.problem,
         }

@@ -418,7 +418,7 @@ def test_help_lists_exactly_the_flags_of_the_command(capsys, monkeypatch, comman
 
 def test_shared_flags_have_a_meaning_and_default_per_command():
     def meaning(command, name):
-        text = help.render(command, flags.define_flags())
+        text = help.render(command)
         (line,) = [line for line in text.splitlines() if line.startswith(f"  --{name} ")]
         return line.split(maxsplit=1)[1]
 

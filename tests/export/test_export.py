@@ -18,7 +18,7 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
-from hetero_tf.export import images, saved_model, text
+from hetero_tf.export import images, masked_text, saved_model, text
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {index}" for index in range(10))
@@ -329,7 +329,7 @@ def fake_saved_model(monkeypatch):
     monkeypatch.setattr(saved_model, "write", write)
     monkeypatch.setattr(saved_model, "load_runtime", lambda folder: None)
     monkeypatch.setattr(export, "check_outputs", lambda *_: 0.0)
-    monkeypatch.setattr(export, "measure", lambda *_: {"loss": 1.0})
+    monkeypatch.setattr(masked_text.MaskedTextTask, "measure", lambda *_: {"loss": 1.0})
 
 
 def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_saved_model):
@@ -452,9 +452,10 @@ def test_invalid_vocabulary_is_rejected(tmp_path):
 def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
     process = dataclasses.replace(text_process, dataset=dataset)
-    endpoints, tables = text.endpoints(process, None, None)
+    task = masked_text.MaskedTextTask(process, None)
+    endpoints, tables = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
-    assert "token_ids=[[0, 1, 50]]" in text.calls(process, endpoints)
+    assert "token_ids=[[0, 1, 50]]" in task.calls(endpoints)
 
 
 def test_words_are_split_as_in_training(tmp_path):
@@ -462,12 +463,12 @@ def test_words_are_split_as_in_training(tmp_path):
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     assert len(spaces) > 20
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
-    ids, hidden, lengths = text.encode(tf.constant(lines), numbers, 4, ends_lines=True)
+    ids, hidden, lengths = masked_text.encode(tf.constant(lines), numbers, 4, ends_lines=True)
     assert ids.numpy().tolist() == [[2, 3, 0]] * len(lines) and not hidden.numpy().any()
-    ids, hidden, lengths = text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), numbers, 4, ends_lines=True)
+    ids, hidden, lengths = masked_text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), numbers, 4, ends_lines=True)
     assert ids.numpy().tolist() == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
     assert hidden.numpy().tolist() == [[False] * 4 + [True], [False] * 5] and lengths.numpy().tolist() == [5, 1]
-    assert text.encode(tf.constant(["b\nb"]), numbers, 4, ends_lines=False)[0].numpy().tolist() == [[3, 3]]
+    assert masked_text.encode(tf.constant(["b\nb"]), numbers, 4, ends_lines=False)[0].numpy().tolist() == [[3, 3]]
 
 
 def bmp(pixels):
@@ -542,7 +543,7 @@ def test_jpeg_is_rotated_by_its_exif_orientation(turn, order):
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
 def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
     numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
-    ids, hidden, _ = text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
+    ids, hidden, _ = masked_text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1
 
@@ -551,6 +552,7 @@ def test_images_of_two_channels_have_no_bytes_signature(image_process):
     dataset = image_process.dataset
     train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
     process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    endpoints, _ = images.endpoints(process, process.family.predictor("a"), None)
+    task = images.ImageTask(process, process.family.predictor("a"))
+    endpoints, _ = task.endpoints(None)
     assert set(endpoints) == {"serving_default", "serve_uint8"}
-    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, endpoints)
+    assert "image=tf.zeros([1, 14, 14, 2])" in task.calls(endpoints)

@@ -16,6 +16,7 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.base import picture_decoding
 from hetero_tf.export import limits
+from hetero_tf.export.images import ImageTask
 from hetero_tf.recipe import load
 
 KINDS = {"images": ("tiny/digits",), "text": ("tiny/wikitext2", ["input.segment=5", "data.length=40"])}
@@ -109,7 +110,7 @@ def test_invalid_request_neither_aborts_the_server_nor_gets_valid_outputs(reques
 
 def test_invalid_image_does_not_affect_its_batch():
     process = cached_process("images")
-    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    endpoints, _ = ImageTask(process, process.network(process.initialize(), statistics=None)).endpoints(None)
     serve = endpoints["serving_default"][0]
     single, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
     np.testing.assert_allclose(both["logits"][1:], single["logits"], rtol=1e-6)
@@ -123,7 +124,7 @@ def test_invalid_image_does_not_affect_its_batch():
 
 def test_damaged_picture_does_not_change_other_outputs():
     process, rng = cached_process("images"), np.random.default_rng(0)
-    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    endpoints, _ = ImageTask(process, process.network(process.initialize(), statistics=None)).endpoints(None)
     serve = tf.function(endpoints["serve_bytes"][0], autograph=False)
     pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
     bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 4854, 0, 0, 54, 40, 40, 40, 1, 24, 0, 4800, 0, 0, 0, 0)
@@ -147,6 +148,6 @@ def test_picture_at_the_size_limit_is_decoded():
     pixels = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
     assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(pixels)
     process = cached_process("images")
-    export_limits = export.images.limits(process, process.family.predictor("a"))
+    export_limits = ImageTask(process, process.family.predictor("a")).limits
     assert export_limits == {"images": 524288, "pixels_of_a_picture": 2**25}
     assert limits.max_words(33_279) == 2**28 // 33_279

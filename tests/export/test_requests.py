@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from hetero_tf.export.serve import request_json, rest, run
-from hetero_tf.export.serve.app import Limits, build_app
+from hetero_tf.export.serve.app import App, Limits
 from hetero_tf.export.serve.connections import ConnectionLimits, LimitedConnection, LimitedServer
 from hetero_tf.export.serve.hosts import HostPolicy, parse_allowed_hosts
 from hetero_tf.export.serve.loading import Version
@@ -251,7 +251,7 @@ def call(app, *parts, length=None, headers=(), method="POST", path="/v1/models/a
 
 def test_bodies_have_limits_of_size_time_and_memory(serving):
     limits = Limits(body=2**17, bodies=2**15, stalled_seconds=0.05, seconds=5)
-    app = build_app(serving, limits, HostPolicy("127.0.0.1"), print)
+    app = App(serving, limits, HostPolicy("127.0.0.1"), print)
     good = b'{"instances": [[1, 2]]}'
     assert call(app, good, end="done") == (200, {"predictions": [[2.0, 4.0]]})
     assert call(app, good) == (408, {"error": "the body did not arrive in time"})
@@ -271,7 +271,7 @@ def test_bodies_have_limits_of_size_time_and_memory(serving):
 
 
 def test_probes_and_metrics_follow_the_versions(serving):
-    app = build_app(serving, Limits(), HostPolicy("127.0.0.1"), print)
+    app = App(serving, Limits(), HostPolicy("127.0.0.1"), print)
     assert call(app, method="GET", path="/livez") == (200, "ok\n")
     assert call(app, method="GET", path="/readyz") == (200, "ok\n")
     assert 'version_available{level="a",version="1"} 1' in call(app, method="GET", path="/metrics")[1]

@@ -9,7 +9,7 @@ import pytest
 from hetero_tf.base.metrics import METRICS
 from hetero_tf.reports import comparison
 from hetero_tf.reports.published import PublishedValue
-from hetero_tf.reports.table_formats import is_any_column, to_table
+from hetero_tf.reports.table_formats import to_table
 from hetero_tf.runs.history import gather, grouped
 
 TEXT = (Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md").read_text()
@@ -49,8 +49,7 @@ def test_every_column_of_compare_is_explained(write_run):
     value = PublishedValue("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
     rows = comparison.compare(grouped(runs), [], 5.0, [1], [value])
     columns = {
-        re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC"))
-        for head in to_table(rows, [], is_any_column).heads
+        re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC")) for head in to_table(rows, []).heads
     }
     # "METRIC MB to target" is the column "MB to target" of a metric.
     words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in columns}

@@ -25,7 +25,7 @@ def test_heads_units_and_cells():
         row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
     ]
     rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
-    table = table_formats.to_table(rows, [], table_formats.is_any_column)
+    table = table_formats.to_table(rows, [])
     assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "total MB", "parameters (thousands)"]
     assert table.rows == [
         ["run", "a-e", "2", "9", "12.35 ± 0.50", "3 (1 of 2)", "1.5"],
@@ -40,17 +40,17 @@ def test_heads_units_and_cells():
 )  # fmt: skip
 def test_mean_and_spread_end_at_the_same_decimal(mean, spread, text):
     value = {"mean": mean, "spread": spread, "of": 2}
-    assert table_formats.to_table([row() | {"loss last": value}], [], table_formats.is_any_column).rows[0][4] == text
+    assert table_formats.to_table([row() | {"loss last": value}], []).rows[0][4] == text
 
 
 def test_markdown_escapes_names():
-    text = table_formats.markdown(table_formats.to_table([row(HOSTILE)], [], table_formats.is_any_column))
+    text = table_formats.markdown(table_formats.to_table([row(HOSTILE)], []))
     assert len(text.splitlines()) == 3 and "\x1b" not in text and "<script" not in text.replace("\\<script", "")
     assert text.splitlines()[2].replace("\\|", "").count("|") == 6
 
 
 def test_latex_escapes_special_characters():
-    text = table_formats.latex(table_formats.to_table([row(HOSTILE)], [], table_formats.is_any_column))
+    text = table_formats.latex(table_formats.to_table([row(HOSTILE)], []))
     line = text.splitlines()[4]
     assert r"a|b\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\textasciicircum{}\_" in line
     assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.50 \\" in line
@@ -67,7 +67,7 @@ def test_html_escapes_names():
         def handle_data(self, data):
             texts.append(data)
 
-    Reader().feed(table_formats.in_html(table_formats.to_table([row(HOSTILE)], [], table_formats.is_any_column)))
+    Reader().feed(table_formats.in_html(table_formats.to_table([row(HOSTILE)], [])))
     assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td", "wbr"}
     assert any("<script>" in text for text in texts)
 

@@ -2,20 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import write_atomic
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "compare RUN...", "runs side by side, seeds together"
 FLAGS, WORDS, SOURCE = ("run", "metric", "target", "at", "published", "as", "out"), "run", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> list[dict]:
+def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
     from hetero_tf.reports import comparison, published, table_formats
     from hetero_tf.runs.history import gather, grouped
@@ -36,7 +34,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> list[dict]:
     return rows
 
 
-def named_folders(flags: "FlagValues", command: str) -> list[str]:
+def named_folders(flags: FlagValues, command: str) -> list[str]:
     """Return the named run folders; refuse an empty list."""
     if not flags.run:
         raise InputError(f"{command} needs a run folder, such as runs/digits, or a folder of runs")

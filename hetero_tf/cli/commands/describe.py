@@ -2,22 +2,19 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import build_settings
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "describe --recipe FILE", "costs of every level, and the split of the data"
 FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *RECIPE_FLAGS), None, "recipe"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Print the report, and draw the split if --draw is set."""
     from hetero_tf import describe as report
     from hetero_tf.partitions import drawing

@@ -1,21 +1,17 @@
 """`evaluate`: evaluates a state of a run, including the model of every level with --levels all."""
 
-from typing import TYPE_CHECKING
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import open_run
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "evaluate --run_dir DIR", "evaluates a trained model"
 FLAGS, WORDS, SOURCE = ("run_dir", "state", "levels", *RECIPE_FLAGS), None, "run_dir"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Evaluate the state and print its metrics."""
     from hetero_tf.base import metrics
     from hetero_tf.base.console import format_metrics

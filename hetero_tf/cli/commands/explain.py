@@ -1,19 +1,16 @@
 """`explain`: prints the meaning of a word of the output or of a recipe."""
 
-from typing import TYPE_CHECKING
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.explanations import explain
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "explain WORD", "a word of the output, a key of recipes or a plug-in"
 FLAGS, WORDS, SOURCE = ("word",), "word", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Print the explanations of each word."""
     if not flags.word:
         raise InputError("explain needs a word, such as coverage, levels.mix or slimmable")

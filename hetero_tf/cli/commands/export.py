@@ -1,24 +1,21 @@
 """`export`: writes a state of a run as SavedModels, for one level or all levels of the mix."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console, escape_unprintable
 from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import check_level, data_required_error, level_statistics, open_run, open_without_data
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "export --run_dir DIR", "writes a SavedModel that runs without hetero_tf"
 FLAGS = ("run_dir", "state", "level", "out", "format", "export_version", *RECIPE_FLAGS)
 WORDS, SOURCE = None, "run_dir"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Write the versions and print the test metrics of each."""
     from hetero_tf import export as exports
     from hetero_tf.base.console import format_metrics

@@ -2,7 +2,8 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base import children, exits
 from hetero_tf.base.console import Console
@@ -10,11 +11,7 @@ from hetero_tf.base.errors import InputError, UserError, did_you_mean, require_m
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import check_level, command_line, run_dir_of
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "flower server|client|keys", "trains on real devices connected by Flower"
 FLAGS = (
@@ -31,7 +28,7 @@ REQUIRED_FLAGS = {
 }
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Run one role of a fleet."""
     role = " ".join(flags.role or ())
     if role not in REQUIRED_FLAGS:

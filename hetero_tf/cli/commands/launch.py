@@ -4,7 +4,7 @@ All devices belong to one process. Separate worker processes would need TensorFl
 network interfaces without authentication.
 """
 
-from typing import TYPE_CHECKING
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
@@ -12,18 +12,14 @@ from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.commands.train import train
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import build_settings
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "launch --local N --recipe FILE", "trains with N logical devices that share each round"
 FLAGS = ("local", "recipe", "run_dir", "engine", "allow_other_machine", *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train on --local logical devices of this process; no port is opened."""
     if flags.local is None:
         raise InputError(f"--local is missing; try {program_name()} launch --local 2 --recipe digits")

@@ -3,12 +3,12 @@
 import os
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 from hetero_tf.base.console import Console
 from hetero_tf.cli.open_run import register_plugins
 
 if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
     from hetero_tf.runs.overview import Overview
 
 USAGE, SUMMARY = "list [DIR ...]", "recipes, and the progress of the runs in runs/ or DIR"
@@ -18,7 +18,7 @@ DEFAULT = "runs"
 MOST_CHANGES = 3
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Print the lists; shipped recipes and sweeps only if no folder is named."""
     from hetero_tf.recipe.recipe_files import shipped, sweeps
     from hetero_tf.runs.overview import overview, run_folders
@@ -37,7 +37,8 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
         console.say("\n".join(f"  {str(entry.path):{width}}  {_format_overview(entry)}" for entry in overviews))
     else:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
-    return {**shipped_headers, "runs": [_json(entry) for entry in overviews]}
+    runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]
+    return {**shipped_headers, "runs": runs}
 
 
 def _headers(known):
@@ -66,7 +67,3 @@ def _format_changes(changes):
         return ", not a shipped one"
     more = f"; {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return f" with {'; '.join(changes[:MOST_CHANGES])}{more}" if changes else ""
-
-
-def _json(entry):
-    return {**vars(entry), "path": str(entry.path), "changes": entry.changes and list(entry.changes)}

@@ -2,20 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands.compare import named_folders
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "plot RUN... --out FILE", "curves of runs with bands over seeds"
 FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "published", "out"), "run", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Draw the figure of --x and --y into --out."""
     from hetero_tf.reports import curves, figures, published, style, summaries
     from hetero_tf.runs.history import gather, grouped

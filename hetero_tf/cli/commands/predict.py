@@ -1,22 +1,18 @@
 """`predict`: predicts pictures, table rows or sentences with the model of a level."""
 
-from typing import TYPE_CHECKING
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import check_level, level_statistics, open_with_data, open_without_data
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "predict --run_dir DIR X", "predicts pictures, table rows or sentences"
 FLAGS, WORDS, SOURCE = ("run_dir", "state", "level", "input", *RECIPE_FLAGS), "input", "run_dir"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Print the predictions of the model, most likely class first."""
     from hetero_tf import export as exports
     from hetero_tf.export.predictions import predict as predict

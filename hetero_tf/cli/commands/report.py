@@ -1,19 +1,17 @@
 """`report`: one HTML page about runs, finished or running, with figures, tables and costs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands.compare import named_folders
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
 
 USAGE, SUMMARY = "report RUN...", "one HTML page: curves, tables, costs"
 FLAGS, WORDS, SOURCE = ("run", "published", "out"), "run", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Write the page and its figures, and print their paths."""
     from hetero_tf.reports import page, published, style
     from hetero_tf.runs.history import gather, grouped

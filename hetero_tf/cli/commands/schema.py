@@ -1,21 +1,19 @@
 """`schema`: prints the JSON Schema of recipes, with which editors complete and check them."""
 
 import json
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.open_run import register_plugins
 from hetero_tf.recipe.json_schema import recipe_schema
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "schema", "the JSON Schema of recipes, for completion and checks in an editor"
 FLAGS, WORDS, SOURCE = ("plugin",), None, None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Prints the schema, with the plug-ins of --plugin."""
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+    """Print the schema, with the plug-ins of --plugin."""
     register_plugins(flags)
     schema = recipe_schema()
     console.say(json.dumps(schema, indent=1))

@@ -2,21 +2,19 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.flags import program_name
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "serve --run_dir DIR", "serves its exports over HTTP, with a web page to try them"
 FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"), None, None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Serve until a signal arrives."""
     from hetero_tf.export.serve import run as served
     from hetero_tf.store.run_folder import RunFolder

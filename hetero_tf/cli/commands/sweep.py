@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.cli import sweep_child
@@ -11,10 +13,7 @@ from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import command_line, register_plugins
 
 if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
     from hetero_tf.sweeps.definition import SweepPart
-    from hetero_tf.sweeps.expansion import SweepRun
     from hetero_tf.sweeps.pool import Program
 
 USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
@@ -22,9 +21,9 @@ FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run",
 WORDS, SOURCE = "definition", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Check all runs, then train the unfinished ones; raise `Unfinished` if some fail."""
-    from hetero_tf.sweeps import outcome, pool
+    from hetero_tf.sweeps import cost, outcome, pool
     from hetero_tf.sweeps.expansion import expand
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
@@ -32,11 +31,14 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     register_plugins(flags)
     parts, label = _read_definition(flags)
     runs = expand(parts, label)
-    folder = SweepFolder(Path(flags.run_dir or Path("runs") / _folder_name(label)))
+    default = Path("runs") / f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
+    folder = SweepFolder(Path(flags.run_dir or default))
     jobs = min(flags.jobs, len(runs))
     console.say(f"{len(runs)} runs in {folder.path}, {jobs} in parallel; all recipes are valid")
     if flags.dry_run:
-        return _dry_run(runs, folder, _build_program(flags, 1), jobs, console)
+        for run in runs:
+            console.say(f"  {run.name}: {run.path} {' '.join(run.overrides)}")
+        return cost.estimate(runs, _build_program(flags, 1), jobs, console)
     with folder.lock():
         folder.check(runs)
         folder.write_definition(parts, console.say)
@@ -50,7 +52,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     return result
 
 
-def _read_definition(flags: "FlagValues") -> "tuple[tuple[SweepPart, ...], str]":
+def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     """Return the sweep of a file, or of --recipe with --sweep and --seeds; and its label for errors."""
     from hetero_tf.sweeps import definition
 
@@ -59,22 +61,16 @@ def _read_definition(flags: "FlagValues") -> "tuple[tuple[SweepPart, ...], str]"
         raise InputError(
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
+    overrides = list(flags["set"].value or ())
     if flags.definition:
-        return definition.with_overrides(
-            definition.read(flags.definition[0]), list(flags["set"].value or ())
-        ), flags.definition[0]
+        (file,) = flags.definition
+        return definition.with_overrides(definition.read(file), overrides), file
     if not flags.recipe:
         raise InputError(f"--recipe is missing; try {program_name()} sweep --recipe digits --sweep levels.mix=a,a-c")
-    parts = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
-    return parts, f"sweep of {flags.recipe}"
+    return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), f"sweep of {flags.recipe}"
 
 
-def _folder_name(label: str) -> str:
-    """Return the default name of the folder."""
-    return f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
-
-
-def _build_program(flags: "FlagValues", jobs: int) -> "Program":
+def _build_program(flags: FlagValues, jobs: int) -> "Program":
     from hetero_tf.sweeps.pool import Program
 
     words = [sys.executable, sweep_child.__file__]
@@ -89,12 +85,3 @@ def _describe_failures(outcomes) -> str:
     reasons = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
     return f"{len(failed)} of {len(outcomes)} runs did not finish ({reasons}{more})"
-
-
-def _dry_run(runs: "tuple[SweepRun, ...]", folder, program, jobs, console) -> dict:
-    """List the runs, and estimate their time from short runs."""
-    from hetero_tf.sweeps import cost
-
-    for run in runs:
-        console.say(f"  {run.name}: {run.path} {' '.join(run.overrides)}")
-    return cost.estimate(runs, program, jobs, console)

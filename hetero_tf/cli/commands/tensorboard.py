@@ -2,19 +2,17 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands.compare import named_folders
-
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
 
 USAGE, SUMMARY = "tensorboard RUN...", "metrics of runs as event files"
 FLAGS, WORDS, SOURCE = ("run", "out"), "run", None
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Write a folder for each run into --out, and print the TensorBoard command."""
     from hetero_tf.reports import events
     from hetero_tf.runs.history import gather

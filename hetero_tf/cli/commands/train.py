@@ -4,16 +4,16 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
+from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
-    from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.experiment import Runner, Settings
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
@@ -22,7 +22,7 @@ FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *CLUSTER_FLAGS, *
 WORDS, SOURCE = None, "recipe"
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train, and print the next commands.
 
     Raises:
@@ -46,7 +46,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
 
 def train(
-    recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console, runner: "Runner | None" = None
+    recipe: Recipe, settings: "Settings", flags: FlagValues, console: Console, runner: "Runner | None" = None
 ) -> dict:
     """Train with these settings, print the next commands, and return the summary, ready for JSON.
 

@@ -25,11 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import tensorflow as tf
-from keras import Model
 
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.export.task import ExportTask
+
+# Training examples that calibrate the range of values.
+EXAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -38,22 +41,28 @@ class ConversionSource:
 
     Attributes:
         saved_model: Folder of the SavedModel.
-        signature: Name of the signature without loops and strings.
-        function, specs: The signature as a function for tf.function, and its input specs.
-        process, level, model: Trained process and level, and the Keras model that the function calls.
+        task: Export task, with the learning process and the Keras model that the function calls.
+        function, specs: The signature `task.PORTABLE_SIGNATURE` as a function for tf.function, and its input specs.
+        level: Level of the model.
         weights_sha256: Digest of the values of the model's variables.
-        examples: `() -> iterator of {input: array}` with training examples, to calibrate the range of values.
     """
 
     saved_model: Path
-    signature: str
+    task: ExportTask
     function: Callable
     specs: list[tf.TensorSpec]
-    process: LearningProcess
     level: str
-    model: Model
     weights_sha256: str
-    examples: Callable
+
+    @property
+    def signature(self) -> str:
+        """Name of the signature."""
+        return self.task.PORTABLE_SIGNATURE
+
+    def examples(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield requests with one training example each."""
+        x = self.task.process.dataset.train.x[:EXAMPLES]
+        yield from (self.task.request(x[index : index + 1]) for index in range(len(x)))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 def convert(source: ConversionSource, path: Path) -> dict:
     """Write a model with the inputs of the SavedModel (pixels in 0..1, rows or token ids) that returns logits."""
     with saved_model.writing(path.parent):
-        add_normalisation(source.model, source.process.input.normalised_by).save(path)
+        add_normalisation(source.task.model, source.task.process.input.normalised_by).save(path)
     return {}
 
 

@@ -24,7 +24,7 @@ SECONDS = 600
 
 def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file of one signature."""
-    check_loops(source.model)
+    check_loops(source.task.model)
     write(
         converter(source.saved_model, [source.signature]).convert(), path, {source.signature: next(source.examples())}
     )

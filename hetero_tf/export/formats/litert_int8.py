@@ -24,17 +24,17 @@ def convert(source: ConversionSource, path: Path) -> dict:
         InputError: The model is recurrent, or takes rows of a table, where one scale for all features would erase
             the small ones.
     """
-    if source.process.dataset.kind == "table":
+    if source.task.process.dataset.kind == "table":
         raise InputError(
             "--format litert_int8: not available for tables, because one 8-bit scale for all features would erase "
             "the small ones; use litert"
         )
-    if isinstance(source.process.dataset, DescribedDataset):
+    if isinstance(source.task.process.dataset, DescribedDataset):
         raise InputError(
             "--format litert_int8: needs training examples to calibrate the range of every value; set --data_dir to "
             "the data"
         )
-    check_loops(source.model)
+    check_loops(source.task.model)
     float_bytes = len(converter(source.saved_model, [source.signature]).convert())
     int8_converter = converter(source.saved_model, [source.signature])
     int8_converter.optimizations = [tf.lite.Optimize.DEFAULT]

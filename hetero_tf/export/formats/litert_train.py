@@ -19,8 +19,9 @@ from hetero_tf.export.compare_training import compare_training, example_inputs
 from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
-from hetero_tf.export.trainable import check_trainable
 from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.methods.stages import full_route
+from hetero_tf.models.family import level_of, outline
 from hetero_tf.process.learning_process import LearningProcess
 
 FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
@@ -37,9 +38,9 @@ def convert(source: ConversionSource, path: Path) -> dict:
     Raises:
         InputError: The recipe needs more than a device can train, or the training steps of the file differ.
     """
-    process = source.process
+    process = source.task.process
     check_trainable(process, source.level)
-    step, sizes = build_local_step(process, source.level, source.model, PORTABLE), _sizes(process)
+    step, sizes = build_local_step(source.task, source.level, PORTABLE), _sizes(process)
     inputs = {name: step.inputs(*size) for name, size in sizes.items()}
     rng = seeds.rng(process.recipe.seed, "training tried")
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -47,10 +48,49 @@ def convert(source: ConversionSource, path: Path) -> dict:
         measuring = ["statistics"] if step.statistics else []
         converter = litert.converter(Path(scratch), [*inputs, *measuring, "infer", "pull", "push"])
         converter.experimental_enable_resource_variables = True
-        steps = {name: example_inputs(process, specs, rng) for name, specs in inputs.items()}
+        steps = {name: example_inputs(source.task, specs, rng) for name, specs in inputs.items()}
         litert.write(converter.convert(), path, steps)
     differences = compare_training(source, inputs, path)
     return {"training": {**_settings(source, step, sizes), "largest_differences": differences}}
+
+
+def check_trainable(process: LearningProcess, level: str) -> None:
+    """Reject recipes that a device cannot train: it takes plain local steps of a whole sub-model, on three inputs.
+
+    Raises:
+        InputError: The recipe needs more; the message names its first such key.
+    """
+    recipe, family, algorithm = process.recipe, process.family, process.setup.algorithm
+    stages = family.stages.get(level, ())
+    (stage, *more) = stages or (None,)
+    reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    unsupported = {
+        f"levels.mix (without level {level})": stage is None,
+        "levels.members": recipe.levels.ensemble is not None,
+        f"client.stages: {recipe.client.stages.name}": bool(more)
+        or family.drawn
+        or not _trains_all_units(family, level, stage),
+        f"client.coupling: {recipe.client.coupling.name}": reads_logits,
+        "client.correction": algorithm.correct is not None,
+        "client.update": algorithm.update is not None,
+        "round.mask": algorithm.masks is not None,
+        "round.personal": bool(recipe.round.personal),
+        f"precision: {recipe.precision}": recipe.precision != "float32",
+        f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text", "table"),
+    }
+    for key, is_used in unsupported.items():
+        if is_used:
+            raise InputError(
+                "--format litert_train: a device can only train the whole sub-model of its level with plain local "
+                f"steps in float32, on images, a table or masked text. Received: {key}"
+            )
+
+
+def _trains_all_units(family, level, stage):
+    """Return True if a stage trains every unit of a level's sub-model on one route."""
+    if stage is None or stage.routes != (family.route(level),):
+        return False
+    return stage.trained >= full_route(outline(family.recipe), level_of(family.recipe, level))[1]
 
 
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
@@ -83,7 +123,7 @@ def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path)
     signatures["pull"] = traced(step.pull, {})
     signatures["push"] = traced(step.push, step.pull())
     module = tf.Module()
-    module.variables_of_model = [variable.value for variable in source.model.variables]
+    module.variables_of_model = [variable.value for variable in source.task.model.variables]
     module.slots, module.count = step.slots, step.count
     # The graphs contain the gradients, so gradient functions are not needed.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -93,7 +133,7 @@ def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path)
 
 def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
     """Return the settings of training on a device for `export.json`."""
-    process, recipe = source.process, source.process.recipe
+    process, recipe = source.task.process, source.task.process.recipe
     defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
     return {
         "variables": step.names,

@@ -45,9 +45,9 @@ def convert(source: ConversionSource, path: Path) -> dict:
 
 def metadata(source: ConversionSource) -> dict[str, str]:
     """Return the `metadata_props` of a file: its recipe, level, classes, and the digest of its weights."""
-    dataset = source.process.dataset
+    dataset = source.task.process.dataset
     props = {
-        "recipe": source.process.recipe.name,
+        "recipe": source.task.process.recipe.name,
         "level": source.level,
         "classes": str(dataset.classes),
         "weights_sha256": source.weights_sha256,

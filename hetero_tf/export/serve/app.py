@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -15,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import shorten_repr
@@ -73,123 +74,42 @@ class _HttpError(Exception):
         self.status, self.headers = status, headers
 
 
-def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable[[str], None]) -> ASGIApp:
-    """Return the ASGI application.
+class App:
+    """The ASGI application: checks hosts, counts requests, limits their memory, and routes them to its methods."""
 
-    Args:
-        serving: Served versions.
-        limits: Limits of requests.
-        hosts: Names under which clients may address the server.
-        say: Receives a message for each change of the versions.
-    """
-    workers = Workers(limits.concurrency, limits.large_body)
-    budget, metrics, started = MemoryBudget(limits.bodies), RequestMetrics(), time.monotonic()
+    def __init__(self, serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable[[str], None]):
+        """Create the application.
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_follow(serving, limits.poll, say))
-        yield
-        task.cancel()
-
-    async def page(request: Request) -> Response:
-        return HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"levels": list(serving.levels)}, 200 if serving.levels else 503)
-
-    async def live(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def ready(request: Request) -> Response:
-        if not serving.levels:
-            raise _HttpError(503, "no level is served yet")
-        return PlainTextResponse("ok\n")
-
-    async def prometheus(request: Request) -> Response:
-        versions = [(level, number) for level in serving.levels for number in serving.versions(level)]
-        text = metrics.render(versions, budget.used, time.monotonic() - started)
-        return Response(text, media_type=CONTENT_TYPE)
-
-    async def models(request: Request) -> Response:
-        newest = {level: serving.find(level, None) for level in serving.levels}
-        return JSONResponse({level: _summary(version) for level, version in newest.items() if version is not None})
-
-    async def status(request: Request) -> Response:
-        level, number = _requested(request)
-        states = serving.states(level)
-        if number is None and "number" in request.path_params:
-            number = max(serving.versions(level), default=None)
-        if number is not None:
-            states = {key: state for key, state in states.items() if key == number}
-        if not states:
-            raise _missing(serving, level, number)
-        report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
-        if all(state.state == "END" and not state.error for state in states.values()):
-            # TensorFlow Serving returns 200 for unloaded versions.
-            return JSONResponse({"error": str(_missing(serving, level, number)), **report}, 404)
-        return JSONResponse(report)
-
-    async def metadata(request: Request) -> Response:
-        version = _find(serving, *_requested(request))
-        return JSONResponse(rest.metadata(version.level, version.number, version.signatures))
-
-    async def predict(request: Request) -> Response:
-        version = _find(serving, *_requested(request))
-        reservation = request.scope["reservation"]
-        body = await _read_body(request, limits, reservation)
-        work = partial(rest.respond, version.signatures)
-        try:
-            response = await workers.compute(work, body, request, limits.seconds)
-        except BadRequest as error:
-            raise _HttpError(400, str(error)) from error
-        reservation.resize(len(response))
-        return Response(response, media_type="application/json")
-
-    async def failed(request: Request, error: Exception) -> Response:
-        if isinstance(error, Busy):
-            return _error(503, str(error), {"Retry-After": "1", "Connection": "close"})
-        if isinstance(error, _HttpError):
-            return _error(error.status, str(error), error.headers)
-        return _error(500, "internal server error; see the output of the server")
-
-    async def gone(request: Request, error: Exception) -> Response:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-    async def unknown(request: Request, error: Exception) -> Response:
-        message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
-        return _error(getattr(error, "status_code", 404), message, getattr(error, "headers", None))
-
-    of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
-    routes = [
-        Route("/", page),
-        Route("/healthz", health),
-        Route("/livez", live),
-        Route("/readyz", ready),
-        Route("/metrics", prometheus, name="metrics"),
-        Route("/v1/models", models),
-        *(Route(f"{path}:predict", predict, methods=["POST"]) for path in of_model),
-        *(Route(f"{path}/metadata", metadata) for path in of_model),
-        *(Route(path, status) for path in of_model),
-    ]
-    handlers = {
-        _HttpError: failed, Busy: failed, Exception: failed, ClientDisconnect: gone, Disconnected: gone,
-        404: unknown, 405: unknown,
-    }  # fmt: skip
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    return _Gate(app, serving, hosts, budget, metrics)
-
-
-class _Gate:
-    """Middleware that checks hosts, counts requests, and limits their memory."""
-
-    def __init__(
-        self, app: ASGIApp, serving: Serving, hosts: HostPolicy, budget: MemoryBudget, metrics: RequestMetrics
-    ):
-        self.app, self.serving, self.hosts, self.budget, self.metrics = app, serving, hosts, budget, metrics
+        Args:
+            serving: Served versions.
+            limits: Limits of requests.
+            hosts: Names under which clients may address the server.
+            say: Receives a message for each change of the versions.
+        """
+        self.serving, self.limits, self.hosts, self.say = serving, limits, hosts, say
+        self.workers, self.budget = Workers(limits.concurrency, limits.large_body), MemoryBudget(limits.bodies)
+        self.metrics, self.started = RequestMetrics(), time.monotonic()
+        # The metrics name an endpoint by its method.
+        of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
+        routes = [
+            Route("/", self.page),
+            Route("/healthz", self.health),
+            Route("/livez", self.live),
+            Route("/readyz", self.ready),
+            Route("/metrics", self.prometheus),
+            Route("/v1/models", self.models),
+            *(Route(f"{path}:predict", self.predict, methods=["POST"]) for path in of_model),
+            *(Route(f"{path}/metadata", self.metadata) for path in of_model),
+            *(Route(path, self.status) for path in of_model),
+        ]
+        handlers: dict[Any, Any] = {404: _unknown, 405: _unknown, ClientDisconnect: _gone, Disconnected: _gone}
+        handlers |= dict.fromkeys((_HttpError, Busy, Exception), _failed)
+        self.router = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection: a request, or the start and end of the server."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self.router(scope, receive, send)
             return
         status, began = CLIENT_CLOSED_REQUEST, time.monotonic()
 
@@ -208,7 +128,7 @@ class _Gate:
             if not scope["path"].startswith("/"):
                 scope["path"] = urlsplit(scope["path"]).path or "/"
             with Reservation(self.budget) as scope["reservation"]:
-                await self.app(scope, receive, counted)
+                await self.router(scope, receive, counted)
         finally:
             self.metrics.in_progress -= 1
             level = scope.get("path_params", {}).get("level", "")
@@ -216,6 +136,98 @@ class _Gate:
             # Each unknown name would create a time series.
             level = level if level in self.serving.levels else ""
             self.metrics.observe(endpoint, level, status, time.monotonic() - began)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(_follow(self.serving, self.limits.poll, self.say))
+        yield
+        task.cancel()
+
+    async def page(self, request: Request) -> Response:
+        """Return the page for a browser."""
+        return HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
+
+    async def health(self, request: Request) -> Response:
+        """Return the served levels; 503 if there are none."""
+        return JSONResponse({"levels": list(self.serving.levels)}, 200 if self.serving.levels else 503)
+
+    async def live(self, request: Request) -> Response:
+        """Return 200."""
+        return PlainTextResponse("ok\n")
+
+    async def ready(self, request: Request) -> Response:
+        """Return 200 if a level is served."""
+        if not self.serving.levels:
+            raise _HttpError(503, "no level is served yet")
+        return PlainTextResponse("ok\n")
+
+    async def prometheus(self, request: Request) -> Response:
+        """Return the metrics of the server."""
+        versions = [(level, number) for level in self.serving.levels for number in self.serving.versions(level)]
+        text = self.metrics.render(versions, self.budget.used, time.monotonic() - self.started)
+        return Response(text, media_type=CONTENT_TYPE)
+
+    async def models(self, request: Request) -> Response:
+        """Return the newest version of each level."""
+        newest = {level: self.serving.find(level, None) for level in self.serving.levels}
+        return JSONResponse({level: _summary(version) for level, version in newest.items() if version is not None})
+
+    async def status(self, request: Request) -> Response:
+        """Return the states of one or all versions of a level."""
+        level, number = _requested(request)
+        states = self.serving.states(level)
+        if number is None and "number" in request.path_params:
+            number = max(self.serving.versions(level), default=None)
+        if number is not None:
+            states = {key: state for key, state in states.items() if key == number}
+        if not states:
+            raise _missing(self.serving, level, number)
+        report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
+        if all(state.state == "END" and not state.error for state in states.values()):
+            # TensorFlow Serving returns 200 for unloaded versions.
+            return JSONResponse({"error": str(_missing(self.serving, level, number)), **report}, 404)
+        return JSONResponse(report)
+
+    async def metadata(self, request: Request) -> Response:
+        """Return the signatures of a version."""
+        version = self._version(request)
+        return JSONResponse(rest.metadata(version.level, version.number, version.signatures))
+
+    async def predict(self, request: Request) -> Response:
+        """Return predictions of a version."""
+        version, reservation = self._version(request), request.scope["reservation"]
+        body = await _read_body(request, self.limits, reservation)
+        work = partial(rest.respond, version.signatures)
+        try:
+            response = await self.workers.compute(work, body, request, self.limits.seconds)
+        except BadRequest as error:
+            raise _HttpError(400, str(error)) from error
+        reservation.resize(len(response))
+        return Response(response, media_type="application/json")
+
+    def _version(self, request: Request) -> Version:
+        level, number = _requested(request)
+        version = self.serving.find(level, number)
+        if version is None:
+            raise _missing(self.serving, level, number)
+        return version
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, Busy):
+        return _error(503, str(error), {"Retry-After": "1", "Connection": "close"})
+    if isinstance(error, _HttpError):
+        return _error(error.status, str(error), error.headers)
+    return _error(500, "internal server error; see the output of the server")
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
+    return _error(getattr(error, "status_code", 404), message, getattr(error, "headers", None))
 
 
 async def _follow(serving, poll, say):
@@ -265,13 +277,6 @@ def _requested(request: Request) -> tuple[str, int | None]:
             404, f"a version must be a whole number of at most 18 digits. Received: {shorten_repr(number, 30)}"
         )
     return level, int(number) or None
-
-
-def _find(serving: Serving, level: str, number: int | None) -> Version:
-    version = serving.find(level, number)
-    if version is None:
-        raise _missing(serving, level, number)
-    return version
 
 
 def _missing(serving, level, number):

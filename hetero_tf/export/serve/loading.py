@@ -146,14 +146,6 @@ def _verify_files(path, manifest):
 
 def _warm_up(version):
     """Call each signature once, since its first call takes half a second."""
-    inputs_by_signature = {
-        name: {
-            "inputs": {
-                key: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-                for key, spec in function.structured_input_signature[1].items()
-            }
-        }
-        for name, function in version.signatures.items()
-    }
-    for name, inputs in blank_requests(inputs_by_signature).items():
+    specs = {name: function.structured_input_signature[1] for name, function in version.signatures.items()}
+    for name, inputs in blank_requests(specs).items():
         version.signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})

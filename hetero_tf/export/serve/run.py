@@ -52,7 +52,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
-    from hetero_tf.export.serve.app import Limits, build_app
+    from hetero_tf.export.serve.app import App, Limits
     from hetero_tf.export.serve.connections import ACCEPTED_AT_ONCE, ConnectionLimits, LimitedConnection, LimitedServer
     from hetero_tf.export.serve.hosts import HostPolicy, parse_allowed_hosts
     from hetero_tf.export.serve.serving import Serving, VersionPolicy
@@ -71,7 +71,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = ConnectionLimits().within_file_limit()
     config = uvicorn.Config(
-        build_app(serving, Limits(concurrency=options.concurrency), hosts, say),
+        App(serving, Limits(concurrency=options.concurrency), hosts, say),
         http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",

@@ -243,11 +243,8 @@ def _level_names(folder):
         OSError: The folder cannot be listed.
     """
     try:
-        return {path.name for path in folder.iterdir() if _is_level_name(path.name) and path.is_dir()}
+        names = {path.name for path in folder.iterdir() if path.is_dir()}
     except (FileNotFoundError, NotADirectoryError):
         return set()
-
-
-def _is_level_name(name):
-    """Return True if the name of a folder can be part of a URL of the REST API."""
-    return name.isprintable() and not set(name) & set(":/?#%")
+    # A name is a part of a URL of the REST API.
+    return {name for name in names if name.isprintable() and not set(name) & set(":/?#%")}

@@ -1,0 +1,93 @@
+"""Table of all flags, which `flags` defines and `help` prints."""
+
+from typing import Any, NamedTuple
+
+from hetero_tf.base import hardware
+
+
+class Flag(NamedTuple):
+    """A flag.
+
+    Attributes:
+        kind: absl defines the flag by `DEFINE_<kind>`.
+        meaning: Help text; `help.MEANINGS` has those of single commands.
+        default: Default value; None for a list means an empty one.
+        low, high: Bounds of a number.
+        choices: Values of an enum.
+    """
+
+    kind: str
+    meaning: str
+    default: Any = None
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+FLAGS = {
+    "recipe": Flag("string", "YAML file, or the name of a shipped recipe such as mnist; required"),
+    "set": Flag("multi_string", "override of the recipe, path=value; may be repeated; default none"),
+    "run_dir": Flag("string", "folder of the run; default runs/NAME, plus the changes of --set"),
+    "data_dir": Flag("string", "folder of the data; default HETERO_TF_DATA"),
+    "plugin": Flag("multi_string", "user Python module with layers or plug-ins; may be repeated; default none"),
+    "threads": Flag("integer", "clients to train at the same time", hardware.core_count()),
+    "workers": Flag("list", "host:port of every worker process of the run; the first one is the chief; default none"),
+    "worker": Flag("integer", "index of this process in --workers, from 0; required with --workers", low=0),
+    "devices": Flag("integer", "devices of this process that share each round", 1, 1, 64),
+    "local": Flag("integer", "logical devices of this machine that share each round; required", None, 2, 64),
+    "role": Flag("multi_string", "server, client or keys; same as the word after flower; required"),
+    "address": Flag("string", "host:port of the server; required"),
+    "certificates": Flag("string", "server: folder written by flower keys; required"),
+    "key": Flag("string", "client: private key file of the device, written by flower keys; required"),
+    "client": Flag("integer", "client: index of the device among the clients, from 0; required", low=0),
+    "litert": Flag("string", "client: folder of an export with litert_train; default none (TensorFlow trains)"),
+    "patience": Flag("float", "server: seconds after which a request without a response is lost", 600.0, 1),
+    "deadline": Flag("float", "server: seconds to wait for the results of a round; default --patience", low=1),
+    "quorum": Flag(
+        "float", "server: minimum share of round.clients that must return a result; at least one client", 0.0, 0, 1
+    ),
+    "over_selection": Flag("float", "server: share of additional clients to request, such as 0.3", 0.0, 0, 10),
+    "max_examples": Flag("integer", "server: maximum examples of a device; default that of the recipe's data", low=1),
+    "engine": Flag(
+        "enum",
+        "execution of clients, as --set engine=; default that of the recipe",
+        choices=("auto", "sequential", "stacked"),
+    ),
+    "state": Flag("enum", "checkpoint to use", "best", choices=("best", "last")),
+    "levels": Flag("enum", "models to evaluate; default evaluate.levels of the recipe", choices=("global", "all")),
+    "level": Flag("string", "level of the model; default the level of the global model"),
+    "input": Flag("multi_string", "picture file, table row or sentence; same as the words after predict; required"),
+    "definition": Flag("multi_string", "YAML file of a sweep; same as the word after sweep; required without --recipe"),
+    "sweep": Flag(
+        "multi_string", "values to try, path=value,value; may be repeated for all combinations; default none"
+    ),
+    "seeds": Flag("string", "seeds of a sweep, such as 0-2 or 0,3; default that of the recipe"),
+    "jobs": Flag("integer", "parallel runs; --threads are divided among them", 1, 1, 256),
+    "dry_run": Flag("bool", "list the runs of a sweep and estimate their time from short runs", False),
+    "word": Flag("multi_string", "word to explain; same as the words after explain; required"),
+    "run": Flag("multi_string", "run folders, or folders of them; same as the words after the command"),
+    "metric": Flag("list", "metrics, such as global_accuracy,local_std; default the usual ones"),
+    "target": Flag("float", "target value of the first metric; default none"),
+    "at": Flag("list", "rounds at which to show the first metric, such as 10,20; default none"),
+    "published": Flag("list", "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none"),
+    "as": Flag("enum", "format of the table", "markdown", choices=("markdown", "csv", "latex", "json")),
+    "x": Flag("enum", "x axis", "round", choices=("round", "bytes", "seconds", "parameters", "paper_flops")),
+    "y": Flag("string", "metric to draw; default that of the global model"),
+    "band": Flag("enum", "meaning of the bands over seeds", "range", choices=("range", "std")),
+    "out": Flag("string", "file or folder to write"),
+    "draw": Flag("string", "PNG file to draw the split into; default none"),
+    "format": Flag("list", "additional formats, such as keras,onnx,litert,litert_train; default none"),
+    "export_version": Flag("integer", "number of the exported version; default the next one", low=1),
+    "host": Flag("string", "address to serve at; other addresses are open to the network", "127.0.0.1"),
+    "port": Flag("integer", "port to serve at; 0 selects a free one", 8501, 0, 65535),
+    "versions": Flag("string", "versions to serve: latest, latest:COUNT, all, or numbers such as 3,5", "latest:2"),
+    "allow_host": Flag(
+        "multi_string", "additional allowed host name in requests, such as that of a proxy; may be repeated"
+    ),
+    "allow_other_machine": Flag("bool", "resume although the numbers may differ", False),
+    "json": Flag("bool", "print one JSON line on standard output; messages go to standard error", False),
+    "quiet": Flag("bool", "print only errors and the line of --json", False),
+    "debug": Flag("bool", "show tracebacks", False),
+    "help": Flag("bool", "show this help", False),
+    "version": Flag("bool", "show the version", False),
+}

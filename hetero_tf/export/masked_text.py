@@ -1,0 +1,149 @@
+"""Export of a masked language model: signatures for token ids and for sentences with `<mask>` words."""
+
+from collections.abc import Callable, Collection
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.export.limits import pad_if_empty
+from hetero_tf.export.text import TOP, TextTask, check_words, split
+
+MASK = "<mask>"
+
+
+class MaskedTextTask(TextTask):
+    """Export of a masked language model; the id of the mask token is the number of words.
+
+    Rows longer than the model's segment are split into segments as in training, and each segment is computed
+    independently.
+    """
+
+    PORTABLE_SIGNATURE = "serve_segment"
+    ID_SIGNATURES = ("serving_default", "serve_segment")
+
+    def serving_default(self, token_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return logits for rows of any length."""
+        return self._respond(token_ids, self._logits_of)
+
+    def serve_segment(self, token_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return logits for rows of at most one segment."""
+        return self._respond(token_ids, lambda ids: tf.cast(self.model(ids, training=False), tf.float32))
+
+    def _respond(self, token_ids, logits_of):
+        return self.respond(
+            token_ids,
+            lambda ids: (ids >= 0) & (ids <= self.classes),
+            lambda ids, rows: logits_of(pad_if_empty(ids))[: tf.shape(rows)[0]],
+        )
+
+    def _logits_of(self, ids):
+        return logits_of(self.model, ids, self.segment, self.classes)
+
+    def serve_texts(
+        self, texts: tf.Tensor, numbers: tf.lookup.StaticHashTable, names: tf.lookup.StaticHashTable
+    ) -> dict[str, tf.Tensor]:
+        """Return the most likely words of each position of texts [n].
+
+        Returns:
+            "token_ids", "is_mask", "topk_tokens" and "topk_probabilities" [n, longest(, 5)], most likely first, and
+            "lengths" [n]. After the last word they are padded with -1, False, "" and 0. The probabilities of a text
+            without a word are NaN.
+        """
+        ids, is_mask, lengths = encode(texts, numbers, self.classes, self.ends_lines)
+        longest, top_count = tf.shape(ids)[1], min(TOP, self.classes)
+
+        def fill(row):
+            # Attention has no mask and would see the padding, so each row is computed separately.
+            words, length = row
+            best = tf.math.top_k(tf.nn.softmax(self._logits_of(words[None, :length])[0]), top_count)
+            padding = [[0, longest - length], [0, 0]]
+            return tf.pad(best.indices, padding, constant_values=-1), tf.pad(best.values, padding)
+
+        best, probabilities = tf.map_fn(
+            fill,
+            # tf.map_fn fails on an empty batch, so append a row without words.
+            (tf.pad(ids, [[0, 1], [0, 0]]), tf.pad(lengths, [[0, 1]])),
+            fn_output_signature=tuple(tf.TensorSpec((None, top_count), dtype) for dtype in (tf.int32, tf.float32)),
+        )
+        return {
+            "token_ids": ids,
+            "is_mask": is_mask,
+            "lengths": lengths,
+            "topk_tokens": names.lookup(tf.cast(best[:-1], tf.int64)),
+            "topk_probabilities": tf.where(lengths[:, None, None] > 0, probabilities[:-1], np.nan),
+        }
+
+    @property
+    def input_spec(self) -> dict:
+        return {"kind": "text", "words": self.classes, "mask_token_id": self.classes, "segment": self.segment}
+
+    def notes(self, signatures: Collection[str]) -> list[str]:
+        sentences = [
+            f"Token ids are 0..{self.classes - 1}, and {self.classes} for a masked word. A row with another id gets "
+            "NaN.",
+            f"Rows longer than {self.segment} are split into segments as in training; `serve_segment` takes one "
+            "segment per row.",
+        ]
+        if "serve_text" in signatures:
+            sentences.append(
+                f"`serve_text` takes sentences with words separated by white space; `{MASK}` is a masked word, and "
+                "words outside the vocabulary become `<ukn>`. A text without a word gets NaN."
+            )
+        return sentences
+
+    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
+        if "serve_text" in signatures and self.process.dataset.vocabulary:
+            word = self.process.dataset.vocabulary[-1]
+            return "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
+        return "serving_default", f"token_ids=[[0, 1, {self.classes}]]", "logits"
+
+    def predict(self, serve: Callable, item: str) -> list:
+        """Return the most likely words of each `<mask>` of a sentence."""
+        outputs = {name: value.numpy()[0] for name, value in serve(tf.constant([item])).items()}
+        if not outputs["is_mask"].any():
+            raise InputError(f"a sentence must contain {MASK} for the word to predict. Received: {item!r}")
+        return [
+            [[word.decode(), 100 * float(probability)] for word, probability in zip(words, probabilities)]
+            for words, probabilities, is_mask in zip(
+                outputs["topk_tokens"], outputs["topk_probabilities"], outputs["is_mask"]
+            )
+            if is_mask
+        ]
+
+
+def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) -> tf.Tensor:
+    """Return logits float32 [n, length, classes] of ids [n, length], computed segment by segment."""
+    shape = tf.shape(ids)
+    full_length = shape[1] // segment * segment
+    full_segments = model(tf.reshape(ids[:, :full_length], [-1, segment]), training=False)
+    # The rest is a separate batch, possibly without columns: padding it would change the logits.
+    rest = model(ids[:, full_length:], training=False)
+    full_segments = tf.reshape(full_segments, [shape[0], full_length, classes])
+    return tf.cast(tf.concat([full_segments, rest], 1), tf.float32)
+
+
+def encode(
+    text: tf.Tensor, numbers: tf.lookup.StaticHashTable, mask: int, ends_lines: bool
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return (ids int32 [n, longest], is_mask, lengths [n]) of texts [n], padded with -1 to at least one position.
+
+    Args:
+        text: Texts [n].
+        numbers: Lookup table word -> id; unknown words become `<ukn>`.
+        mask: Id of `<mask>`, which is the number of classes.
+        ends_lines: Whether a line break becomes `<eos>`, as in training. No `<eos>` is added to the end of a text.
+    """
+    # `<mask>` without spaces around it, or in capitals, would silently become an unknown word.
+    text = tf.strings.regex_replace(text, f"(?i){MASK}", f" {MASK} ")
+    words = split(text, ends_lines)
+    longest = tf.reduce_max(tf.concat([words.row_lengths(), [1]], 0))
+    words = words.with_flat_values(check_words(words.flat_values, words.nrows(), longest, mask))
+    is_mask = tf.ragged.map_flat_values(tf.equal, words, MASK)
+    ids = tf.ragged.map_flat_values(
+        lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words
+    )
+    lengths = tf.cast(words.row_lengths(), tf.int32)
+    shape = tf.stack([words.nrows(), longest])
+    return ids.to_tensor(-1, shape=shape), is_mask.to_tensor(False, shape=shape), lengths
