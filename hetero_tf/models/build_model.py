@@ -16,9 +16,9 @@ from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import all_layers
-from hetero_tf.recipe.geometry import geometry_of
+from hetero_tf.recipe.geometry import geometry_of, size_at
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
-from hetero_tf.recipe.model import Classes, Model, Width
+from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import InvalidValue
 
 INITIALIZERS = {
@@ -221,11 +221,8 @@ def _inputs(shape, dtype, clients, words):
 
 def _layer(spec, width, classes, dtype, supplied):
     """Build a Keras layer from its spec, with `!w`, `!classes` and those of the `supplied` arguments that it takes."""
-    sizes = {Width: lambda value: value.at(width), Classes: lambda value: classes}
-    args = {}
-    for name, value in spec.args.items():
-        value = sizes.get(type(value), lambda same: same)(value)
-        args[name] = INITIALIZERS[value]() if isinstance(value, str) and value in INITIALIZERS else value
+    args = {name: size_at(value, width, classes) for name, value in spec.args.items()}
+    args = {name: INITIALIZERS[value]() if value in INITIALIZERS else value for name, value in args.items()}
     args.update({name: supplied[name] for name in registry.level_arguments(spec.kind)})
     policy = keras.DTypePolicy(dtype)
     mixed = policy.compute_dtype != policy.variable_dtype
