@@ -130,7 +130,7 @@ def _check_pixels(step):
     if any(isinstance(size, int) and size < 1 for size in step.outputs):
         raise InvalidValue(
             spec.path,
-            f"{spec.kind} leaves nothing of its input of {pixels} pixels; use a smaller window, `padding: same`, less "
+            f"{spec.kind} has no output for an input of {pixels} pixels; use a smaller window, `padding: same`, less "
             f"cropping, or less pooling before it. Received: {format_value(spec.args)}",
         )
 
