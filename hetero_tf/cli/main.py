@@ -114,8 +114,6 @@ def _run(command, flags):
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
     module = commands.find(command or "train")
     recipe = _recipe(module.SOURCE, command, flags) if module.SOURCE else None
-    for note in recipe.notes if recipe is not None else ():
-        console.say(f"note: {note}")
     interrupts.install(
         "finished rounds are saved; the same command continues from there"
         if (command or "train") in commands.RESUMABLE
@@ -145,6 +143,7 @@ def _print(result, flags):
 def _recipe(source, command, flags):
     """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"."""
     from hetero_tf.recipe import load, loads
+    from hetero_tf.runs import facts
     from hetero_tf.store.run_folder import RunFolder
 
     register_plugins(flags)
@@ -157,7 +156,8 @@ def _recipe(source, command, flags):
     if not flags.run_dir:
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     _check_plugins(command, flags)
-    return loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe), overrides)
+    run = RunFolder(flags.run_dir)
+    return loads(facts.read_recipe(run), str(run.recipe), overrides)
 
 
 def _check_plugins(command, flags):

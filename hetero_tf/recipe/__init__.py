@@ -18,7 +18,7 @@ Modules:
     model          Frozen dataclasses of the model of a recipe: its layers, and values that depend on level and data
     naming         Names of run folders: the name of the recipe and its changes
     nodes          Values of a recipe with their source positions, and errors that point there
-    old_spellings  Old spellings of keys and values
+    old_spellings  Old spellings of recipe keys and values
     reader         Parses YAML text into Nodes: limited size, YAML 1.2 scalars and three tags
     recipe_files   Finds and reads recipe files: by path, or by the name of a shipped recipe
     schema         Frozen dataclasses of the recipe: every key with its type, default and meaning
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.recipe import old_spellings
 from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
@@ -114,22 +115,22 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool
 
 
 def _build(source, overrides, custom_model):
-    root, notes = read_tree(source)
+    root = read_tree(source)
     # Each override with the tree before it.
     history = []
     for override in overrides:
         history.append((override, root))
-        root, override_notes = apply(root, override)
-        notes += override_notes
+        root = apply(root, override)
     try:
         recipe, text = _check_tree(root, custom_model)
     except InvalidValue as error:
+        old_spellings.check(root)
         position = _position_of(root, to_plain(root), error)
         if position.in_file:
             position = _override_at_fault(history, lambda before: _check_tree(before, custom_model)) or position
         raise error_at(position, error.path, error.text) from error.__cause__
     history = () if custom_model else tuple(history)
-    return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root, history=history)
+    return dataclasses.replace(recipe, path=source.name, source=text, tree=root, history=history)
 
 
 def _check_tree(root, custom_model):
@@ -205,8 +206,7 @@ def difference(old: str, new: str) -> list[str]:
     """List the keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
 
     Args:
-        old, new: Resolved texts (`Recipe.source`) of this or an earlier version. Old spellings count as the new ones,
-            and missing keys have their defaults.
+        old, new: Resolved texts (`Recipe.source`) of this or an earlier version; missing keys have their defaults.
 
     Raises:
         InputError: A text is not a valid recipe.

@@ -5,7 +5,6 @@ import os
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
-from hetero_tf.recipe.old_spellings import migrate
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import Source, read_file, shipped
 
@@ -13,7 +12,7 @@ MOST_BASES = 4
 _ENDINGS = (".yaml", ".yml")
 
 
-def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> tuple[Node, list[str]]:
+def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
     """Read a recipe file and its chain of bases.
 
     Args:
@@ -21,8 +20,7 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> tuple[Node, l
         parents: The files whose `base` led to this one, in order.
 
     Returns:
-        The tree of Nodes without the key `base`; each Node has its position in the file that contains it. And a list
-        with a note for each old spelling in any of the files.
+        The tree of Nodes without the key `base`; each Node has its position in the file that contains it.
 
     Raises:
         InputError: A file is not valid YAML, or a base is missing, circular or nested too deeply.
@@ -30,14 +28,12 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> tuple[Node, l
     root = parse(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
         _refuse_paths(root)
-        return migrate(root)
-    base, notes = read_tree(_base_of(source, root.value["base"], parents), (*parents, source))
+        return root
+    base = read_tree(_base_of(source, root.value["base"], parents), (*parents, source))
     for key, node in root.value.items():
         if key != "base":
-            base, key_notes = with_change(base, steps_of(key) or (key,), node, keep=True)
-            notes += key_notes
-    base, more_notes = migrate(base)
-    return Node(base.value, root.position), notes + more_notes
+            base = with_change(base, steps_of(key) or (key,), node, keep=True)
+    return Node(base.value, root.position)
 
 
 def _refuse_paths(root):

@@ -6,7 +6,6 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
-from hetero_tf.recipe.old_spellings import migrate, migrate_steps
 from hetero_tf.recipe.reader import DEPTH, parse
 from hetero_tf.recipe.schema import Recipe
 
@@ -27,15 +26,12 @@ def label_of(override: str) -> str:
     return f"--set {override if len(override) <= 80 else override[:77] + '...'}"
 
 
-def apply(root: Node, override: str) -> tuple[Node, list[str]]:
-    """Apply one override to a tree of Nodes.
+def apply(root: Node, override: str) -> Node:
+    """Return a tree of Nodes after one override.
 
     Args:
         root: The recipe as it was read.
         override: `path=value`; a step is a key, a list index or `[index]`; the value is YAML with tags.
-
-    Returns:
-        The changed tree, and a list with a note for each old spelling in the override.
 
     Raises:
         InputError: The path does not exist, or the value is not valid YAML.
@@ -48,35 +44,28 @@ def apply(root: Node, override: str) -> tuple[Node, list[str]]:
     node = parse(value, label, is_file=False)
     if steps[0] == "base":
         raise error_at(node.position, (), "base is allowed only in a recipe file, not with --set")
-    root, notes = with_change(root, steps, node)
-    root, value_notes = migrate(root)
-    return root, notes + value_notes
+    return with_change(root, steps, node)
 
 
-def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = False) -> tuple[Node, list[str]]:
+def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = False) -> Node:
     """Return a tree with a new value at a path; missing keys are created, missing list items are not.
 
     Args:
-        root: The tree, in the new spelling.
-        steps: The path, in any spelling.
+        root: The tree.
+        steps: The path.
         node: The new value.
         keep: Keep the keys of a section that the new value lacks. This applies to mappings of the schema, a plug-in
             of the same name, and `model.settings`. Always replaced are lists, mappings by level, a plug-in of
             another name, and a model with other layers.
-
-    Returns:
-        The changed tree, and a list with a note for each old spelling.
     """
     position = node.key_position or node.position
     if len(steps) > DEPTH:
         raise error_at(position, (), f"the path is too long; at most {DEPTH} steps are allowed")
-    steps, notes = migrate_steps(steps, position.label)
-    node, value_notes = migrate(node, steps)
     old = _node_at(root, steps[:-1])
     root = _replace(root, steps, (), node, keep)
     if PLUGINS.get(steps[:-1]) and steps[-1] == "name" and isinstance(node.value, str):
         root = _drop_foreign_options(root, steps[:-1], node.value, old)
-    return root, notes + value_notes
+    return root
 
 
 def steps_of(text: str) -> tuple[str, ...]:

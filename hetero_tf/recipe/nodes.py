@@ -11,11 +11,19 @@ FRAME = 110
 
 @dataclass(frozen=True)
 class Position:
-    """Source position: `label` is file:line:column or the override; `line` is None for an override."""
+    """Source position.
+
+    Attributes:
+        label: file:line:column, or the override.
+        line: Text of the line; None for an override.
+        column: Column in the line, from 0.
+        index: Offset in the text of the file.
+    """
 
     label: str
     line: str | None = None
     column: int = 0
+    index: int = 0
 
     @property
     def in_file(self) -> bool:

@@ -1,115 +1,228 @@
-"""Old spellings of keys and values: they remain valid, are replaced by the new ones, and produce a note."""
+"""Old spellings of recipe keys and values: the error that names the new one, and the rewrite of a text."""
 
-from collections.abc import Iterable
+import itertools
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Any
 
-from hetero_tf.recipe.nodes import Node, dotted, error_at, to_plain
+from hetero_tf.base.errors import InputError
+from hetero_tf.recipe.changes import steps_of
+from hetero_tf.recipe.nodes import Node, Position, dotted, error_at, to_plain
+from hetero_tf.recipe.reader import parse
 
-ITEM = "*"
-
-# Path of a key in its old spelling, with `ITEM` for any list item -> the new last step.
+# Paths of keys, without list indices.
 KEYS = {
     ("model", "fresh"): "reinitialize",
-    ("model", "layers", ITEM, "Repeat", "alike"): "same_initial_values",
+    ("model", "layers", "Repeat", "alike"): "same_initial_values",
     ("round", "lost_share"): "non_finite_share",
 }
-# Path of a key -> its old values and their new names; for plug-ins, the name of the plug-in.
+# Old values and their new names; for plug-ins, the name of the plug-in.
 VALUES = {
     ("client", "correction"): {"none": None},
     ("engine",): {"slots": "sequential", "cohort": "stacked"},
     ("levels", "assignment"): {"fix": "fixed"},
     ("levels", "measure"): {"flops": "multiply_adds"},
 }
-# Path of a removed key -> the one value that is still accepted, and the reason.
+# The only value that a removed key had, and the reason.
 REMOVED = {
-    ("round", "merge"): ("masked_mean", "is no longer a key; every merge is the masked mean"),
-    ("client", "stages", "tolerance"): (0.05, "is levels.tolerance now, for all methods"),
+    ("round", "merge"): ("masked_mean", "every merge is the masked mean"),
+    ("client", "stages", "tolerance"): (0.05, "levels.tolerance replaces it for all methods"),
 }
+# Keys of a sweep, whose values contain paths of recipe keys.
+_SWEEP_KEYS = {"parts", "list", "set", "grid"}
 
 
-def migrate_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list[str]]:
-    """Return the path of an override in the new spelling.
+@dataclass(frozen=True)
+class OldSpelling:
+    """An old spelling in a tree of Nodes.
 
-    Args:
-        steps: Its steps as texts, including numbers of list items.
-        label: The override, for notes.
-
-    Returns:
-        The steps, and a list with a note for each renamed one.
+    Attributes:
+        position: Position of the old word, for messages.
+        start: Offset of the replaced text.
+        before, after: The old and the new key, or key and value; `after` gives the reason for a removed key.
+        advice: What to do, for errors.
+        pattern: Regular expression of the replaced text; None if both spellings are set.
+        replacement: Template of the new text; None removes the key.
     """
-    new: tuple[str, ...] = ()
-    notes = []
-    for step in steps:
-        path = (*new, step)
-        name = KEYS.get(_pattern(path), step)
-        if name != step:
-            shown = dotted(tuple(int(part) if part.isdigit() else part for part in path))
-            notes.append(f"{label}: {shown} is now called {name}")
-        new = (*new, name)
-    return new, notes
+
+    position: Position
+    start: int
+    before: str
+    after: str
+    advice: str
+    pattern: str | None
+    replacement: str | None
+
+    @property
+    def line(self) -> int:
+        """Line in the file, from 1."""
+        return int(self.position.label.rsplit(":", 2)[1])
+
+    def error(self) -> InputError:
+        """Return the error for a recipe with this spelling."""
+        file = self.position.label.rsplit(":", 2)[0]
+        command = f"bin/hetero_tf upgrade {shlex.quote(file)}"
+        can_rewrite = self.position.in_file and self.pattern is not None and os.path.isfile(file)
+        hint = f", or rewrite the file with `{command}`" if can_rewrite else ""
+        return error_at(self.position, (), f"{self.before} is an old spelling; {self.advice}{hint}")
 
 
-def migrate(node: Node, path: tuple = ()) -> tuple[Node, list[str]]:
-    """Return a tree of Nodes in the new spelling.
+def check(root: Node) -> None:
+    """Raise `InputError` for the first old spelling in a recipe or sweep."""
+    for spelling in _convert(root, ())[1]:
+        raise spelling.error()
+
+
+def in_new_spelling(text: str, label: str) -> tuple[str, list[OldSpelling]]:
+    """Rewrite the old spellings in the text of a recipe or sweep; all other text stays.
 
     Args:
-        node: The tree as read.
-        path: Its path in the recipe.
+        text: YAML.
+        label: File name in errors.
 
     Returns:
-        The tree, and a list with a note for each old spelling: file, line, column, path and the new name.
+        The new text, and what was rewritten, in the order of the text.
 
     Raises:
-        InputError: A key occurs in its old and in its new spelling.
+        InputError: The text is not valid YAML for a recipe, sets a key in both spellings, or cannot be rewritten.
     """
-    if _old_value(node, path) is not None:
-        return _migrate_value(node, path)
-    if isinstance(node.value, dict):
-        value, notes = _migrate_keys(node.value, path)
-    elif isinstance(node.value, list):
-        value, notes = [], []
-        for index, item in enumerate(node.value):
-            item, item_notes = migrate(item, (*path, index))
-            value.append(item)
-            notes += item_notes
-    else:
-        return node, []
-    return Node(value, node.position, node.key_position), notes
+    value, spellings = _convert(parse(text, label), ())
+    spellings.sort(key=lambda spelling: spelling.start)
+    for spelling in reversed(spellings):
+        text = _rewrite(text, spelling)
+    if spellings and to_plain(parse(text, label)) != value:
+        raise _not_rewritten(spellings[0])
+    return text, spellings
 
 
-def _migrate_keys(children, path):
-    value, notes = {}, []
-    for key, child in children.items():
-        old, position = (*path, key), child.key_position or child.position
-        pattern = _pattern(old)
-        if pattern in REMOVED and to_plain(child) in (REMOVED[pattern][0], {"name": REMOVED[pattern][0]}):
-            notes.append(f"{position.label}: {dotted(old)} {REMOVED[pattern][1]}")
+def _not_rewritten(spelling):
+    text = f"{spelling.before} is an old spelling that cannot be rewritten in this form; {spelling.advice}"
+    return error_at(spelling.position, (), text)
+
+
+def _rewrite(text, spelling):
+    if spelling.pattern is None:
+        raise spelling.error()
+    match = re.compile(spelling.pattern).match(text, spelling.start)
+    if match is None:
+        raise _not_rewritten(spelling)
+    before, after = text[: match.start()], text[match.end() :]
+    if spelling.replacement is not None:
+        return before + match.expand(spelling.replacement) + after
+    if comma := re.match(r"\s*,[ \t]*", after):
+        return before + after[comma.end() :]
+    if re.match(r"\s*\}", after):
+        return re.sub(r",\s*$", "", before) + after
+    line_end = re.match(r"[ \t]*(\r?\n|$)", after)
+    if line_end and (indent := re.search(r"(?:^|(?<=\n))[ \t]*$", before)):
+        return before[: indent.start()] + after[line_end.end() :]
+    return before + after.lstrip()
+
+
+def _convert(node: Node, path: tuple) -> tuple[Any, list[OldSpelling]]:
+    """Return the plain value of a Node in the new spelling, and its old spellings."""
+    old = _old_name(node, path)
+    if old is not None:
+        return _convert_value(node, path, old)
+    if isinstance(node.value, list):
+        items = [_convert(item, (*path, index)) for index, item in enumerate(node.value)]
+        return [value for value, _ in items], [spelling for _, inner in items for spelling in inner]
+    if not isinstance(node.value, dict):
+        return node.value, []
+    value: dict[str, Any] = {}
+    spellings = []
+    for key, child in node.value.items():
+        if (removed := _removed(key, child, node, path)) is not None:
+            spellings.append(removed)
             continue
-        name = KEYS.get(pattern, key)
+        name = _new_name(key, child, path)
         if name != key:
-            if name in children:
-                raise error_at(position, old, f"is now called {name}, which is also set; remove {key}")
-            notes.append(f"{position.label}: {dotted(old)} is now called {name}")
-        value[name], child_notes = migrate(child, (*path, name))
-        notes += child_notes
-    return value, notes
+            spellings.append(_renamed(key, name, child, node, path))
+        value[name], inner = _convert(child, (*path, *_steps(name)))
+        spellings += inner
+    return value, spellings
 
 
-def _old_value(node, path):
-    """Return the value of a node, or the name of its plug-in, if it is an old spelling; else None."""
-    names = VALUES.get(_pattern(path), ())
-    value = to_plain(node) if names else None
-    value = value.get("name") if isinstance(value, dict) else value
-    return value if isinstance(value, str) and value in names else None
+def _old_name(node, path):
+    """Return the value of a Node, or the name of its plug-in, if it is an old spelling; else None."""
+    name = _name_node(node).value
+    return name if isinstance(name, str) and name in VALUES.get(_keys(path), ()) else None
 
 
-def _migrate_value(node, path):
-    old = _old_value(node, path)
-    new = VALUES[_pattern(path)][old]
-    name_node = node.value["name"] if isinstance(node.value, dict) else node
-    note = f"{name_node.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
-    return Node(new, node.position, node.key_position), [note]
+def _name_node(node):
+    return node.value["name"] if isinstance(node.value, dict) and "name" in node.value else node
 
 
-def _pattern(path):
-    """Return a path with `ITEM` instead of numbers."""
-    return tuple(ITEM if isinstance(step, int) or step.isdigit() else step for step in path)
+def _convert_value(node, path, old):
+    new = VALUES[_keys(path)][old]
+    before, after = (f"{dotted(path)}: {name}" for name in (old, new or "null"))
+    is_mapping = isinstance(node.value, dict)
+    pattern = _mapping_of(_pair("name", _quoted(old))) if is_mapping else rf"([\"']?){old}\1"
+    replacement = "null" if new is None else rf"\1{new}\1"
+    position = _name_node(node).position
+    return new, [OldSpelling(position, node.position.index, before, after, f"use {after}", pattern, replacement)]
+
+
+def _removed(key, child, mapping, path):
+    """Return the OldSpelling of a removed key; None for another key, or another value."""
+    old, reason = REMOVED.get(_keys((*path, *_steps(key))), (None, ""))
+    if old is None or to_plain(child) not in (old, {"name": old}):
+        return None
+    is_only_key, position = len(mapping.value) == 1, child.key_position
+    value = r"[^\s,{}]+"
+    pattern = _pair(key, f"(?:{_mapping_of(_pair('name', value))}|{value})")
+    return OldSpelling(
+        position,
+        mapping.position.index if is_only_key else position.index,
+        f"{dotted((*path, key))}: {old}",
+        f"removed ({reason})",
+        f"remove it, since {reason}",
+        _mapping_of(pattern) if is_only_key else pattern,
+        "{}" if is_only_key else None,
+    )
+
+
+def _new_name(key, child, path):
+    """Return the new name of a key, which may be a path; `client.correction.name: none` becomes `client.correction`."""
+    name, steps = key, _steps(key)
+    for index, step in enumerate(steps):
+        new = KEYS.get(_keys((*path, *steps[: index + 1])))
+        if new is not None and not step.isdigit():
+            name = name.replace(step, new, 1)
+    plugin = key.removesuffix(".name")
+    return plugin if plugin != key and _old_name(child, (*path, *_steps(plugin))) is not None else name
+
+
+def _renamed(key, name, child, mapping, path):
+    position, before, after = child.key_position, dotted((*path, key)), dotted((*path, name))
+    advice, pattern = f"use {after}", rf"([\"']?){re.escape(key)}\1"
+    if name in mapping.value:
+        advice, pattern = f"remove it, since {after} is also set", None
+    return OldSpelling(position, position.index, before, after, advice, pattern, rf"\1{name}\1")
+
+
+def _quoted(word):
+    """Return the pattern of a word with or without quotes."""
+    word = re.escape(word)
+    return rf"(?:\"{word}\"|'{word}'|{word})"
+
+
+def _pair(key, value_pattern):
+    return rf"{_quoted(key)}\s*:\s*{value_pattern}"
+
+
+def _mapping_of(pair):
+    """Return the pattern of a mapping with one pair, with or without braces."""
+    return rf"(?:\{{\s*{pair}\s*,?\s*\}}|{pair})"
+
+
+def _steps(key):
+    return steps_of(key) or (key,)
+
+
+def _keys(path):
+    """Return the keys of a path, without list indices and the keys of a sweep."""
+    names = (step for step in path if not (isinstance(step, int) or step.isdigit()))
+    return tuple(itertools.dropwhile(_SWEEP_KEYS.__contains__, names))

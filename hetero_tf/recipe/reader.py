@@ -68,12 +68,12 @@ class _Tree:
         self.root = None
         self.count = 0
 
-    def position(self, line, column):
+    def position(self, line, column, index=0):
         """Return the `Position` of a line and a column, both counted from 0."""
         if not self.is_file:
             return Position(self.label)
         text = self.lines[line] if line < len(self.lines) else ""
-        return Position(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
+        return Position(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column, index)
 
     def error(self, mark, text):
         """Return the error at a mark, with the path of the current value."""
@@ -99,7 +99,8 @@ class _Tree:
         self.count += 1
         if self.count > NODES:
             raise self.error(event.start_mark, f"too many values; at most {NODES} are allowed")
-        position = self.position(event.start_mark.line, event.start_mark.column)
+        mark = event.start_mark
+        position = self.position(mark.line, mark.column, mark.index)
         if self.open and isinstance(self.open[-1][0].value, dict) and self.open[-1][1] is None:
             self.key(event, position)
         elif isinstance(event, yaml.ScalarEvent):

@@ -349,7 +349,6 @@ class Recipe:
     precision: Literal["float32", "float64", "mixed_bfloat16"] = "float32"
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)
     tree: Node | None = field(default=None, compare=False, repr=False)
     history: tuple[tuple[str, Node], ...] = field(default=(), compare=False, repr=False)
 

@@ -63,7 +63,7 @@ def load_run(
     if state not in STATES:
         raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
-    recipe = loads(run.read_recipe(), str(run.recipe))
+    recipe = loads(facts.read_recipe(run), str(run.recipe))
     folder = None if data_dir is None else Path(data_dir)
     settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
     process, loaded = open_state(recipe, settings, state, lambda message: None)

@@ -9,11 +9,21 @@ from typing import Any
 
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.recipe import Recipe
+from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.store import checkpoints, environment
 from hetero_tf.store.run_folder import RunFolder
 
 # Upper bound of numbers in the info: larger ones are never written.
 LARGEST = 2**63
+
+
+def read_recipe(run: RunFolder) -> str:
+    """Return the text of `recipe.yaml` in the new spelling: earlier versions wrote old ones.
+
+    Raises:
+        InputError: The folder holds no run, or the file is damaged.
+    """
+    return in_new_spelling(run.read_recipe(), str(run.recipe))[0]
 
 
 def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
@@ -51,6 +61,8 @@ def best(run: RunFolder) -> dict | None:
 def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
     """Return the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
 
+    The recipe is in the new spelling.
+
     Args:
         checkpoint: The checkpoint.
         folder: Its folder, for error messages.
@@ -70,7 +82,9 @@ def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
                 f"{folder}: round {checkpoint.round} was not saved by hetero_tf: its `{name}` must be {expected}; "
                 f"restore the folder from a copy. Received: {name}={shorten_repr(checkpoint.info[name], 60)}"
             )
-    return {**dict.fromkeys(LATER), **checkpoint.info, "round": checkpoint.round, "seal": checkpoint.digest}
+    text, _ = in_new_spelling(checkpoint.info["recipe"], str(folder))
+    info = {**dict.fromkeys(LATER), **checkpoint.info, "recipe": text}
+    return {**info, "round": checkpoint.round, "seal": checkpoint.digest}
 
 
 def _is_natural(value):

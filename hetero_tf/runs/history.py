@@ -12,6 +12,7 @@ from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import migrate_names
 from hetero_tf.recipe import keys_of, loads
 from hetero_tf.recipe.nodes import format_value
+from hetero_tf.runs import facts
 from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
@@ -165,7 +166,7 @@ def read(folder: str | Path) -> Run | None:
         InputError: The folder holds no run, or a file of it is damaged.
     """
     run = RunFolder(Path(folder))
-    text = run.read_recipe()
+    text = facts.read_recipe(run)
     try:
         text = loads(text, str(run.recipe)).source
     except InputError:

@@ -89,7 +89,7 @@ def is_run(path: Path) -> bool:
 def _read_run(run):
     checkpoint = checkpoints.newest_without_arrays(run.checkpoints)
     info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
-    text = info["recipe"] if info else run.read_recipe()
+    text = info["recipe"] if info else facts.read_recipe(run)
     resolved = recipe.loads(text, str(run.recipe))
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
     metric = resolved.evaluate.best or _default_metric(last)
@@ -113,7 +113,7 @@ def _read_run(run):
 def _rounds(run, resolved):
     """The number of rounds last requested: `recipe.yaml` has it before the next checkpoint does."""
     try:
-        return recipe.loads(run.read_recipe(), str(run.recipe)).rounds
+        return recipe.loads(facts.read_recipe(run), str(run.recipe)).rounds
     except InputError:
         return resolved.rounds
 

@@ -12,7 +12,7 @@ from hetero_tf.base import children, exits, files
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys
-from hetero_tf.runs import overview
+from hetero_tf.runs import facts, overview
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import SweepRun
@@ -155,7 +155,7 @@ def _read_progress(run, folder, threads):
     if run_overview is None or (run_overview.state != overview.DAMAGED and not run_overview.round):
         return 0, threads
     if run_overview.state == overview.FINISHED and run_overview.round >= run.recipe.rounds:
-        changed = changed_keys(run_folder.read_recipe(), run.recipe.source)
+        changed = changed_keys(facts.read_recipe(run_folder), run.recipe.source)
         if changed:
             raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
     # For a damaged folder, the program reports the error.

@@ -13,6 +13,7 @@ from pathlib import Path
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.recipe import changed_keys
+from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.store.run_folder import SWEEP
 from hetero_tf.sweeps import definition
@@ -76,9 +77,10 @@ class SweepFolder:
         """
         if not os.path.lexists(self.definition_file):
             return
-        text = files.decode(files.read_bytes(self.definition_file, LARGEST_FILE), self.definition_file)
+        label = str(self.definition_file)
+        text, _ = in_new_spelling(files.decode(files.read_bytes(label, LARGEST_FILE), label), label)
         runs_by_name = {run.name: run for run in runs}
-        for run in expand(definition.reads(text, str(self.definition_file)), str(self.definition_file)):
+        for run in expand(definition.reads(text, label), label):
             if run.name not in runs_by_name:
                 reason = f"its run {run.name} is missing in the new one"
             elif runs_by_name[run.name].recipe.source != run.recipe.source and (

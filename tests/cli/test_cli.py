@@ -573,12 +573,6 @@ def test_engine_flag_sets_the_recipe_key(folder_of_runs, monkeypatch):
     assert engines == ["auto", "sequential", "stacked", "sequential"]
 
 
-def test_old_spellings_are_reported_first(folder_of_runs, monkeypatch, capfd):
-    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: console.say(recipe.engine))
-    assert main.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
-    assert capfd.readouterr().out == "note: --set engine=cohort: engine: cohort is now called stacked\nstacked\n"
-
-
 def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))

@@ -161,20 +161,6 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
     assert first_line(BASE, "base=mnist") == "--set base=mnist: base is allowed only in a recipe file, not with --set"
 
 
-def test_old_spellings_of_every_file_are_reported_with_their_position(load, tmp_path):
-    below = (tmp_path / "below.yaml").read_text() + "engine: cohort\n"
-    (tmp_path / "below.yaml").write_text(below.replace("submodel: prefix", "lost_share: 0.2"))
-    loaded = load("round.lost_share: 0.3", "round.merge: masked_mean", "levels: {assignment: fix}")
-    assert (loaded.engine, loaded.round.non_finite_share, loaded.levels.assignment) == ("stacked", 0.3, "fixed")
-    assert sorted(loaded.notes) == [
-        "below.yaml:16:21: round.lost_share is now called non_finite_share",
-        "below.yaml:21:9: engine: cohort is now called stacked",
-        "own.yaml:3:1: round.lost_share is now called non_finite_share",
-        "own.yaml:4:1: round.merge is no longer a key; every merge is the masked mean",
-        "own.yaml:5:22: levels.assignment: fix is now called fixed",
-    ]
-
-
 def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
     direct = BASE.replace("filters: !w 16", "filters: !w 8")
     named = BASE.replace("{norm: sbn,", "{norm: sbn, size: !w 8,").replace("filters: !w 16", "filters: !setting size")

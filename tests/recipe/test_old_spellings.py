@@ -1,128 +1,198 @@
-"""Old spellings in files, overrides and run folders: each is replaced and reported once with its position."""
-
-import re
+"""Old spellings: the error that names the new one, and the rewrite of a text, which keeps everything else."""
 
 import pytest
 from bad_recipes import BASE
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import old_spellings
+from hetero_tf.recipe.old_spellings import in_new_spelling
 
 EXIT = "rounds: 2\n"
 COPIES = "Repeat: {times: 2, layer: {PaddedConv2D: {filters: 32}}"
 REPEAT = BASE.replace("    - GlobalAverage", f"    - {COPIES}}}\n    - GlobalAverage")
-
-CLIENT, LEVELS, ROUND = "batch_size: 10", "  mix: a1-e9\n", "submodel: prefix"
-MODEL, PRODUCTS, SAME, SHARE = "model:\n", "multiply_adds", "same_initial_values", "non_finite_share"
-
+CLIENT, LEVELS, ROUND, MODEL = "batch_size: 10", "  mix: a1-e9\n", "submodel: prefix", "model:\n"
 FILE = "  initial_weights: weights.npz\n"
+MERGE = "removed (every merge is the masked mean)"
+TOLERANCE = "removed (levels.tolerance replaces it for all methods)"
+STAGES = "stages: {name: joint"
 
-# piece behind which the key is written, old spelling, new spelling, what is said of it
+# text before the key, old text, new text, position, change
 ROWS = [
-    (CLIENT, ", correction: none", ", correction: null", "17:49: client.correction: none is now called null"),
-    (EXIT, "engine: slots", "engine: sequential", "21:9: engine: slots is now called sequential"),
-    (EXIT, "engine: cohort", "engine: stacked", "21:9: engine: cohort is now called stacked"),
-    (LEVELS, "  assignment: fix", "  assignment: fixed", "16:15: levels.assignment: fix is now called fixed"),
-    (LEVELS, "  measure: flops", f"  measure: {PRODUCTS}", f"16:12: levels.measure: flops is now called {PRODUCTS}"),
+    (CLIENT, ", correction: none", ", correction: null", "17:49", "client.correction: none -> client.correction: null"),
+    (EXIT, "engine: slots", "engine: sequential", "21:9", "engine: slots -> engine: sequential"),
+    (EXIT, "engine: cohort", "engine: stacked", "21:9", "engine: cohort -> engine: stacked"),
+    (LEVELS, "  assignment: fix", "  assignment: fixed", "16:15", "levels.assignment: fix -> levels.assignment: fixed"),
+    (
+        LEVELS,
+        "  measure: flops",
+        "  measure: multiply_adds",
+        "16:12",
+        "levels.measure: flops -> levels.measure: multiply_adds",
+    ),
     (
         MODEL,
         f"{FILE}  fresh: [3_0_dense]",
         f"{FILE}  reinitialize: [3_0_dense]",
-        "8:3: model.fresh is now called reinitialize",
+        "8:3",
+        "model.fresh -> model.reinitialize",
     ),
-    (COPIES, ", alike: true", f", {SAME}: true", f"11:64: model.layers[2].Repeat.alike is now called {SAME}"),
-    (ROUND, ", lost_share: 0.3", f", {SHARE}: 0.3", f"16:39: round.lost_share is now called {SHARE}"),
+    (
+        COPIES,
+        ", alike: true",
+        ", same_initial_values: true",
+        "11:64",
+        "model.layers[2].Repeat.alike -> model.layers[2].Repeat.same_initial_values",
+    ),
+    (ROUND, ", lost_share: 0.3", ", non_finite_share: 0.3", "16:39", "round.lost_share -> round.non_finite_share"),
     (
         CLIENT,
-        ", stages: {name: joint, tolerance: 0.05}",
-        ", stages: {name: joint}",
-        "17:59: client.stages.tolerance is levels.tolerance now, for all methods",
+        f", {STAGES}, tolerance: 0.05}}",
+        f", {STAGES}}}",
+        "17:59",
+        f"client.stages.tolerance: 0.05 -> {TOLERANCE}",
     ),
-    (ROUND, ", merge: masked_mean", "", "16:39: round.merge is no longer a key; every merge is the masked mean"),
+    (ROUND, ", merge: masked_mean", "", "16:39", f"round.merge: masked_mean -> {MERGE}"),
 ]
 
 
 def written(base, piece, new):
     """The base with `new` after the piece, on a separate line if the piece ends one."""
-    return base.replace(piece, piece + new + ("\n" if piece.endswith("\n") else ""), 1)
+    return base.replace(piece, piece + new + ("\n" if piece.endswith("\n") and new else ""), 1)
+
+
+def changes(text):
+    """The changes of a rewrite."""
+    return [f"{spelling.before} -> {spelling.after}" for spelling in in_new_spelling(text, "r.yaml")[1]]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1].strip(" ,"))
-def test_an_old_spelling_in_a_file(row):
-    piece, old, new, note = row
+def test_an_old_spelling_is_rejected_and_rewritten(row):
+    piece, old, new, position, change = row
     base = REPEAT if piece is COPIES else BASE
-    migrated, expected = (recipe.loads(written(base, piece, text), "r.yaml") for text in (old, new))
-    assert migrated == expected and migrated.source == expected.source
-    assert migrated.notes == (f"r.yaml:{note}",) and expected.notes == ()
+    text, expected = (written(base, piece, text) for text in (old, new))
+    before, _, after = change.partition(" -> ")
+    advice = f"remove it, since {after[9:-1]}" if after.startswith("removed") else f"use {after}"
+    message = f"r.yaml:{position}: {before} is an old spelling; {advice}"
+    assert refusal(recipe.loads, text, "r.yaml").splitlines()[0] == message
+    assert in_new_spelling(text, "r.yaml")[0] == expected and changes(text) == [change]
+    assert recipe.loads(expected).source and in_new_spelling(expected, "r.yaml") == (expected, [])
 
 
-def test_every_old_spelling_has_a_test():
-    shown = {re.match(r"[\d:]+ ([\w.\[\]]+)", note)[1].replace("[2]", ".*") for *_, note in ROWS}
-    assert {tuple(path.split(".")) for path in shown} == {
-        *old_spellings.KEYS,
-        *old_spellings.VALUES,
-        *old_spellings.REMOVED,
-    }
+def test_every_old_spelling_has_a_row():
+    olds = [change.partition(" -> ")[0].replace("[2]", "") for *_, change in ROWS]
+    keys = {tuple(old.partition(":")[0].split(".")) for old in olds}
+    assert keys == {*old_spellings.KEYS, *old_spellings.VALUES, *old_spellings.REMOVED}
     for path, values in old_spellings.VALUES.items():
-        for value in values:
-            assert any(f" {'.'.join(path)}: {value} is now" in note for *_, note in ROWS), (path, value)
+        assert {f"{'.'.join(path)}: {value}" for value in values} <= set(olds)
 
 
-OVERRIDES = [
-    ("client.correction={name: none}", "client.correction=null", "client.correction: none is now called null"),
-    ("client.correction.name=none", "client.correction=null", "client.correction: none is now called null"),
-    ("engine=cohort", "engine=stacked", "engine: cohort is now called stacked"),
-    ("levels.assignment=fix", "levels.assignment=fixed", "levels.assignment: fix is now called fixed"),
-    ("levels.measure=flops", "levels.measure=multiply_adds", "levels.measure: flops is now called multiply_adds"),
-    ("round.lost_share=0.3", "round.non_finite_share=0.3", "round.lost_share is now called non_finite_share"),
-    (
-        "round={clients: 3, lost_share: 0.3}",
-        "round={clients: 3, non_finite_share: 0.3}",
-        "round.lost_share is now called non_finite_share",
-    ),
-    ("model.fresh=[4_0_dense]", "model.reinitialize=[4_0_dense]", "model.fresh is now called reinitialize"),
-    (
-        "model.layers[2].Repeat.alike=true",
-        "model.layers[2].Repeat.same_initial_values=true",
-        "model.layers[2].Repeat.alike is now called same_initial_values",
-    ),
-]
+@pytest.mark.parametrize(
+    "override, before, after",
+    [
+        ("client.correction={name: none}", "client.correction: none", "client.correction: null"),
+        ("client.correction.name=none", "client.correction: none", "client.correction: null"),
+        ("engine=cohort", "engine: cohort", "engine: stacked"),
+        ("round.lost_share=0.3", "round.lost_share", "round.non_finite_share"),
+        ("round={clients: 3, lost_share: 0.3}", "round.lost_share", "round.non_finite_share"),
+        ("model.fresh=[4_0_dense]", "model.fresh", "model.reinitialize"),
+        (
+            "model.layers[2].Repeat.alike=true",
+            "model.layers[2].Repeat.alike",
+            "model.layers[2].Repeat.same_initial_values",
+        ),
+    ],
+)
+def test_an_old_override_is_rejected_with_the_new_spelling(override, before, after):
+    text = REPEAT.replace(CLIENT, f"{CLIENT}, correction: {{name: proximal, mu: 0.1}}").replace(MODEL, MODEL + FILE)
+    message = refusal(recipe.loads, text, overrides=[override])
+    assert message == f"--set {override}: {before} is an old spelling; use {after}"
 
 
-@pytest.mark.parametrize("old, new, note", OVERRIDES, ids=[row[0] for row in OVERRIDES])
-def test_an_old_spelling_in_an_override(old, new, note):
-    text = REPEAT.replace("batch_size: 10", "batch_size: 10, correction: {name: proximal, mu: 0.1}")
-    text = text.replace(MODEL, MODEL + FILE)
-    migrated, expected = (recipe.loads(text, overrides=[override]) for override in (old, new))
-    assert migrated.source == expected.source != recipe.loads(text).source
-    assert migrated.notes == (f"--set {old}: {note}",) and expected.notes == ()
-
-
-def test_old_override_replaces_the_new_key_of_a_file():
-    text = BASE.replace("submodel: prefix", "non_finite_share: 0.25")
-    assert recipe.loads(text, overrides=["round.lost_share=0.75"]).round.non_finite_share == 0.75
-
-
-def test_both_spellings_at_once_are_rejected():
-    text = BASE.replace("submodel: prefix", "non_finite_share: 0.25, lost_share: 0.75")
-    assert refusal(recipe.loads, text, "r.yaml").splitlines()[0] == (
-        "r.yaml:16:45: round.lost_share: is now called non_finite_share, which is also set; remove lost_share"
+def test_an_error_in_a_file_names_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below it.yaml").write_text(BASE + "engine: cohort\n")
+    (tmp_path / "above.yaml").write_text("base: below it.yaml\n")
+    assert refusal(recipe.load, "above.yaml").splitlines()[0] == (
+        "below it.yaml:21:9: engine: cohort is an old spelling; use engine: stacked, or rewrite the file with "
+        "`bin/hetero_tf upgrade 'below it.yaml'`"
     )
 
 
+# old text of a recipe, sweep or part of one, and its rewrite
+TEXTS = [
+    # quotes, comments, spaces, line ends
+    ("engine :  'cohort'  # fast\r\nrounds: 2\r\n", "engine :  'stacked'  # fast\r\nrounds: 2\r\n"),
+    ('"round":\n  "lost_share": 0.30 # x\n', '"round":\n  "non_finite_share": 0.30 # x\n'),
+    ("? engine\n: cohort", "? engine\n: stacked"),
+    (
+        "name: \u00e9\u4e2d\U0001f600 # \u2028\nengine: slots\n",
+        "name: \u00e9\u4e2d\U0001f600 # \u2028\nengine: sequential\n",
+    ),
+    ("round: {lost_share: 1}\nmodel: {fresh: [a]}", "round: {non_finite_share: 1}\nmodel: {reinitialize: [a]}"),
+    # paths over a base
+    ("base: mnist\nround.lost_share: 0.3\n", "base: mnist\nround.non_finite_share: 0.3\n"),
+    ("base: x\n'model.layers[2].Repeat.alike': no\n", "base: x\n'model.layers[2].Repeat.same_initial_values': no\n"),
+    ("base: x\nmodel.fresh[0]: fresh\n", "base: x\nmodel.reinitialize[0]: fresh\n"),
+    ("base: x\nclient.correction.name: none\n", "base: x\nclient.correction: null\n"),
+    # plug-ins in mappings
+    ("client: {correction: {name: 'none' }, epochs: 1}", "client: {correction: null, epochs: 1}"),
+    (
+        "client:\n  correction:\n    name: none # off\n  epochs: 1",
+        "client:\n  correction:\n    null # off\n  epochs: 1",
+    ),
+    # removed keys
+    ("round: {merge: masked_mean, clients: 2}", "round: {clients: 2}"),
+    ("round: {clients: 2, merge: {name: masked_mean}}", "round: {clients: 2}"),
+    ("round: {clients: 2,\n  merge: masked_mean}", "round: {clients: 2}"),
+    ("round: {merge: masked_mean}", "round: {}"),
+    ("round:\n  merge: masked_mean # why\n", "round:\n  {} # why\n"),
+    ("round:\n  merge: masked_mean\n  clients: 2\n", "round:\n  clients: 2\n"),
+    ("round:\n  clients: 2\n  merge: masked_mean", "round:\n  clients: 2\n"),
+    ("round:\n  # a\n  merge: masked_mean  # b\n  clients: 2\n", "round:\n  # a\n  # b\n  clients: 2\n"),
+    ("round:\n  merge:\n    name: masked_mean\n  clients: 2\n", "round:\n  clients: 2\n"),
+    ("base: x\nround.merge: masked_mean\n", "base: x\n"),
+    ("client: {stages: {name: joint, tolerance: .05}}", "client: {stages: {name: joint}}"),
+    # sweeps
+    ("set: {engine: cohort, round.lost_share: 0.3}", "set: {engine: stacked, round.non_finite_share: 0.3}"),
+    ("grid:\n  engine: [cohort, auto, slots]\n", "grid:\n  engine: [stacked, auto, sequential]\n"),
+    ("list:\n- round.merge: masked_mean\n  seed: 1\n", "list:\n- seed: 1\n"),
+    ("parts:\n  - set: {levels: {assignment: fix}}\n", "parts:\n  - set: {levels: {assignment: fixed}}\n"),
+    # nothing to change
+    ("name: cohort\nlevels: {mix: fix}\nround: {merge: median} # lost_share", None),
+    ("client: {stages: {name: joint, tolerance: 0.1}}", None),
+]
+
+
+@pytest.mark.parametrize("old, new", TEXTS, ids=[repr(old) for old, _ in TEXTS])
+def test_a_rewrite_keeps_all_other_text(old, new):
+    assert in_new_spelling(old, "r.yaml")[0] == (new or old)
+    assert in_new_spelling(new or old, "r.yaml")[1] == []
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "round: {non_finite_share: 0.2, lost_share: 0.7}",
+            "r.yaml:1:32: round.lost_share is an old spelling; remove it, since round.non_finite_share is also set",
+        ),
+        (
+            "client:\n  correction: {name: none, mu: 1}",
+            "r.yaml:2:22: client.correction: none is an old spelling that cannot be rewritten in this form; "
+            "use client.correction: null",
+        ),
+        (
+            'round: {"lost\\u005fshare": 1}',
+            "r.yaml:1:9: round.lost_share is an old spelling that cannot be rewritten in this form; "
+            "use round.non_finite_share",
+        ),
+        ("round: {lost_share: 1", "r.yaml:1:22: round: not valid YAML: expected ',' or '}', but got "),
+    ],
+)
+def test_texts_that_cannot_be_rewritten(text, message):
+    assert refusal(in_new_spelling, text, "r.yaml").startswith(message)
+
+
 def test_other_merge_values_are_unknown():
-    with pytest.raises(InputError, match="round.merge: unknown key 'merge'"):
-        recipe.loads(BASE, overrides=["round.merge=median"])
-
-
-def test_stored_recipes_of_an_earlier_version_do_not_differ():
-    new = recipe.loads(REPEAT, overrides=["levels.assignment=fixed", "engine=stacked", "levels.mix=a1-e1"]).source
-    old = new.replace("assignment: fixed", "assignment: fix").replace("engine: stacked", "engine: cohort")
-    old = old.replace("non_finite_share:", "lost_share:").replace("reinitialize:", "fresh:")
-    old = old.replace("round: {", "round: {merge: masked_mean, ")
-    assert old != new and recipe.difference(old, new) == []
-    assert recipe.difference(old.replace("lost_share: 0.5", "lost_share: 0.4"), new) == [
-        "round.non_finite_share: 0.4 -> 0.5"
-    ]
+    assert "round.merge: unknown key 'merge'" in refusal(recipe.loads, BASE, overrides=["round.merge=median"])

@@ -116,7 +116,7 @@ def test_options_can_be_set_after_a_plain_plugin_name(path):
     name, option = WITH_OPTIONS[path][0]
     root = parse("{name: x, round: {}, client: {}}", "r.yaml")
     for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
-        root, _ = changes.apply(root, override)
+        root = changes.apply(root, override)
     for step in path:
         root = root.value[step]
     assert to_plain(root) == {"name": name, option: 1}

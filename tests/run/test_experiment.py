@@ -11,11 +11,13 @@ import pytest
 import runs
 from refusals import refusal
 
+import hetero_tf
 from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
+from hetero_tf.runs import overview
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
@@ -145,6 +147,30 @@ def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_
     run.recipe.write_text(run.read_recipe().replace("seed: 3", "seed: 4").replace("rounds: 4", "rounds: 5"))
     with pytest.raises(InputError, match=r"recipe.yaml: was changed after the training \(seed: 3 -> 4\); put it"):
         resume.check_stored_recipe(run, info)
+
+
+def test_a_run_with_old_spellings_resumes_and_opens(train, tmp_path):
+    train(tmp_path / "run", RECIPE, "rounds=2")
+    train(tmp_path / "expected", RECIPE, "rounds=3")
+    run = RunFolder(tmp_path / "run")
+
+    def old_spelling(text):
+        text = text.replace("reinitialize", "fresh").replace("non_finite_share", "lost_share")
+        return text.replace("round: {", "round: {merge: masked_mean, ")
+
+    run.recipe.write_text(old_spelling(run.read_recipe()))
+    for folder in (run.checkpoints, run.best):
+        stored = checkpoints.load_newest(folder)
+        info = {**stored.info, "recipe": old_spelling(stored.info["recipe"]), "best_seal": None}
+        checkpoints.save(folder, stored.round, stored.arrays, info, keep=1)
+    run_overview = overview.overview(run.path)
+    assert (run_overview.state, run_overview.round) == (overview.FINISHED, 2)
+    _, state = hetero_tf.load_run(run.path, "last")
+    assert state.round == 2
+    summary, output = train(run.path, RECIPE, "rounds=3")
+    assert summary["rounds"] == 3 and "note: " not in output.partition("note: local_*")[0] and "restored" not in output
+    assert runs.rows(run.path) == runs.rows(tmp_path / "expected")
+    assert run.recipe.read_text() == RunFolder(tmp_path / "expected").recipe.read_text()
 
 
 def test_new_folder_is_removed_if_the_run_does_not_start(tmp_path):

@@ -132,6 +132,10 @@ def test_flags_equal_a_file():
             "recipe: digits\ngrid: {levels.mix: [a, z]}\n",
             "s.yaml:2:24: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e",
         ),
+        (
+            "recipe: digits\nset: {engine: cohort}\n",
+            "s.yaml:2:15: set.engine: cohort is an old spelling; use set.engine: stacked",
+        ),
         ("recipe: digits\nset:\n  roundz: 3\n", "s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
         (
             "recipe: digits\nseeds: 0-99\nparts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}]\n",
@@ -152,6 +156,11 @@ def test_errors_name_file_line_and_key(text, sentence):
             ["levels.mix=a,z"],
             None,
             "--sweep levels.mix=a,z: levels.mix: levels.widths has no level 'z'; known: a, b, c...",
+        ),
+        (
+            ["engine=auto,cohort"],
+            None,
+            "--sweep engine=auto,cohort: engine: cohort is an old spelling; use engine: stacked",
         ),
         ([], "x", "--seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'"),
     ],

@@ -23,6 +23,7 @@ Modules:
     sweep        `sweep`: trains a recipe with many values, several runs in parallel; the same command resumes
     tensorboard  `tensorboard`: writes the metrics of runs as event files
     train        `train`: trains a recipe in its run folder, or resumes the run
+    upgrade      `upgrade`: rewrites recipes and sweeps with keys or values in an old spelling
 """
 
 import importlib.util
@@ -31,12 +32,23 @@ from types import ModuleType
 # In the order of typical use.
 _ORDER = (
     *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
-    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
 # The commands of an outer package are available only if it is installed.
 NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
 # Commands that do not load TensorFlow.
-WITHOUT_TENSORFLOW = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain", "schema")
+WITHOUT_TENSORFLOW = (
+    "sweep",
+    "flower",
+    "list",
+    "compare",
+    "plot",
+    "report",
+    "tensorboard",
+    "explain",
+    "schema",
+    "upgrade",
+)
 # Commands that continue a stopped run when called again.
 RESUMABLE = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")
