@@ -9,8 +9,8 @@ from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import DEPTH, parse
 from hetero_tf.recipe.schema import Recipe
 
-_STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
-
+_STEP = re.compile(r"[A-Za-z_0-9-]+")
+_PATH = re.compile(r"[A-Za-z_0-9-]+(\.[A-Za-z_0-9-]+|\[[0-9]{1,6}\])*")
 
 # Path of every key that holds a plug-in or other keys: the option that selects its plug-in, or None.
 SECTIONS = {("model", "settings"): None} | {
@@ -58,35 +58,15 @@ def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = Fal
             of the same name, and `model.settings`. Always replaced are lists, mappings by level, a plug-in of
             another name, and a model with other layers.
     """
-    position = node.key_position or node.position
     if len(steps) > DEPTH:
+        position = node.key_position or node.position
         raise error_at(position, (), f"the path is too long; at most {DEPTH} steps are allowed")
-    old = _node_at(root, steps[:-1])
-    root = _replace(root, steps, (), node, keep)
-    if PLUGINS.get(steps[:-1]) and steps[-1] == "name" and isinstance(node.value, str):
-        root = _drop_foreign_options(root, steps[:-1], node.value, old)
-    return root
+    return _replace(root, steps, (), node, keep)
 
 
 def steps_of(text: str) -> tuple[str, ...]:
     """Split `a.b[0].c` into ("a", "b", "0", "c"); return () if it is not a path."""
-    steps, at = [], 0
-    while at < len(text):
-        match = _STEP.match(text, at)
-        if match is None or (at == 0 and text[0] in ".["):
-            return ()
-        steps.append(match.group(1) or match.group(2))
-        at = match.end()
-    return tuple(steps)
-
-
-def _node_at(root, steps):
-    """Return the Node at a path of keys, or None."""
-    for step in steps:
-        if not isinstance(root.value, dict) or step not in root.value:
-            return None
-        root = root.value[step]
-    return root
+    return tuple(_STEP.findall(text)) if _PATH.fullmatch(text) else ()
 
 
 def _replace(node, steps, path, new, keep):
@@ -98,6 +78,8 @@ def _replace(node, steps, path, new, keep):
     if isinstance(value, dict):
         child = value.get(step, Node({}, new.position, new.position))
         child = _replace(child, rest, (*path, step), new, keep)
+        if not rest and step == "name" and path in PLUGINS:
+            value = _without_foreign_options(value, path, new.value)
         return Node({**value, step: child}, node.position, node.key_position)
     if not isinstance(value, list):
         raise error_at(
@@ -139,24 +121,15 @@ def _expand_name(node, step, path):
     return node.value
 
 
-def _drop_foreign_options(root, path, name, old):
-    """Remove the options of the old plug-in after a change of the plug-in's name."""
-    kind = PLUGINS[path].constraint.kind
-    before = _name(old.value, path) if old is not None and isinstance(old.value, dict) else None
-    if name not in registry.names(kind) or before == name or before not in registry.names(kind):
-        return root
+def _without_foreign_options(options, path, name):
+    """Remove the options that the new plug-in of a section lacks and the old one has."""
+    kind, before = PLUGINS[path].constraint.kind, _name(options, path)
+    if not all(each in registry.names(kind) for each in (name, before)):
+        return options
     foreign = registry.options(kind, before).keys() - registry.options(kind, name).keys()
-    return _without(root, path, foreign)
+    return {key: child for key, child in options.items() if key not in foreign}
 
 
 def _name(options, path):
     """Return the name of the plug-in in a mapping at a path, else the name of its default, else None."""
     return options["name"].value if "name" in options else getattr(PLUGINS[path].default, "name", None)
-
-
-def _without(node, path, names):
-    if not path:
-        rest = {name: child for name, child in node.value.items() if name not in names}
-        return Node(rest, node.position, node.key_position)
-    child = _without(node.value[path[0]], path[1:], names)
-    return Node({**node.value, path[0]: child}, node.position, node.key_position)

@@ -60,19 +60,18 @@ class OldSpelling:
         """Line in the file, from 1."""
         return int(self.position.label.rsplit(":", 2)[1])
 
-    def error(self) -> InputError:
-        """Return the error for a recipe with this spelling."""
-        file = self.position.label.rsplit(":", 2)[0]
-        command = f"bin/hetero_tf upgrade {shlex.quote(file)}"
-        can_rewrite = self.position.in_file and self.pattern is not None and os.path.isfile(file)
-        hint = f", or rewrite the file with `{command}`" if can_rewrite else ""
+    def error(self, hint: str = "") -> InputError:
+        """Return the error for a recipe with this spelling; `hint` ends its first line."""
         return error_at(self.position, (), f"{self.before} is an old spelling; {self.advice}{hint}")
 
 
 def check(root: Node) -> None:
     """Raise `InputError` for the first old spelling in a recipe or sweep."""
     for spelling in _convert(root, ())[1]:
-        raise spelling.error()
+        file = spelling.position.label.rsplit(":", 2)[0]
+        can_rewrite = spelling.position.in_file and spelling.pattern is not None and os.path.isfile(file)
+        command = f"bin/hetero_tf upgrade {shlex.quote(file)}"
+        raise spelling.error(f", or rewrite the file with `{command}`" if can_rewrite else "")
 
 
 def in_new_spelling(text: str, label: str) -> tuple[str, list[OldSpelling]]:
@@ -92,14 +91,14 @@ def in_new_spelling(text: str, label: str) -> tuple[str, list[OldSpelling]]:
     spellings.sort(key=lambda spelling: spelling.start)
     for spelling in reversed(spellings):
         text = _rewrite(text, spelling)
-    if spellings and to_plain(parse(text, label)) != value:
-        raise _not_rewritten(spellings[0])
+    try:
+        is_equal = not spellings or to_plain(parse(text, label)) == value
+    except InputError:
+        is_equal = False
+    if not is_equal:
+        changes = "; ".join(f"{spelling.before} -> {spelling.after}" for spelling in spellings)
+        raise InputError(f"{label}: cannot be rewritten in this form; replace by hand: {changes}")
     return text, spellings
-
-
-def _not_rewritten(spelling):
-    text = f"{spelling.before} is an old spelling that cannot be rewritten in this form; {spelling.advice}"
-    return error_at(spelling.position, (), text)
 
 
 def _rewrite(text, spelling):
@@ -107,7 +106,7 @@ def _rewrite(text, spelling):
         raise spelling.error()
     match = re.compile(spelling.pattern).match(text, spelling.start)
     if match is None:
-        raise _not_rewritten(spelling)
+        return text
     before, after = text[: match.start()], text[match.end() :]
     if spelling.replacement is not None:
         return before + match.expand(spelling.replacement) + after
@@ -171,7 +170,7 @@ def _removed(key, child, mapping, path):
     if old is None or to_plain(child) not in (old, {"name": old}):
         return None
     is_only_key, position = len(mapping.value) == 1, child.key_position
-    value = r"[^\s,{}]+"
+    value = r"[^\s,{}#]+"
     pattern = _pair(key, f"(?:{_mapping_of(_pair('name', value))}|{value})")
     return OldSpelling(
         position,

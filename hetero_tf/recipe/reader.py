@@ -33,10 +33,19 @@ _WORDS = {
 }
 
 
-class _Events(Reader, Scanner, Parser):
-    """PyYAML's parser without composition."""
+class _TreeReader(Reader, Scanner, Parser):
+    """PyYAML's parser, whose events become Nodes; `path` is the path of the current value."""
 
-    def __init__(self, text):
+    def __init__(self, text, label, is_file):
+        self.lines, self.label, self.is_file = text.splitlines(), label, is_file
+        self.path, self.count = [], 0
+        if unreadable := _UNREADABLE.search(text):
+            before = text[: unreadable.start()].splitlines() or [""]
+            raise error_at(
+                self.position(len(before) - 1, len(before[-1])),
+                (),
+                f"unreadable character U+{ord(unreadable.group()):04X}; a recipe must be plain text",
+            )
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
@@ -56,18 +65,6 @@ class _Events(Reader, Scanner, Parser):
             self.forward()
         return yaml.TagToken(("!", word), start, self.get_mark())
 
-
-class _Tree:
-    """Open collections, innermost last, each `[node, key or index of the current child, position of the key]`."""
-
-    def __init__(self, text, label, is_file):
-        self.lines = text.splitlines()
-        self.label = label
-        self.is_file = is_file
-        self.open = []
-        self.root = None
-        self.count = 0
-
     def position(self, line, column, index=0):
         """Return the `Position` of a line and a column, both counted from 0."""
         if not self.is_file:
@@ -77,70 +74,76 @@ class _Tree:
 
     def error(self, mark, text):
         """Return the error at a mark, with the path of the current value."""
-        path = tuple(key for _, key, _ in self.open if key is not None)
-        return error_at(self.position(mark.line, mark.column), path, text)
+        return error_at(self.position(mark.line, mark.column), tuple(self.path), text)
 
-    def add_event(self, event):
-        """Add one event; raise an error for YAML that recipes do not allow."""
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+    def document(self):
+        """Return the only document as a Node."""
+        self.get_event()
+        if self.check_event(yaml.StreamEndEvent):
+            raise error_at(self.position(0, 0), (), "the recipe is empty; expected keys and values")
+        self.get_event()
+        root = self.node()
+        self.get_event()
+        if not self.check_event(yaml.StreamEndEvent):
+            mark = self.peek_event().start_mark
+            raise self.error(mark, "a second document starts here; a recipe must be a single document")
+        return root
+
+    def next_event(self):
+        """Return the event of the next key or value, and its position."""
+        event = self.get_event()
+        mark = event.start_mark
+        if isinstance(event, yaml.AliasEvent) or event.anchor:
             raise self.error(
-                event.start_mark,
-                f"anchors (&) and aliases (*) are not allowed; repeat the value. Received: {event.anchor[:40]}",
+                mark, f"anchors (&) and aliases (*) are not allowed; repeat the value. Received: {event.anchor[:40]}"
             )
-        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.ScalarEvent)):
-            self.start(event)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self.add(self.open.pop()[0])
-        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise self.error(event.start_mark, "a second document starts here; a recipe must be a single document")
-
-    def start(self, event):
-        """Add a key, a value, or the start of a list or mapping."""
         self.count += 1
         if self.count > NODES:
-            raise self.error(event.start_mark, f"too many values; at most {NODES} are allowed")
-        mark = event.start_mark
-        position = self.position(mark.line, mark.column, mark.index)
-        if self.open and isinstance(self.open[-1][0].value, dict) and self.open[-1][1] is None:
-            self.key(event, position)
-        elif isinstance(event, yaml.ScalarEvent):
-            self.add(Node(self.scalar(event), position))
-        elif event.tag is not None:
+            raise self.error(mark, f"too many values; at most {NODES} are allowed")
+        return event, self.position(mark.line, mark.column, mark.index)
+
+    def node(self, key_position=None):
+        """Return the next value."""
+        event, position = self.next_event()
+        if isinstance(event, yaml.ScalarEvent):
+            return Node(self.scalar(event), position, key_position)
+        if event.tag is not None:
             raise self.error(
                 event.start_mark, f"lists and mappings cannot have a tag; {TAGS}. Received: {event.tag[:40]}"
             )
-        elif len(self.open) == DEPTH:
+        if len(self.path) == DEPTH:
             raise self.error(event.start_mark, TOO_DEEP)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self.open.append([Node({}, position), None, None])
-        else:
-            self.open.append([Node([], position), 0, None])
+        value = self.mapping() if isinstance(event, yaml.MappingStartEvent) else self.sequence()
+        self.get_event()
+        return Node(value, position, key_position)
 
-    def key(self, event, position):
-        """Store the key of the next value."""
-        if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-            raise self.error(event.start_mark, "a key must be plain text without a tag")
-        inside, key = self.open[-1][0].value, event.value
-        if key == "<<":
-            raise self.error(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
-        if key in inside:
-            first = inside[key].key_position.label.split(":")
-            line = f" on line {first[-2]}" if self.is_file else ""
-            raise self.error(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
-        self.open[-1][1:] = [key, position]
+    def sequence(self):
+        """Return the items of a list."""
+        items = []
+        self.path.append(0)
+        while not self.check_event(yaml.SequenceEndEvent):
+            items.append(self.node())
+            self.path[-1] += 1
+        self.path.pop()
+        return items
 
-    def add(self, node):
-        """Add a complete value to the innermost open list or mapping."""
-        if not self.open:
-            self.root = node
-            return
-        parent, key, key_position = self.open[-1]
-        if isinstance(parent.value, dict):
-            parent.value[key] = Node(node.value, node.position, key_position)
-            self.open[-1][1] = None
-        else:
-            parent.value.append(node)
-            self.open[-1][1] = key + 1
+    def mapping(self):
+        """Return the keys and values of a mapping."""
+        value = {}
+        while not self.check_event(yaml.MappingEndEvent):
+            event, position = self.next_event()
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
+                raise self.error(event.start_mark, "a key must be plain text without a tag")
+            key = event.value
+            if key == "<<":
+                raise self.error(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
+            if key in value:
+                line = f" on line {value[key].key_position.label.split(':')[-2]}" if self.is_file else ""
+                raise self.error(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
+            self.path.append(key)
+            value[key] = self.node(position)
+            self.path.pop()
+        return value
 
     def scalar(self, event):
         """Return the value of one scalar."""
@@ -189,23 +192,10 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
     Raises:
         InputError: The text is not YAML, or uses YAML features that recipes do not allow.
     """
-    tree = _Tree(text, label, is_file)
-    unreadable = _UNREADABLE.search(text)
-    if unreadable:
-        before = text[: unreadable.start()].splitlines() or [""]
-        raise error_at(
-            tree.position(len(before) - 1, len(before[-1])),
-            (),
-            f"unreadable character U+{ord(unreadable.group()):04X}; a recipe must be plain text",
-        )
-    events = _Events(text)
+    reader = _TreeReader(text, label, is_file)
     try:
-        while events.check_event():
-            tree.add_event(events.get_event())
+        return reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
-        raise tree.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
-    if tree.root is None:
-        raise error_at(tree.position(0, 0), (), "the recipe is empty; expected keys and values")
-    return tree.root
+        raise reader.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None

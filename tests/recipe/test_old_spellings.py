@@ -179,13 +179,16 @@ def test_a_rewrite_keeps_all_other_text(old, new):
         ),
         (
             "client:\n  correction: {name: none, mu: 1}",
-            "r.yaml:2:22: client.correction: none is an old spelling that cannot be rewritten in this form; "
-            "use client.correction: null",
+            "r.yaml: cannot be rewritten in this form; replace by hand: client.correction: none -> client.correction: null",
+        ),
+        (
+            "engine: slots\nclient:\n  correction:\n    name: none\n    mu: 1\n",
+            "r.yaml: cannot be rewritten in this form; replace by hand: engine: slots -> engine: sequential; "
+            "client.correction: none -> client.correction: null",
         ),
         (
             'round: {"lost\\u005fshare": 1}',
-            "r.yaml:1:9: round.lost_share is an old spelling that cannot be rewritten in this form; "
-            "use round.non_finite_share",
+            "r.yaml: cannot be rewritten in this form; replace by hand: round.lost_share -> round.non_finite_share",
         ),
         ("round: {lost_share: 1", "r.yaml:1:22: round: not valid YAML: expected ',' or '}', but got "),
     ],
