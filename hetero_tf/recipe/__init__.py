@@ -30,7 +30,7 @@ Modules:
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def _build(source, overrides, custom_model):
         recipe, text = _check_tree(root, custom_model)
     except InvalidValue as error:
         old_spellings.check(root)
-        position = _position_of(root, to_plain(root), error)
+        position = _position_of(root, error)
         if position.in_file:
             position = _override_at_fault(history, lambda before: _check_tree(before, custom_model)) or position
         raise error_at(position, error.path, error.text) from error.__cause__
@@ -160,10 +160,9 @@ def _override_at_fault(history, check):
     return None
 
 
-def with_source_location(
-    recipe: Recipe, *key: str, check: Callable[[Recipe], object] | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that adds file, line and key (or the override) of a recipe to errors.
+@contextlib.contextmanager
+def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], object] | None = None) -> Iterator[None]:
+    """Add file, line and key (or the override) of a recipe to errors of the block.
 
     Args:
         recipe: The recipe. Without a source text, errors stay unchanged.
@@ -173,23 +172,18 @@ def with_source_location(
         check: Repeats the check for another recipe, to find the override that caused an error. None: an override is
             reported only if it contains the invalid value itself.
     """
-    return contextlib.nullcontext() if recipe.tree is None else _with_source_location(recipe, key, check)
-
-
-@contextlib.contextmanager
-def _with_source_location(recipe, key, check):
-    root = recipe.tree
     try:
         yield
-    except InvalidValue as error:
-        position = _position_of(root, to_plain(root), error)
-        raise error_at(_cause(recipe, position, check), error.path, error.text) from error.__cause__
-    except InputError as problem:
-        if not key:
+    except InputError as error:
+        if recipe.tree is None or not (key or isinstance(error, InvalidValue)):
             raise
-        option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
-        path = (*key, option) if option else key
-        raise error_at(_cause(recipe, locate(root, path), check), path, text) from problem.__cause__
+        if isinstance(error, InvalidValue):
+            position, path, text = _position_of(recipe.tree, error), error.path, error.text
+        else:
+            option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(error), re.DOTALL).groups()
+            path = (*key, option) if option else key
+            position = locate(recipe.tree, path)
+        raise error_at(_cause(recipe, position, check), path, text) from error.__cause__
 
 
 def _cause(recipe, position, check):
@@ -230,10 +224,11 @@ def changed_keys(old: str, new: str) -> list[str]:
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
-def _position_of(root, value, error):
+def _position_of(root, error):
     """Return the position of an error; a value of a `!setting` is located where the setting is defined."""
     if error.at_key:
         return locate(root, error.path, at_key=True)
+    value = to_plain(root)
     for step in error.path:
         inside = isinstance(value, dict) and step in value
         value = value[step] if inside or (isinstance(value, list) and step in range(len(value))) else None

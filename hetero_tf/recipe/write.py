@@ -75,11 +75,7 @@ _Tags.add_representer(str, _tag_or_text)
 def differences(old: str, new: str) -> list[str]:
     """List the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" for a missing key."""
     before, after = keys_of(old), keys_of(new)
-    changed = [
-        name
-        for name in (*before, *(name for name in after if name not in before))
-        if name not in before or name not in after or _differ(before[name], after[name])
-    ]
+    changed = [name for name in {**before, **after} if _typed(before, name) != _typed(after, name)]
     return [f"{name}: {_format_key(before, name)} -> {_format_key(after, name)}" for name in changed]
 
 
@@ -92,8 +88,9 @@ def keys_of(text: str, name: str = "recipe") -> dict[str, Any]:
     return dict(_leaves(to_plain(parse(text, name)), ""))
 
 
-def _differ(one, other):
-    return type(one) is not type(other) or one != other
+def _typed(values, name):
+    """Return a value and its type, since 1, 1.0 and true are equal; None for a missing key."""
+    return (type(values[name]), values[name]) if name in values else None
 
 
 def _format_key(values, name):
