@@ -38,16 +38,8 @@ _ORDER = (
 NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
 # Commands that do not load TensorFlow.
 WITHOUT_TENSORFLOW = (
-    "sweep",
-    "flower",
-    "list",
-    "compare",
-    "plot",
-    "report",
-    "tensorboard",
-    "explain",
-    "schema",
-    "upgrade",
+    *("sweep", "flower"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
 # Commands that continue a stopped run when called again.
 RESUMABLE = ("train", "launch", "sweep", "flower")
