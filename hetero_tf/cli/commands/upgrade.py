@@ -3,7 +3,8 @@
 import codecs
 import os
 import stat
-from typing import TYPE_CHECKING
+
+from absl.flags import FlagValues
 
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
@@ -11,15 +12,12 @@ from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 
-if TYPE_CHECKING:
-    from absl.flags import FlagValues
-
 USAGE, SUMMARY = "upgrade FILE...", "replaces old spellings of keys and values in recipes and sweeps"
 FLAGS, WORDS, SOURCE = ("file",), "file", None
 _ANY_WRITE_PERMISSION = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
-def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Rewrite each file in place and print its changes; a file with an error stays as it is.
 
     Returns:
