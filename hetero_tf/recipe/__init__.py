@@ -180,8 +180,8 @@ def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], ob
         if isinstance(error, InvalidValue):
             position, path, text = _position_of(recipe.tree, error), error.path, error.text
         else:
-            option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(error), re.DOTALL).groups()
-            path = (*key, option) if option else key
+            option = re.match(r"`(\w+)` (?=must )", str(error))
+            path, text = (*key, option[1]) if option else key, str(error)[option.end() if option else 0 :]
             position = locate(recipe.tree, path)
         raise error_at(_cause(recipe, position, check), path, text) from error.__cause__
 
