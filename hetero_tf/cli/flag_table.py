@@ -65,7 +65,7 @@ FLAGS = {
     "jobs": Flag("integer", "parallel runs; --threads are divided among them", 1, 1, 256),
     "dry_run": Flag("bool", "list the runs of a sweep and estimate their time from short runs", False),
     "word": Flag("multi_string", "word to explain; same as the words after explain; required"),
-    "file": Flag("multi_string", "recipe or sweep to rewrite; same as the words after upgrade; required"),
+    "rewrite": Flag("multi_string", "recipe or sweep to rewrite; same as the words after upgrade; required"),
     "run": Flag("multi_string", "run folders, or folders of them; same as the words after the command"),
     "metric": Flag("list", "metrics, such as global_accuracy,local_std; default the usual ones"),
     "target": Flag("float", "target value of the first metric; default none"),

@@ -33,7 +33,7 @@ WRONG = [
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, client, data_dir, deadline, debug, definition, devices, draw, dry_run, "
         "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, max_examples, metric, out, over_selection, "
-        "patience, plugin, port, published, quiet, quorum, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
+        "patience, plugin, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -67,7 +67,7 @@ WRONG = [
     (
         ["small.yaml"],
         "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, plot, predict, report, "
-        "schema, serve, sweep, tensorboard, train",
+        "schema, serve, sweep, tensorboard, train, upgrade",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder of a run, such as runs/digits"),
@@ -196,6 +196,7 @@ COMMAND_FLAGS = {
     "tensorboard": ("run", "out"),
     "explain": ("word",),
     "schema": ("plugin",),
+    "upgrade": ("rewrite",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")
 VALUES = {

@@ -13,7 +13,7 @@ from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 
 USAGE, SUMMARY = "upgrade FILE...", "replaces old spellings of keys and values in recipes and sweeps"
-FLAGS, WORDS, SOURCE = ("file",), "file", None
+FLAGS, WORDS, SOURCE = ("rewrite",), "rewrite", None
 _ANY_WRITE_PERMISSION = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -26,10 +26,10 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     Raises:
         UserError: A file could not be read or rewritten; the others are rewritten.
     """
-    if not flags.file:
+    if not flags.rewrite:
         raise InputError("upgrade needs a file, such as mine.yaml")
     changes, problems = {}, []
-    for file in flags.file:
+    for file in flags.rewrite:
         try:
             changes[file] = _upgrade(file)
         except UserError as problem:
