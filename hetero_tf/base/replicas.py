@@ -50,6 +50,8 @@ class Replicas:
 
     def compiled(self, function: Callable, **options: Any) -> Callable:
         """Return `run` of a function as a tf.function; `options` are those of `tf.function`."""
+        if self.strategy is None:
+            return tf.function(function, autograph=False, **options)
 
         def on_all(*arguments):
             return self.run(function, *arguments)

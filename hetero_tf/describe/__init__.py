@@ -54,12 +54,12 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
 
 def _replica_shares(process, replicas):
     """Return the share of each replica in the first round, see `Description`."""
-    plan, blocks = process.plan(0), process.setup.engine.blocks
-    packed = pack_rounds([plan], [block.clients for block in blocks], process.family.submodel_of)
+    plan = process.plan(0)
+    packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
     work = process.work(plan)
-    shared = share_blocks(packed, work, replicas)
+    shared = share_blocks(packed, slots, work, replicas)
     # [cohort]
-    replica_of_client = shared.replicas[0, shared.slots[0] // shared.clients.shape[2]]
+    replica_of_client = shared.replicas[0, slots // shared.clients.shape[2]]
     return tuple(
         (int((replica_of_client == replica).sum()), float(work[replica_of_client == replica].sum() / work.sum()))
         for replica in range(replicas)

@@ -27,11 +27,11 @@ from hetero_tf.devices.messages import (
 )
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.models.costs.traffic import round_cost
-from hetero_tf.models.state import State, in_order, state_of
+from hetero_tf.models.state import State, concat_values
 from hetero_tf.planning.plan import DevicePlan, Plan, draw_cohort, plan_devices
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.failure import FAILURE, OVERFLOW, RoundFailure
-from hetero_tf.rounds.merge import all_finite, merge_variables
+from hetero_tf.rounds.merge import is_finite, merge_updates
 
 # Actions of requests to devices; the first one is sent to every device that connects.
 ACTIONS = ("introduction", "training", "statistics")
@@ -284,10 +284,11 @@ class DeployedProcess(LearningProcess):
                     {path: partial[path] + weights[client] * value for path, value in result.values.items()}, up, total
                 )
         covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
-        summed = [tf.constant(value) for value in total.values()]
-        merged = merge_variables(self.setup, in_order(state), summed, covered)
-        if all_finite(tf.nest.flatten(merged)):
-            return state_of(state.round + 1, self.paths, self._slots, merged), None
+        layout = self.state_layout
+        rows = layout.pack(layout.values_of(state))
+        merged = merge_updates(self.setup, rows, concat_values([total[path] for path in layout.shapes]), covered)
+        if is_finite(merged):
+            return layout.state_of(state.round + 1, layout.unpack(merged)), None
         largest = {
             client: max(float(np.abs(v).max()) for v in each.values.values()) for client, each in counted.items()
         }

@@ -78,8 +78,8 @@ class DeviceIndex:
                 up[path] = _index(shape, cut.axes[index], merged)
         return Transfer(submodel, down, up, merged)
 
-    def coverage(self, counted: list[tuple[Transfer, float]]) -> list[tf.Tensor]:
-        """Return for each entry the sum of the weights of the devices that cover it, as in `cohort.train_cohort`.
+    def coverage(self, counted: list[tuple[Transfer, float]]) -> tf.Tensor:
+        """Return the sum of the weights of the devices that cover each entry of the global row, [values].
 
         Args:
             counted: Transfer and weight of each device that is merged.
@@ -152,12 +152,12 @@ def check_deployable(process: LearningProcess) -> None:
         "availability": (recipe.availability.is_limited, "devices are not simulated; remove the key"),
         "levels.members": (recipe.levels.ensemble is not None, "ensembles are not supported; use another method"),
         "round.personal": (bool(recipe.round.personal), keeps),
-        "round.mask": (algorithm.masks is not None, "masks of single entries are not supported; use another method"),
+        "round.mask": (recipe.round.mask is not None, "masks of single entries are not supported; use another method"),
         f"client.correction: {client.correction.name if client.correction else None}": (
             algorithm.remember is not None or bool(algorithm.read_slots),
             keeps,
         ),
-        f"client.stages: {client.stages.name}": (bool(setup.engine.peers), keeps),
+        f"client.stages: {client.stages.name}": (bool(setup.peers), keeps),
         f"precision: {recipe.precision}": (
             recipe.precision != "float32",
             "devices compute in float32; set precision=float32",

@@ -21,11 +21,11 @@ from hetero_tf.devices.messages import (
     shapes_of,
 )
 from hetero_tf.evaluation.predictor import statistics_rng
-from hetero_tf.models.state import State
+from hetero_tf.models.state import State, StateRows, concat_values, split_values
+from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan, plan_clients
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.global_row import concat_values, scatter_rows, split_values
+from hetero_tf.rounds.block_training import RoundScalars, train_block
 from hetero_tf.rounds.round_setup import RoundSetup
 
 
@@ -97,23 +97,20 @@ class TensorFlowClient:
             self._compiled_steps[submodel] = self._compile_steps(submodel)
         return self._compiled_steps[submodel]
 
-    def _compile_steps(self, submodel):
+    def _compile_steps(self, number):
         setup = _as_client(self.process.setup, self.share, self.client)
-        seed = tf.constant(seeds.seed32(self.process.recipe.seed, "round"))
+        seed, submodel = tf.constant(seeds.seed32(self.process.recipe.seed, "round")), setup.submodels[number]
 
         @tf.function(autograph=False)
         def steps(weights, round, work, rate):
-            state = {
-                "weights": concat_values(weights),
-                "slots": [],
-                "tables": {"personal": {}, "memory": {}, "peers": {}},
-            }
-            update = train_block(setup, submodel, state, round, seed, BlockPlan(*work), rate)
-            cut = setup.layout.cut
-            row = scatter_rows(cut, submodel, update.values, update.coordinates, [1] * len(cut.shapes))
-            return split_values(row, cut.shapes), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
+            row = concat_values(weights)
+            result = train_block(setup, submodel, StateRows(row, (), {}), RoundScalars(round, seed, rate), work)
+            # Global values; those that the client does not have are not read.
+            trained = submodel.cut.overwrite(row, result.values[0], result.coordinates[0])
+            values = split_values(trained, setup.layout.cut.shapes)
+            return values, result.local.losses[:, 0], result.local.gradient_norms[:, 0]
 
-        return lambda weights, round, work, rate: steps(weights, round, dataclasses.astuple(work), rate)
+        return steps
 
     def _plan(self, round) -> Plan:
         """The plan of this client's local steps in a round."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from hetero_tf.models.state import State, in_order
+from hetero_tf.models.state import State
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import LearningProcess
@@ -31,7 +31,7 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
     setup = process.setup
     if not setup.engine.compiled:
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
-    packed = pack_rounds(planned, [block.clients for block in setup.engine.blocks], process.family.submodel_of)
+    packed, _ = pack_rounds(planned, setup.block_sizes, process.family.submodel_of)
     disk_data: dict[str, tf.Tensor] = {}
     if reads_from_disk(setup.examples):
         packed, disk_data = read_training_rows(setup.examples, packed, range(1))
@@ -44,12 +44,13 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
     } | disk_data
 
     def program(data, before, packed, rates, first_round, seed):
-        return run_rounds(setup, before, packed, rates, first_round, seed, data)
+        after, metrics = run_rounds(setup, process.state_layout, before, packed, rates, first_round, seed, data)
+        return list(after["weights"].values()), after["server"], after["clients"], metrics
 
     arguments = (
         data,
-        in_order(state),
-        [tf.constant(array) for array in packed.arrays()],
+        process.state_layout.values_of(state),
+        tf.nest.map_structure(tf.constant, packed),
         tf.constant(rates, process.recipe.float_type),
         tf.constant(state.round),
         process._seed,

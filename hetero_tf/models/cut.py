@@ -4,6 +4,7 @@ A variable of a sub-model is the global variable with some axes shortened. The s
 names no variable and no architecture.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -51,6 +52,15 @@ class Cut:
             size if axis is None else axis.sizes[submodel] + axis.extra
             for size, axis in zip(self.shapes[position], self.axes[position])
         )
+
+    def select(self, positions: Sequence[int]) -> "Cut":
+        """Return the cut of the values at some positions; in an ensemble, of their part in one network."""
+        shapes, axes = [], []
+        for position in positions:
+            is_member = [axis is not None and axis.member for axis in self.axes[position]]
+            shapes.append(tuple(1 if member else size for size, member in zip(self.shapes[position], is_member)))
+            axes.append(tuple(None if member else axis for axis, member in zip(self.axes[position], is_member)))
+        return Cut(tuple(shapes), tuple(axes), tuple(self.contained[position] for position in positions))
 
 
 def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes: int, members: bool = False) -> Cut:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -22,7 +23,7 @@ def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int
         level: Name of a level.
         classes: Length of the label axis.
     """
-    return _shapes(family, _variables_in_order(family, level, classes))
+    return _shapes(family, variables_in_order(family, level, classes))
 
 
 def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
@@ -118,8 +119,12 @@ def _first_merged_stage(family, level, unit):
     return numbers[0] if numbers else 0
 
 
-def _variables_in_order(family, level, classes):
-    """Return the variables of a level in the order of the global ones."""
+def variables_in_order(family: ModelFamily, level: str, classes: int) -> list[keras.Variable]:
+    """Return the variables of a client of a level in the order of the global values.
+
+    Raises:
+        InputError: The level has a variable that the global level lacks.
+    """
     top = family.recipe.levels.global_level
     order = {variable.path: position for position, variable in enumerate(_variables(family, top, family.classes))}
     variables = _variables(family, level, classes)

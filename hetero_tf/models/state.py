@@ -1,7 +1,9 @@
-"""The state of a run between two rounds: by variable path for users and files, in order for the compiled round."""
+"""The state of a run between two rounds: values by variable path, and the rows of the compiled round."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -28,6 +30,136 @@ class State:
     clients: dict = field(default_factory=dict)
 
 
+class StateRows(NamedTuple):
+    """The values of a state inside a round. Tables without values are missing.
+
+    Attributes:
+        weights: [values], the global row: every global value, flattened, in order.
+        slots: Row [values] of each slot of the server.
+        tables: `{one of TABLES: [registered, columns]}`, one row for each client; with an axis before the columns for
+            its peers, or for the networks of an ensemble.
+    """
+
+    weights: tf.Tensor
+    slots: tuple[tf.Tensor, ...]
+    tables: dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Order and shapes of the values of a state; the only place that converts between paths and rows.
+
+    Attributes:
+        shapes: `{path: shape}` of the global values, in order.
+        dtype: Float type of all values.
+        slots: Names of the server's slots.
+        registered: Number of registered clients.
+        ensemble: Number of networks of the global model, the first axis of every shape; None: no such axis.
+        personal: Paths of the values that stay with the clients.
+        has_memory: Whether clients store the memory of a correction.
+        peers: Number of a client's peers.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    dtype: str
+    slots: tuple[str, ...]
+    registered: int
+    ensemble: int | None
+    personal: tuple[str, ...]
+    has_memory: bool
+    peers: int
+
+    def build(self, make: Callable[[tuple[int, ...], str], Any]) -> dict:
+        """Return `make(shape, dtype)` for every value, as `{"weights", "server", "clients"}` like in a `State`."""
+
+        def make_all(shapes):
+            return {path: make(shape, self.dtype) for path, shape in shapes.items()}
+
+        return {
+            "weights": make_all(self.shapes),
+            "server": {slot: make_all(self.shapes) for slot in self.slots},
+            "clients": {name: make_all(shapes) for name, shapes in self._table_shapes().items()},
+        }
+
+    def _table_shapes(self):
+        """Return `{table: {path: shape}}`."""
+        stored = {
+            "personal": self.personal,
+            "memory": self.shapes if self.has_memory else (),
+            "peers": self.shapes if self.peers else (),
+        }
+        leading = {name: [self.registered, *([self.peers] if name == "peers" else [])] for name in TABLES}
+        return {name: {path: (*leading[name], *self.shapes[path]) for path in stored[name]} for name in TABLES}
+
+    def values_of(self, state: State) -> dict:
+        """Return the values of a state in the structure of `build`."""
+        tables = {
+            name: {path: state.clients[name][path] for path in shapes} for name, shapes in self._table_shapes().items()
+        }
+        server = {slot: {path: state.server[slot][path] for path in self.shapes} for slot in self.slots}
+        return {"weights": {path: state.weights[path] for path in self.shapes}, "server": server, "clients": tables}
+
+    def state_of(self, round: int, values: Mapping[str, dict]) -> State:
+        """Return the state after `round` rounds; `values`: in the structure of `build`, with dicts in any order."""
+        return State(round, **self.values_of(State(round, **values)))
+
+    def pack(self, values: Mapping[str, dict]) -> StateRows:
+        """Concatenate values in the structure of `build` to rows; works inside and outside of a graph."""
+
+        def row(by_path):
+            return concat_values([by_path[path] for path in self.shapes])
+
+        tables = {
+            name: _concat([tf.reshape(values["clients"][name][path], [*self._leading(name), -1]) for path in shapes])
+            for name, shapes in self._table_shapes().items()
+            if shapes
+        }
+        return StateRows(row(values["weights"]), tuple(row(values["server"][slot]) for slot in self.slots), tables)
+
+    def _leading(self, name):
+        """Return the leading axes of a table's rows."""
+        networks = self.peers if name == "peers" else self.ensemble
+        return [self.registered, *([networks] if networks else [])]
+
+    def unpack(self, rows: StateRows) -> dict:
+        """Invert `pack`."""
+
+        def by_path(row):
+            return dict(zip(self.shapes, split_values(row, tuple(self.shapes.values()))))
+
+        tables = {
+            name: self._unpack_table(name, rows.tables[name], shapes) if shapes else {}
+            for name, shapes in self._table_shapes().items()
+        }
+        server = {slot: by_path(row) for slot, row in zip(self.slots, rows.slots, strict=True)}
+        return {"weights": by_path(rows.weights), "server": server, "clients": tables}
+
+    def _unpack_table(self, name, rows, shapes):
+        """Split the rows of a table into `{path: value}` of these shapes."""
+        leading = math.prod(self._leading(name))
+        parts = _split(rows, [math.prod(shape) // leading for shape in shapes.values()])
+        return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
+
+
+def concat_values(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Flatten tensors of any shapes and concatenate them, [values]."""
+    flat = tf.constant([-1])
+    return _concat([tf.reshape(value, flat) for value in values])
+
+
+def split_values(row: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
+    """Invert `concat_values` for tensors of these shapes."""
+    return [tf.reshape(part, shape) for part, shape in zip(_split(row, list(map(math.prod, shapes))), shapes)]
+
+
+def _concat(parts):
+    return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
+
+
+def _split(rows, sizes):
+    return [rows] if len(sizes) == 1 else tf.split(rows, sizes, axis=-1)
+
+
 def flatten_state(state: State) -> dict:
     """Return every value of a state under one flat name, for checkpoints and messages."""
     values = {WEIGHTS + path: value for path, value in state.weights.items()}
@@ -44,35 +176,3 @@ def unflatten_state(round: int, values: Mapping, like: State) -> State:
 
     weights = {path: values[WEIGHTS + path] for path in like.weights}
     return State(round, weights, tables(SERVER, like.server), tables(CLIENTS, like.clients))
-
-
-def in_order(state: State) -> dict:
-    """Return a state in the form of the compiled round, see `rounds.round.new_state`."""
-    positions = {path: position for position, path in enumerate(state.weights)}
-    # Tensors instead of the arrays of a loaded state: tf.function converts arrays only under string keys.
-    tables = {
-        name: {at: tf.convert_to_tensor(table[path]) for path, at in positions.items() if path in table}
-        for name, table in ((name, state.clients.get(name, {})) for name in TABLES)
-    }
-    slots = [list(slot.values()) for slot in state.server.values()]
-    return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}
-
-
-def state_of(round: int, paths: Sequence[str], slots: Sequence[str], values: dict) -> State:
-    """Return the state from the values of the compiled round.
-
-    Args:
-        round: Finished rounds.
-        paths: Paths of the global values, in order.
-        slots: Names of the server's slots.
-        values: In the form of `in_order`.
-    """
-    return State(
-        round,
-        dict(zip(paths, values["weights"])),
-        {name: dict(zip(paths, slot)) for name, slot in zip(slots, values["slots"])},
-        {
-            name: {paths[position]: value for position, value in table.items()}
-            for name, table in values["tables"].items()
-        },
-    )

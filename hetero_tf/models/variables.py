@@ -20,8 +20,6 @@ def shrink_to_part(model: keras.Model, width: float) -> None:
     In that network a layer has 1/width as many inputs. Values drawn by fan-in, kernels and biases, shrink by
     sqrt(width). The first layer keeps its values, since the input is the same at every width; norms and embeddings draw
     no values by fan-in.
-    The first layer keeps its values, since the input is the same at every width; norms and embeddings draw nothing by
-    fan-in.
 
     Args:
         model: A network of an ensemble, with its initial values.

@@ -6,15 +6,17 @@ first position, and the others idle. So batches are never padded, which works fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_tf.planning.plan import Plan
 
 
-@dataclass(frozen=True)
-class PackedRounds:
-    """Input arrays of the compiled round for several rounds, all int32; S: blocks, K: clients of the largest block.
+class PackedRounds(NamedTuple):
+    """Input arrays of the compiled round for several rounds, all int32: of NumPy, or tensors in the graph.
+
+    S: blocks, K: clients of the largest block.
 
     Attributes:
         clients: [rounds, S, K], ids; -1: empty slot.
@@ -24,24 +26,51 @@ class PackedRounds:
         rows: [rounds, S, K, ticks, batch], examples; -1: padding, all -1 if the client idles.
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
         stages: [rounds, S, ticks], index of the tick's stage among those of the sub-model.
-        slots: For each round int32 [cohort], index of each client of the plan: block * K + slot in the block.
         replicas: [rounds, S], replica that trains each block.
     """
 
-    clients: np.ndarray
-    members: np.ndarray
-    submodels: np.ndarray
-    ticks: np.ndarray
-    rows: np.ndarray
-    starts: np.ndarray
-    stages: np.ndarray
-    slots: list[np.ndarray]
-    replicas: np.ndarray
+    clients: Any
+    members: Any
+    submodels: Any
+    ticks: Any
+    rows: Any
+    starts: Any
+    stages: Any
+    replicas: Any
 
-    def arrays(self, with_replicas: bool = False) -> tuple[np.ndarray, ...]:
-        """Return the arrays in the order of the compiled round; `with_replicas`: several replicas share the round."""
-        arrays = (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
-        return (*arrays, self.replicas) if with_replicas else arrays
+    def block(self, index: Any, clients: int) -> "BlockPlan":
+        """Return the plan of one block, whose sub-model has `clients` clients; of arrays without the axis of rounds."""
+        return BlockPlan(
+            self.clients[index, :clients],
+            self.members[index, :clients],
+            self.ticks[index],
+            self.rows[index, :clients],
+            self.starts[index],
+            self.stages[index],
+        )
+
+
+# Ranks of the arrays, and their values in an empty block.
+RANKS = PackedRounds(clients=3, members=3, submodels=2, ticks=2, rows=5, starts=3, stages=3, replicas=2)
+EMPTY = PackedRounds(clients=-1, members=0, submodels=0, ticks=0, rows=-1, starts=0, stages=0, replicas=0)
+
+
+class BlockPlan(NamedTuple):
+    """The work of one block of clients in a round, all int32.
+
+    Attributes:
+        clients: [K]; -1 = empty slot.
+        members: [K], index of the ensemble network that each client trains.
+        ticks: Scalar, number of ticks.
+        rows, starts, stages: [K, ticks, batch], [ticks] and [ticks], as in `PackedRounds`.
+    """
+
+    clients: Any
+    members: Any
+    ticks: Any
+    rows: Any
+    starts: Any
+    stages: Any
 
 
 @dataclass(frozen=True)
@@ -54,17 +83,24 @@ class _Block:
     stages: np.ndarray
 
 
-def pack_rounds(plans: Sequence[Plan], sizes: Sequence[int], submodel_of: Sequence[int]) -> PackedRounds:
+def pack_rounds(
+    plans: Sequence[Plan], sizes: Sequence[int], submodel_of: Sequence[int]
+) -> tuple[PackedRounds, list[np.ndarray]]:
     """Pack planned rounds into blocks; clients keep the order of the plan, so the most work starts first.
 
     Args:
         plans: The rounds.
         sizes: Clients of a block, for each sub-model of the mix.
         submodel_of: Index of the sub-model of each level of the mix.
+
+    Returns:
+        The packed rounds; and for each round int32 [cohort], the index of each client of the plan among the slots of
+        all blocks: block * K + slot in the block.
     """
     submodels_of_plans = [np.asarray(submodel_of)[plan.levels] for plan in plans]
     rounds = [_build_blocks(plan, submodels, sizes) for plan, submodels in zip(plans, submodels_of_plans)]
     packed = _empty_rounds(plans, rounds, max(sizes))
+    slots = [np.zeros(len(plan.clients), np.int32) for plan in plans]
     for number, (plan, submodels, blocks) in enumerate(zip(plans, submodels_of_plans, rounds)):
         # Padding blocks use the cheapest sub-model.
         packed.submodels[number] = submodels[-1]
@@ -75,8 +111,8 @@ def pack_rounds(plans: Sequence[Plan], sizes: Sequence[int], submodel_of: Sequen
             packed.submodels[position], packed.ticks[position] = submodels[block.positions[0]], ticks
             packed.rows[position][:count, :ticks] = block.rows
             packed.starts[position][:ticks], packed.stages[position][:ticks] = block.starts, block.stages
-            packed.slots[number][block.positions] = index * max(sizes) + np.arange(count)
-    return packed
+            slots[number][block.positions] = index * max(sizes) + np.arange(count)
+    return packed, slots
 
 
 def _empty_rounds(plans, rounds, largest):
@@ -84,17 +120,17 @@ def _empty_rounds(plans, rounds, largest):
     size = (len(plans), max(len(blocks) for blocks in rounds))
     ticks = max(1, *(len(block.starts) for blocks in rounds for block in blocks))
     batch = plans[0].rows.shape[2]
-    return PackedRounds(
-        clients=np.full((*size, largest), -1, np.int32),
-        members=np.zeros((*size, largest), np.int32),
-        submodels=np.zeros(size, np.int32),
-        ticks=np.zeros(size, np.int32),
-        rows=np.full((*size, largest, ticks, batch), -1, np.int32),
-        starts=np.zeros((*size, ticks), np.int32),
-        stages=np.zeros((*size, ticks), np.int32),
-        slots=[np.zeros(len(plan.clients), np.int32) for plan in plans],
-        replicas=np.zeros(size, np.int32),
+    shapes = PackedRounds(
+        clients=(*size, largest),
+        members=(*size, largest),
+        submodels=size,
+        ticks=size,
+        rows=(*size, largest, ticks, batch),
+        starts=(*size, ticks),
+        stages=(*size, ticks),
+        replicas=size,
     )
+    return PackedRounds(*(np.full(shape, empty, np.int32) for shape, empty in zip(shapes, EMPTY)))
 
 
 def _build_blocks(plan, submodels, sizes):

@@ -2,36 +2,30 @@
 
 import numpy as np
 
-from hetero_tf.planning.packing import PackedRounds
+from hetero_tf.planning.packing import EMPTY, PackedRounds
 
 
-def share_blocks(packed: PackedRounds, costs: np.ndarray, replicas: int) -> PackedRounds:
+def share_blocks(packed: PackedRounds, slots: np.ndarray, costs: np.ndarray, replicas: int) -> PackedRounds:
     """Return the packed round with a replica for each block; replicas without one get an empty block.
 
     Args:
         packed: One round.
-        costs: [cohort], training cost of each client of its plan.
+        slots: [cohort], index of each client of its plan among the slots of all blocks.
+        costs: [cohort], training cost of each client.
         replicas: Number of replicas.
     """
-    largest = packed.clients.shape[2]
-    block_costs = np.zeros(max(packed.clients.shape[1], replicas))
-    np.add.at(block_costs, packed.slots[0] // largest, costs)
-    missing = len(block_costs) - packed.clients.shape[1]
-
-    def pad(array, empty):
-        return np.pad(array, [[0, 0], [0, missing], *[[0, 0]] * (array.ndim - 2)], constant_values=empty)
-
-    return PackedRounds(
-        clients=pad(packed.clients, -1),
-        members=pad(packed.members, 0),
-        submodels=pad(packed.submodels, packed.submodels[0, -1]),
-        ticks=pad(packed.ticks, 0),
-        rows=pad(packed.rows, -1),
-        starts=pad(packed.starts, 0),
-        stages=pad(packed.stages, 0),
-        slots=packed.slots,
-        replicas=assign_jobs(block_costs, replicas)[None],
+    _, blocks, largest = packed.clients.shape
+    block_costs = np.zeros(max(blocks, replicas))
+    np.add.at(block_costs, slots // largest, costs)
+    missing = len(block_costs) - blocks
+    empty = EMPTY._replace(submodels=packed.submodels[0, -1])
+    padded = PackedRounds(
+        *(
+            np.pad(array, [[0, 0], [0, missing], *[[0, 0]] * (array.ndim - 2)], constant_values=value)
+            for array, value in zip(packed, empty)
+        )
     )
+    return padded._replace(replicas=assign_jobs(block_costs, replicas)[None])
 
 
 def assign_jobs(costs: np.ndarray, replicas: int) -> np.ndarray:

@@ -15,16 +15,15 @@ from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models import global_layout
 from hetero_tf.models.custom_model import ModelBuilder
-from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import label_table, may_cut_labels
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process.data import example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
-from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
-from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup
+from hetero_tf.rounds.layout import entry_masks
+from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
@@ -52,13 +51,15 @@ def build_setup(
     label_axis = dataset.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
-    engine = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
-    for block in engine.blocks:
+    engine, blocks = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
+    for block in blocks:
         check_buffers(source, dataset.train.x, block)
+    layout = _global_layout(recipe, family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
-        _global_layout(recipe, family, label_axis),
+        _algorithm(recipe, len(partition.train)),
+        layout,
+        build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
         on_progress=None,
     )
@@ -94,14 +95,13 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask | None, ...] | None) -> Algorithm:
+def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
     client, server = recipe.client, registry.find("servers", recipe.round.server.name)
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
         loss=_function("losses", client.loss),
         couple=_function("couplings", client.coupling),
-        masks=masks,
         correct=correct,
         remember=remember,
         read_slots=tuple(server.SLOTS.index(name) for name in reads),

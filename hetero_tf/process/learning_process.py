@@ -37,7 +37,7 @@ from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import initial_peers, initial_values, shapes
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.preprocessed import add_normalisation
-from hetero_tf.models.state import State, in_order, state_of
+from hetero_tf.models.state import State, StateLayout
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
@@ -51,7 +51,7 @@ from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
 from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.failure import FAILURE, OVERFLOW
-from hetero_tf.rounds.round import build_round, new_state
+from hetero_tf.rounds.round import build_round
 from hetero_tf.rounds.round_setup import RoundSetup
 
 # Tracing time, measured on the shipped recipes on one core; it varies by a factor of 2.
@@ -147,15 +147,29 @@ class LearningProcess:
 
     def begin(self, weights: dict[str, tf.Tensor]) -> State:
         """Return the state before the first round for global weights by path; see `models.initial_weights`."""
-        values = new_state(self.setup, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
-        personal, peers = values["tables"]["personal"], values["tables"]["peers"]
+        values = self.state_layout.build(tf.zeros) | {"weights": weights}
+        tables = values["clients"]
         # Personal units of every client start from the global values.
-        for position, zeros in personal.items():
-            personal[position] = zeros + values["weights"][position]
-        if peers:
-            drawn = initial_peers(self.family, values["weights"], self.setup.engine.peers)
-            values["tables"]["peers"] = {position: zeros + drawn[position] for position, zeros in peers.items()}
-        return state_of(0, self.paths, self._slots, values)
+        tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        if tables["peers"]:
+            drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
+            tables["peers"] = {path: zeros + peers for (path, zeros), peers in zip(tables["peers"].items(), drawn)}
+        return self.state_layout.state_of(0, values)
+
+    @functools.cached_property
+    def state_layout(self) -> StateLayout:
+        """Order and shapes of the values of a state."""
+        setup = self.setup
+        return StateLayout(
+            shapes=dict(zip(self.paths, setup.layout.cut.shapes, strict=True)),
+            dtype=setup.layout.dtype,
+            slots=registry.find("servers", self.recipe.round.server.name).SLOTS,
+            registered=len(self.partition.train),
+            ensemble=self.recipe.levels.ensemble,
+            personal=tuple(self.paths[position] for position in setup.layout.personal),
+            has_memory=setup.algorithm.remember is not None,
+            peers=setup.peers,
+        )
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
@@ -200,7 +214,7 @@ class LearningProcess:
     @property
     def preparation(self) -> tuple[str, float | None]:
         """Short description of the work of `compile`, and its estimated seconds (None if unknown)."""
-        variables = sum(len(self.paths) * len(block.stages) for block in self.setup.engine.blocks)
+        variables = sum(len(self.paths) * len(submodel.block.stages) for submodel in self.setup.submodels)
         return "tracing the round", TRACE_SECONDS_PER_VARIABLE * variables
 
     def compile(self) -> None:
@@ -223,13 +237,13 @@ class LearningProcess:
                 rows += row
             return state, rows
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
-        packed = pack_rounds(planned, [block.clients for block in engine.blocks], self.family.submodel_of)
+        packed, slots = pack_rounds(planned, self.setup.block_sizes, self.family.submodel_of)
         if is_shared:
-            packed = share_blocks(packed, self.work(planned[0]), engine.replicas.count)
+            packed = share_blocks(packed, slots[0], self.work(planned[0]), engine.replicas.count)
         packed, disk_rows = self._with_disk_rows(packed)
         after, records = self._round(
-            in_order(state),
-            [tf.constant(array) for array in packed.arrays(is_shared)],
+            self.state_layout.values_of(state),
+            tf.nest.map_structure(tf.constant, packed),
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
@@ -238,11 +252,11 @@ class LearningProcess:
         merge_finite = records.pop("merge_finite").numpy()
         # [rounds, slots of the blocks] -> [cohort] of each round
         rows = [
-            self._row(plan, rate, {name: values[index].numpy()[slots] for name, values in records.items()})
-            for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
+            self._row(plan, rate, {name: values[index].numpy()[of_plan] for name, values in records.items()})
+            for index, (plan, rate, of_plan) in enumerate(zip(planned, rates, slots))
         ]
         rows = [row if finite else {**row, FAILURE: OVERFLOW} for row, finite in zip(rows, merge_finite)]
-        return state_of(state.round + len(planned), self.paths, self._slots, after), rows
+        return self.state_layout.state_of(state.round + len(planned), after), rows
 
     def _with_disk_rows(self, packed):
         """Return the packed rounds, and their examples as arguments of the compiled round if the data are on disk."""
@@ -250,10 +264,6 @@ class LearningProcess:
             return packed, ()
         packed, disk_rows = read_training_rows(self.setup.examples, packed, self.setup.engine.replicas.local_range)
         return packed, (disk_rows,)
-
-    @property
-    def _slots(self):
-        return registry.find("servers", self.recipe.round.server.name).SLOTS
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -271,7 +281,8 @@ class LearningProcess:
 
     def engine_report(self) -> dict:
         """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
-        return report(self.setup.engine, self.recipe, self.family.submodel_of)
+        blocks = [submodel.block for submodel in self.setup.submodels]
+        return report(self.setup.engine, blocks, self.recipe, self.family.submodel_of)
 
     def describe_rounds(self) -> list[str]:
         """Return lines that describe the clients and the engine."""
@@ -353,7 +364,7 @@ class LearningProcess:
 
     @functools.cached_property
     def _round(self):
-        return build_round(self.setup, len(self._slots), len(self.partition.train))
+        return build_round(self.setup, self.state_layout)
 
 
 def _fit_to_budgets(recipe, source, dataset):

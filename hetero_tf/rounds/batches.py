@@ -1,114 +1,155 @@
 """Batches that the clients of a block read in each tick of their training, inside the graph of a round."""
 
-import functools
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.inputs import Labels
+from hetero_tf.inputs import Labels, all_labels
 from hetero_tf.inputs.examples import Examples
-from hetero_tf.rounds.buffers import fill_buffer
+from hetero_tf.models.cut import Cut
+from hetero_tf.planning.packing import BlockPlan
+from hetero_tf.rounds.submodel_cut import positions_in
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Functions that read the batches of a block's clients.
+    """Reader of the batches of a block's clients.
 
     Attributes:
-        read: `(tick, key, shape) -> (inputs, targets)`; key: int32 [K, words]; shape: one of `shapes`.
-        buffered: `(stage, forward, shape, dtype) -> read` for the ticks of one stage, with the outputs of `forward` as
-            inputs, see `buffers.fill_buffer`; for one client.
-        active: `tick -> bool [K]`, False for idle clients; None: no client ever idles.
-        shapes: Every (examples, positions) of a batch, for XLA, which compiles each of them; None as the only entry:
-            the shapes are dynamic.
-        shape_at: `tick -> position in shapes`.
-        stage: `tick -> position in the stages of the block`.
-        end: `stage -> tick` after its last one, if the stages follow one another.
-        ticks: Scalar int32, number of trained ticks; 0 leaves the weights unchanged.
-        max_ticks: Scalar int32 >= ticks, the length of the records.
+        examples: The stored training split.
+        plan: The examples and the stage of each tick.
+        clients: int32 [K], rows of the clients in `examples`.
+        label_axis: Label axis of the clients.
+        ticks: Scalar int32, the tick after the last one; 0 leaves the weights unchanged.
+        buffer: `rows -> inputs` of a stage that starts after frozen units; None: its inputs are read from the examples.
     """
 
-    read: Callable
-    buffered: Callable
-    active: Callable | None
-    shapes: tuple
-    shape_at: Callable
-    stage: Callable
-    end: Callable
+    examples: Examples
+    plan: BlockPlan
+    clients: tf.Tensor
+    label_axis: Labels
     ticks: tf.Tensor
-    max_ticks: tf.Tensor
+    buffer: Callable[[tf.Tensor], tf.Tensor] | None = None
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int] | None, ...]:
+        """Every (examples, positions) of a batch, for XLA, which compiles each; None as the only one: dynamic."""
+        return self.examples.batch_shapes
+
+    @property
+    def max_ticks(self) -> tf.Tensor:
+        """Scalar int32 >= ticks, the length of the records."""
+        return tf.shape(self.plan.rows)[1]
+
+    def read(self, tick: tf.Tensor, key: tf.Tensor, shape: tuple[int, int] | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Read the inputs and targets of a tick, [K, batch, ...]; an idle client reads its first row.
+
+        Args:
+            key: int32 [K, words] for random numbers.
+            shape: One of `shapes`.
+        """
+        num_examples = tf.reduce_max(self._counts(tick)) if shape is None else shape[0]
+        # int32 [K, batch] without padding.
+        rows = tf.maximum(self.plan.rows[:, tick, :num_examples], 0)
+        rows = rows if shape is None else tf.ensure_shape(rows, [self.clients.shape[0], num_examples])
+        inputs, targets = self._load(rows, self.plan.starts[tick], key, None if shape is None else shape[1])
+        # Only the inputs are buffered.
+        return (inputs if self.buffer is None else self.buffer(rows)), targets
+
+    def _load(self, rows, start, key, length):
+        examples = self.examples
+        return examples.input.batch(
+            examples.x, examples.y, rows, start, key, self.label_axis, training=True, length=length
+        )
+
+    def _counts(self, tick):
+        """Return int32 [K], the number of examples that each client reads in a tick; 0 if it is idle."""
+        return tf.math.count_nonzero(self.plan.rows[:, tick] >= 0, axis=1, dtype=tf.int32)
+
+    def shape_at(self, tick: tf.Tensor) -> tf.Tensor | int:
+        """Return the position of a tick's batch shape in `shapes`."""
+        if len(self.shapes) == 1:
+            return 0
+        # The largest client of the block determines the number of examples.
+        length = self.examples.input.length(self.examples.x, self.plan.starts[tick])
+        shape = tf.stack([tf.reduce_max(self._counts(tick)), length])
+        return tf.argmax(tf.reduce_all(shape == tf.constant(self.shapes), axis=1), output_type=tf.int32)
+
+    def stage_at(self, tick: tf.Tensor) -> tf.Tensor:
+        """Return the position of a tick's stage in the stages of the block."""
+        return self.plan.stages[tick]
+
+    def stage_end(self, stage: int) -> tf.Tensor:
+        """Return the tick after the last one of a stage, if the stages follow one another."""
+        return tf.math.count_nonzero(self.plan.stages[: self.plan.ticks] <= stage, dtype=tf.int32)
+
+    def is_active(self, tick: tf.Tensor) -> tf.Tensor | None:
+        """Return bool [K], False for idle clients; None: a single client is active in each of its ticks."""
+        return self._counts(tick) > 0 if self.clients.shape[0] > 1 else None
+
+    def until(self, stage: int) -> "Batches":
+        """Return the batches up to the end of a stage."""
+        return dataclasses.replace(self, ticks=self.stage_end(stage))
+
+    def through_buffer(self, stage: int, forward: Callable, shape: tuple[int, ...], dtype: tf.DType) -> "Batches":
+        """Return the batches of one stage with the outputs of its frozen units as inputs, for one client.
+
+        The frozen units run once for each example, on the batches of the first epoch, instead of in every epoch.
+
+        Args:
+            forward: The frozen units: inputs [1, batch, ...] to outputs [1, batch, *shape].
+            dtype: Float type of the outputs.
+
+        Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it if memory permits.
+        """
+        examples, (first, end) = self.examples, (self.stage_end(stage - 1), self.stage_end(stage))
+        epoch, num_examples = examples.longest, examples.sizes[self.clients[0]]
+        # The batches of the first epoch, [batches, batch]: rows of `x`, then -1.
+        ticks, count = tf.range(epoch.batches), tf.minimum(-(-num_examples // epoch.batch), end - first)
+        batches = tf.gather(self.plan.rows[0, :, : epoch.batch], tf.minimum(first + ticks, self.max_ticks - 1))
+        batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [epoch.batches, epoch.batch])
+
+        def run(tick, buffer):
+            # Padding repeats the first example, since the frozen units process each example independently. Buffered
+            # inputs are deterministic, so the key is unused.
+            inputs, _ = self._load(tf.maximum(batches[tick], 0)[None], 0, tf.zeros([1, 1], tf.int32), 1)
+            return tick + 1, buffer.write(tick, forward(inputs)[0])
+
+        buffer = tf.TensorArray(dtype, epoch.batches, element_shape=[epoch.batch, *shape])
+        _, buffer = tf.while_loop(lambda tick, _: tick < count, run, (0, buffer), parallel_iterations=1)
+        # [batches * batch, *shape], and the index of every stored example in it.
+        outputs = tf.reshape(buffer.stack(), [-1, *shape])
+        positions = positions_in(tf.reshape(batches, [-1]), tf.shape(examples.x)[0])
+        return dataclasses.replace(self, buffer=lambda rows: tf.gather(outputs, tf.gather(positions, rows)))
 
 
-def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor, ...], label_axis: Labels) -> Batches:
-    """Build the `Batches` of a block.
+def labels_of(examples: Examples, client: tf.Tensor) -> tf.Tensor:
+    """Return the labels of a client's label axis, int32 [label axis], -1 = padding.
 
     Args:
-        clients: int32 [K], their rows in tables.
-        steps: ticks, rows, starts and stages of a `block_training.BlockPlan`.
-        label_axis: Of the clients.
+        client: Scalar int32.
     """
-    ticks, rows, starts, stages = steps
-    shape_at = functools.partial(_shape_at, examples, rows, starts)
-
-    def load(rows_of_batch, start, key, length):
-        return examples.input.batch(
-            examples.x, examples.y, rows_of_batch, start, key, label_axis, training=True, length=length
-        )
-
-    def rows_at(tick, shape):
-        """Return int32 [K, batch] without padding; an idle client reads the first row."""
-        count = tf.reduce_max(_counts(rows, tick)) if shape is None else shape[0]
-        rows_of_batch = tf.maximum(rows[:, tick, :count], 0)
-        return rows_of_batch if shape is None else tf.ensure_shape(rows_of_batch, [rows.shape[0], count])
-
-    def read(tick, key, shape):
-        return load(rows_at(tick, shape), starts[tick], key, None if shape is None else shape[1])
-
-    def buffered(stage, forward, shape, dtype):
-        # Buffered inputs are deterministic, so the key is unused.
-        from_buffer = fill_buffer(
-            lambda rows_of_batch: forward(load(rows_of_batch, 0, tf.zeros([1, 1], tf.int32), 1)[0]),
-            shape,
-            dtype,
-            rows[0],
-            end(stage - 1),
-            end(stage),
-            examples.sizes[clients[0]],
-            examples.longest,
-            tf.shape(examples.x)[0],
-        )
-        # Targets are read as usual: only the inputs are buffered.
-        return lambda tick, key, shape: (from_buffer(rows_at(tick, shape)), read(tick, key, shape)[1])
-
-    def end(stage):
-        return tf.math.count_nonzero(stages[:ticks] <= stage, dtype=tf.int32)
-
-    # A single client is active in each of its ticks.
-    active = (lambda tick: _counts(rows, tick) > 0) if clients.shape[0] > 1 else None
-    return Batches(
-        read,
-        buffered,
-        active,
-        examples.batch_shapes,
-        shape_at,
-        lambda tick: stages[tick],
-        end,
-        ticks,
-        tf.shape(rows)[1],
-    )
+    return tf.range(examples.present.shape[1]) if examples.labels is None else tf.gather(examples.labels, client)
 
 
-def _counts(rows, tick):
-    """Return int32 [K], the number of examples that each client reads in a tick; 0 if it is idle."""
-    return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
+def label_axis_of(examples: Examples, cut: Cut, labels: list[tf.Tensor]) -> Labels:
+    """Return the `Labels` of a block's clients.
+
+    Args:
+        labels: The result of `labels_of` for each client.
+    """
+    if examples.labels is None:
+        return all_labels(examples.present.shape[1])
+    count, classes = labels[0].shape[0], global_classes(examples, cut)
+    # An idle client reads another client's example, whose label may be missing on its axis.
+    positions = tf.stack([tf.minimum(positions_in(label, classes), count - 1) for label in labels])
+    return Labels(local=lambda targets: tf.gather(positions, targets, batch_dims=1), count=count)
 
 
-def _shape_at(examples, rows, starts, tick):
-    """Return the position of a tick's batch shape in `batch_shapes`."""
-    shapes = examples.batch_shapes
-    if len(shapes) == 1:
-        return 0
-    # The largest client of the block determines the number of examples.
-    shape = tf.stack([tf.reduce_max(_counts(rows, tick)), examples.input.length(examples.x, starts[tick])])
-    return tf.argmax(tf.reduce_all(shape == tf.constant(shapes), axis=1), output_type=tf.int32)
+def global_classes(examples: Examples, cut: Cut) -> int:
+    """Return the length of the global label axis."""
+    if examples.labels is None:
+        return examples.present.shape[1]
+    return next(axis for axis in cut.distinct if axis.label).size

@@ -1,21 +1,15 @@
-"""Buffers: outputs of the frozen units of a stage for all examples of a client, read by the steps of the stage.
+"""Conditions of buffers, which store the outputs of a stage's frozen units, see `batches.Batches.through_buffer`.
 
-A buffer saves work and changes no result: the frozen units run once for each example instead of in every epoch.
-
-Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it if memory permits.
+A buffer saves work and must not change a result.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.inputs import Input
-from hetero_tf.inputs.examples import Pass
 from hetero_tf.models.variables import is_seed
 from hetero_tf.rounds.client_block import ClientBlock
-from hetero_tf.rounds.gather import positions_in
 from hetero_tf.rounds.row_model import RowModel
 
 
@@ -39,49 +33,6 @@ def is_per_example(routed: RowModel) -> bool:
 REFUSAL_PREFIX = "client.stages.buffered must be false here, where a buffer would change the result: "
 
 
-def fill_buffer(
-    forward: Callable,
-    shape: tuple[int, ...],
-    dtype: tf.DType,
-    rows: tf.Tensor,
-    first: tf.Tensor,
-    end: tf.Tensor,
-    num_examples: tf.Tensor,
-    longest: Pass,
-    examples: tf.Tensor,
-) -> Callable:
-    """Fill the buffer of a stage from the batches of its first epoch.
-
-    Args:
-        forward: `rows int32 [1, batch] -> [1, batch, *shape]`: reads examples and runs the frozen units of one client.
-        shape: Of the frozen units' output for one example.
-        dtype: Float type of the buffer.
-        rows: int32 [ticks, batch], the client's examples, -1 = padding.
-        first, end: Scalar int32, the half-open range of the stage's ticks.
-        num_examples: Scalar int32, number of the client's examples.
-        longest: The `Pass` of the client with the most examples.
-        examples: Scalar int32, number of stored examples.
-
-    Returns:
-        A function with the results of `forward`, which reads the buffer.
-    """
-    # The batches of the first epoch, [batches, batch]: rows of `x`, then -1.
-    ticks, count = tf.range(longest.batches), tf.minimum(-(-num_examples // longest.batch), end - first)
-    batches = tf.gather(rows[:, : longest.batch], tf.minimum(first + ticks, tf.shape(rows)[0] - 1))
-    batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [longest.batches, longest.batch])
-
-    def run(tick, buffer):
-        # Padding repeats the first example, since the frozen units process each example independently.
-        return tick + 1, buffer.write(tick, forward(tf.maximum(batches[tick], 0)[None])[0])
-
-    buffer = tf.TensorArray(dtype, longest.batches, element_shape=[longest.batch, *shape])
-    _, buffer = tf.while_loop(lambda tick, _: tick < count, run, (0, buffer), parallel_iterations=1)
-    # [batches * batch, *shape], and the index of every stored example in it.
-    buffer = tf.reshape(buffer.stack(), [-1, *shape])
-    positions = positions_in(tf.reshape(batches, [-1]), examples)
-    return lambda rows: tf.gather(buffer, tf.gather(positions, rows))
-
-
 def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None:
     """Refuse buffers that would change the result.
 
@@ -93,7 +44,7 @@ def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None
     Raises:
         InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.
     """
-    for before in (stage.before for stage in block.stages if stage.before is not None):
+    for before in (stage.before.models[0] for stage in block.stages if stage.before is not None):
         if source.random or source.starts(stored) != (0,):
             raise InputError(
                 REFUSAL_PREFIX + "the input is random or a part of an example; remove augmentation and masks"

@@ -1,126 +1,103 @@
 """Tables of client state between rounds: personal values, correction memories, and peers."""
 
-import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.rounds.block_training import BlockPlan, BlockResult
-from hetero_tf.rounds.gather import scatter
-from hetero_tf.rounds.global_row import concat_values, scatter_rows
-from hetero_tf.rounds.round_setup import RoundSetup
-
-# Key of rows that hold all values concatenated, instead of the position of a single value.
-ALL_VALUES = -1
+from hetero_tf.models.cut import Cut
+from hetero_tf.rounds.submodel_cut import Coordinates, SubmodelCut, concat_columns
 
 
-def new_table_rows(
-    setup: RoundSetup, submodel: int, tables: dict, update: BlockResult, plan: BlockPlan
-) -> dict[str, dict[int, tf.Tensor]]:
-    """Return new table rows of a block's clients, `{table: {key: [K, ...]}}` with the keys of `table_columns`."""
-    trained, clients = update.local.weights, tf.unstack(plan.rows_of_tables, num=len(update.coordinates))
-    new_rows: dict[str, dict[int, tf.Tensor]] = {name: {} for name in tables}
-    if tables["personal"]:
-        read = functools.partial(_new_values, setup, submodel, update, trained, tables["personal"])
-        new_rows["personal"] = _stack_rows(
-            [read(slot, _row_reader(tables["personal"], client)) for slot, client in enumerate(clients)]
-        )
-    if tables["memory"]:
-        rows = [_new_memory(setup, submodel, update, tables["memory"], *each) for each in enumerate(clients)]
-        new_rows["memory"] = {ALL_VALUES: tf.stack(rows)}
-    if tables["peers"]:
-        read = functools.partial(_new_peers, setup, submodel, update, tables["peers"])
-        new_rows["peers"] = _stack_rows([read(slot, client) for slot, client in enumerate(clients)])
-    return new_rows
+@dataclass(frozen=True)
+class TableCut:
+    """The cut of a sub-model from the rows of one client table.
+
+    Attributes:
+        cut: From a row of the table; in an ensemble, from the row of one network.
+        columns: Half-open ranges of the sub-model's row: the columns of the values that the table stores.
+    """
+
+    cut: SubmodelCut
+    columns: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, cut: Cut, submodel: int, positions: Sequence[int]) -> "TableCut":
+        """Build the cut of a sub-model from a table that stores the global values at these positions."""
+        columns: list[tuple[int, int]] = []
+        end = 0
+        for position, contained in enumerate(cut.contained):
+            start, end = end, end + (math.prod(cut.shape_in(submodel, position)) if contained[submodel] else 0)
+            if position in positions and end > start:
+                # Adjacent values are one range.
+                first = columns.pop()[0] if columns and columns[-1][1] == start else start
+                columns.append((first, end))
+        return cls(SubmodelCut.of(cut.select(positions), submodel, [1] * len(positions)), tuple(columns))
+
+    def read(self, stored: tf.Tensor, coordinates: Sequence[Coordinates], rows: tf.Tensor) -> tf.Tensor:
+        """Return the rows of clients' sub-models with the stored values instead of those of `rows`.
+
+        Args:
+            stored: [clients, columns of the table].
+            coordinates: Those of each client.
+            rows: [clients, values of the sub-model].
+        """
+        if not self.columns:
+            return rows
+        sizes = [end - start for start, end in self.columns]
+        replacements = tf.split(self.cut.gather(stored, coordinates), sizes, axis=1)
+        pieces, position = [], 0
+        for (start, end), replacement in zip(self.columns, replacements):
+            pieces += [rows[:, position:start], replacement]
+            position = end
+        return tf.concat([*pieces, rows[:, position:]], 1)
+
+    def write(self, stored: tf.Tensor, row: tf.Tensor, coordinates: Coordinates) -> tf.Tensor:
+        """Return one client's row of the table, [columns], with the values of its sub-model's row, [values]."""
+        if not self.columns:
+            return stored
+        return self.cut.overwrite(stored, concat_columns([row[start:end] for start, end in self.columns]), coordinates)
 
 
-def table_columns(tables: dict[str, dict[int, tf.Tensor]]) -> dict[str, tuple[int, ...]]:
-    """Return the keys of clients' new rows: the positions of a table; `ALL_VALUES` for memories."""
-    keys = {name: tuple(table) for name, table in tables.items()}
-    return {**keys, "memory": (ALL_VALUES,) if tables["memory"] else ()}
-
-
-def _new_memory(setup, submodel, update, table, slot, client):
-    """Return a client's memory of all global values, [values]; entries outside its sub-model keep the old value."""
-    cut, coordinates, memory = setup.layout.cut, update.coordinates[slot : slot + 1], update.memory[slot][None]
-    old = concat_values([tf.gather(values, client) for values in table.values()])
-    new, inside = (
-        scatter_rows(cut, submodel, rows, coordinates, [1] * len(cut.shapes)) for rows in (memory, tf.ones_like(memory))
-    )
-    return tf.where(inside > 0, new, old)
-
-
-def _row_reader(table, client):
-    """Return a function that reads a client's row of a table at a position."""
-    return lambda position: tf.gather(table[position], client)
-
-
-def _stack_rows(rows):
-    """Stack n mappings of the same positions to one `{position: [n, ...]}`."""
-    return {position: tf.stack([row[position] for row in rows]) for position in rows[0]}
-
-
-def _new_values(setup, submodel, update, matrix, positions, slot, old, network=0):
-    """Return the new `{position: value}` of a client's network from a matrix [K, values]; other entries keep `old`."""
-    cut, block, coordinates = setup.layout.cut, setup.engine.blocks[submodel], update.coordinates[slot]
-    values = block.from_row(matrix[slot], network)
-    axes_of = [axes for axes, contained in zip(cut.axes, cut.contained) if contained[submodel]]
-    # An uncut variable is replaced completely: its old row is not read.
-    inside = [tf.ones_like(value) if any(axes) else value for value, axes in zip(values, axes_of)]
-    values, inside = (scatter(cut, submodel, each, coordinates) for each in (values, inside))
-
-    def new(position):
-        if values[position] is None:
-            return old(position)
-        if not any(cut.axes[position]):
-            return values[position]
-        return tf.where(inside[position] > 0, values[position], old(position))
-
-    return {position: new(position) for position in positions}
-
-
-def _new_peers(setup, submodel, update, table, slot, client):
-    """Return the new `{position: [peers, ...]}` of a client; peers that its level does not train keep their values."""
-    old, trained, peers = _row_reader(table, client), update.local.weights, setup.engine.blocks[submodel].networks - 1
-    new = [
-        _new_values(setup, submodel, update, trained, table, slot, lambda at, peer=peer: old(at)[peer], peer + 1)
-        for peer in range(peers)
-    ]
-    if peers == setup.engine.peers:
-        return _stack_rows(new)
-    unchanged = {position: old(position)[peers:] for position in table}
-    if not new:
-        return unchanged
-    return {position: tf.concat([values, unchanged[position]], 0) for position, values in _stack_rows(new).items()}
-
-
-def update_tables(
-    setup: RoundSetup, tables: dict, records: dict, clients: tf.Tensor, members: tf.Tensor
-) -> dict[str, dict[int, tf.Tensor]]:
-    """Write the new rows of the clients whose weight is positive.
+def read_tables(
+    tables: dict[str, tf.Tensor], clients: tf.Tensor, members: tf.Tensor, is_ensemble: bool
+) -> dict[str, tf.Tensor]:
+    """Read the rows of a block's clients, `{table: [K, ...]}`.
 
     Args:
-        tables: See `round.new_state`.
-        records: As `cohort.train_cohort` gives them.
-        clients: int32 [S, K], -1 = empty slot.
-        members: int32 [S, K], index of the ensemble network that each client trained.
+        tables: See `StateRows`.
+        clients: int32 [K], rows of the tables.
+        members: int32 [K], index of the ensemble network that each client trains.
+        is_ensemble: Whether the tables have a row for each network.
     """
-    clients, ensemble = tf.reshape(clients, [-1]), any(axis.member for axis in setup.layout.cut.distinct)
+    rows = {name: tf.gather(table, clients) for name, table in tables.items()}
+    return {name: tf.gather(each, members, batch_dims=1) for name, each in rows.items()} if is_ensemble else rows
+
+
+def write_tables(
+    tables: dict[str, tf.Tensor],
+    new_rows: dict[str, tf.Tensor],
+    clients: tf.Tensor,
+    members: tf.Tensor,
+    is_ensemble: bool,
+    is_written: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Write new rows of clients into the tables.
+
+    Args:
+        new_rows: `{table: [clients, ...]}`.
+        clients, members: int32 [clients], see `read_tables`; client -1 = empty slot.
+        is_written: bool [clients], False for clients whose rows do not change.
+    """
     # Empty slots and excluded clients get an index past the table's end, which the scatter ignores.
-    index = tf.where((clients >= 0) & (records["weight"] > 0), clients, tf.int32.max)[:, None]
-    if ensemble:
-        # An ensemble client trains its networks separately; each of them updates only its own part of the row.
-        members = tf.reshape(members, [-1])
+    index = tf.where((clients >= 0) & is_written, clients, tf.int32.max)[:, None]
+    if is_ensemble:
+        # An ensemble client trains its networks separately; each of them has its row.
         index = tf.concat([index, members[:, None]], 1)
-
-    def updated(table, rows):
-        rows = tf.gather(rows, members, batch_dims=1) if ensemble else rows
-        return tf.raw_ops.TensorScatterUpdate(tensor=table, indices=index, updates=rows, bad_indices_policy="IGNORE")
-
-    rows = dict(records["tables"])
-    if tables["memory"]:
-        shapes = [table.shape[1:] for table in tables["memory"].values()]
-        columns = tf.split(rows["memory"][ALL_VALUES], [shape.num_elements() for shape in shapes], axis=1)
-        rows["memory"] = {
-            position: tf.reshape(part, [-1, *shape]) for position, part, shape in zip(tables["memory"], columns, shapes)
-        }
-    return tf.nest.map_structure(updated, tables, rows)
+    return {
+        name: tf.raw_ops.TensorScatterUpdate(
+            tensor=table, indices=index, updates=new_rows[name], bad_indices_policy="IGNORE"
+        )
+        for name, table in tables.items()
+    }

@@ -1,14 +1,32 @@
 """Trains the cohort of a round, block by block, and sums the results of its clients."""
 
 import functools
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.client_tables import new_table_rows, table_columns
-from hetero_tf.rounds.global_row import flatten_coverage, scatter_rows
-from hetero_tf.rounds.merge import axis_masks, coverage
+from hetero_tf.models.state import StateRows
+from hetero_tf.planning.packing import PackedRounds
+from hetero_tf.rounds.block_training import RoundScalars, table_rows, train_block
+from hetero_tf.rounds.merge import axis_mask, coverage
 from hetero_tf.rounds.round_setup import RoundSetup
+
+
+class CohortResult(NamedTuple):
+    """Sums over the clients of a cohort, and a record of each.
+
+    Attributes:
+        total: Sum of weight * value over the clients that cover each entry of the global row, [values].
+        coverage: The sum of their weights, [values].
+        memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
+        records: Of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
+            and under "tables" its new rows, `{table: [S * K, ...]}`.
+    """
+
+    total: tf.Tensor
+    coverage: tf.Tensor
+    memory_change: tf.Tensor | None
+    records: dict
 
 
 def record_types(dtype: str) -> dict:
@@ -17,18 +35,14 @@ def record_types(dtype: str) -> dict:
 
 
 def train_cohort_on_replicas(
-    setup: RoundSetup, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
+    setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars
+) -> CohortResult:
     """Run `train_cohort` on the whole cohort; every replica trains the blocks that are assigned to it."""
     replicas = setup.engine.replicas
-    if replicas.count == 1:
-        return train_cohort(setup, state, packed, learning_rate, round, seed)
-    *arrays, replica_of = packed
-    assigned = tf.cast(tf.where(replica_of == replicas.number)[:, 0], tf.int32)
-    total, coverage, memory_change, records = train_cohort(
-        setup, state, [tf.gather(array, assigned) for array in arrays], learning_rate, round, seed
-    )
-    blocks, max_clients = tf.unstack(tf.shape(arrays[0]))
+    assigned = tf.cast(tf.where(packed.replicas == replicas.number)[:, 0], tf.int32)
+    assigned_blocks = tf.nest.map_structure(lambda array: tf.gather(array, assigned), packed)
+    result = train_cohort(setup, state, assigned_blocks, scalars)
+    blocks, max_clients = tf.unstack(tf.shape(packed.clients))
     # Rows of this replica's clients among all [S * K] clients.
     row_indices = tf.reshape(assigned[:, None] * max_clients + tf.range(max_clients), [-1, 1])
 
@@ -38,76 +52,56 @@ def train_cohort_on_replicas(
         return tf.scatter_nd(row_indices, tf.cast(rows, setup.layout.dtype), size)
 
     # One collective sums everything; bool records travel as numbers and are cast back.
+    sums = result._asdict() | {"records": tf.nest.map_structure(scatter_clients, result.records)}
+    sums = replicas.all_reduce_sum({name: value for name, value in sums.items() if value is not None})
     types = record_types(setup.layout.dtype)
-    sums = {"total": total, "coverage": coverage, "records": tf.nest.map_structure(scatter_clients, records)}
-    sums |= {} if memory_change is None else {"memory_change": memory_change}
-    sums = replicas.all_reduce_sum(sums)
-    records = sums["records"]
-    records |= {name: tf.cast(records[name], kind) for name, kind in types.items()}
-    return sums["total"], sums["coverage"], sums.get("memory_change"), records
+    records = sums["records"] | {name: tf.cast(sums["records"][name], kind) for name, kind in types.items()}
+    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
 
 
-def train_cohort(
-    setup: RoundSetup, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
+def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scalars: RoundScalars) -> CohortResult:
     """Train all clients of a round from the same global values.
 
     Args:
-        state: See `round.new_state`, with the global values in rows, see `global_row.pack_state`.
-        packed: The arrays of one round of a `packing.PackedRounds`; S = blocks, K = the largest block.
-        learning_rate: Scalar.
-        round, seed: Scalar int32.
-
-    Returns:
-        total: Sum of weight * value over the clients that cover each entry of the global row, [values].
-        coverage: The sum of their weights, [values].
-        memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
-        records: Of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
-            and under "tables" its new rows, see `client_tables.new_table_rows`.
+        state: The values before the round.
+        packed: The arrays of one round; S = blocks, K = the largest block.
+        scalars: Those of the round.
     """
-    clients, members, submodels, ticks, rows, starts, stages = packed
-    cut, blocks = setup.layout.cut, setup.engine.blocks
-    count, max_clients = tf.shape(clients)[0], max(block.clients for block in blocks)
-
-    # Plan of one block: arrays of the largest block, cut to the block's number of clients.
-    def train(submodel, index):
-        size = blocks[submodel].clients
-        plan = BlockPlan(
-            clients[index, :size], members[index, :size], ticks[index], rows[index, :size], starts[index], stages[index]
-        )
-        return _block_contribution(setup, submodel, state, round, seed, plan, learning_rate, max_clients)
+    count, max_clients = tf.shape(packed.clients)[0], max(setup.block_sizes)
 
     def body(index, sums, records):
-        branches = [functools.partial(train, submodel, index) for submodel in range(len(blocks))]
-        contribution, recorded = tf.switch_case(submodels[index], branches)
+        branches = [
+            functools.partial(_train_and_sum, setup, submodel, state, packed, scalars, index)
+            for submodel in setup.submodels
+        ]
+        contribution, recorded = tf.switch_case(packed.submodels[index], branches)
         # Sums are added in the order of the blocks: the result does not depend on the number of blocks in flight.
         sums = {name: sums[name] + contribution[name] for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
 
     # Loop over the blocks of all levels; several are in flight, limited by `parallel`.
-    zeros = {name: tf.zeros_like(state["weights"]) for name in _sum_names(setup)}
+    zeros = {name: tf.zeros_like(state.weights) for name in _sum_names(setup)}
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, zeros, _empty_records(setup, state["tables"], count)),
+        (0, zeros, _empty_records(setup, state.tables, count)),
         parallel_iterations=setup.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
-    num_rows = count * max_clients
-    records = tf.nest.map_structure(lambda array: _merge_blocks(array.stack(), num_rows), records)
-    masks = {axis: records.pop(f"mask{number}") for number, axis in enumerate(cut.distinct)}
+    records = tf.nest.map_structure(lambda array: _merge_blocks(array.stack(), count * max_clients), records)
+    masks = dict(zip(setup.layout.cut.distinct, records.pop("masks")))
     # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
-        weights = _weights_in_merge(setup, records["weight"], tf.repeat(submodels, max_clients), rows, stages)
-        coverage_of_values = coverage(cut, masks, weights, setup.layout.zeros_count)
-        sums["coverage"] = flatten_coverage(coverage_of_values, cut.shapes)
-    return sums["values"], sums["coverage"], sums.get("memory_change"), records
+        weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
+        sums["coverage"] = coverage(setup.layout.cut, masks, weights, setup.layout.zeros_count)
+    return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
 
 
 def _sum_names(setup):
     """Return the names of the entry-wise sums over clients; coverage is one of them only with entry masks."""
-    names = {"values": True, "coverage": setup.algorithm.masks, "memory_change": setup.algorithm.sums_memory}
+    has_masks = any(submodel.mask for submodel in setup.submodels)
+    names = {"total": True, "coverage": has_masks, "memory_change": setup.algorithm.sums_memory}
     return [name for name, needed in names.items() if needed]
 
 
@@ -118,79 +112,118 @@ def _empty_records(setup, tables, count):
         return tf.TensorArray(dtype, size=count)
 
     dtype = setup.layout.dtype
-    types = {f"mask{number}": dtype for number in range(len(setup.layout.cut.distinct))}
-    types |= record_types(dtype) | {"weight": dtype}
-    records = {name: array(kind) for name, kind in types.items()}
-    records["tables"] = {name: {key: array(dtype) for key in keys} for name, keys in table_columns(tables).items()}
-    return records
+    records = {name: array(kind) for name, kind in {**record_types(dtype), "weight": dtype}.items()}
+    masks = tuple(array(dtype) for _ in setup.layout.cut.distinct)
+    return {**records, "masks": masks, "tables": {name: array(dtype) for name in tables}}
 
 
 def _merge_blocks(values, num_rows):
     return tf.reshape(values, [num_rows, *values.shape[2:]])
 
 
-def _block_contribution(setup, submodel, state, round, seed, plan, learning_rate, max_clients):
-    """Return the block's part of every sum of `_sum_names`, and the records of its clients, [max_clients, ...]."""
-    update = train_block(setup, submodel, state, round, seed, plan, learning_rate)
-    local, clients, dtype = update.local, setup.engine.blocks[submodel].clients, setup.layout.dtype
+def _train_and_sum(setup, submodel, state, packed, scalars, index):
+    """Train a block; return its part of every sum of `_sum_names`, and the records of its clients, [max_clients, ...].
+
+    It is the branch of a sub-model in the graph of `train_cohort`.
+    """
+    plan = packed.block(index, submodel.block.clients)
+    result = train_block(setup, submodel, state, scalars, plan)
+    # Steps and weight in the merge of each client, [K].
     steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
-    finite = _finite_clients(update, steps)
-    counts = finite & (steps > 0)
-    weight = tf.cast(counts, dtype)
+    finite = _finite_clients(result, steps)
+    counts, counts_of = finite & (steps > 0), setup.examples.counts
+    weight = tf.cast(counts, setup.layout.dtype)
+    if counts_of is not None:
+        weight *= tf.gather(counts_of, table_rows(plan))
+    rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
+    sums = {name: _sum_of_block(submodel, values, result, plan) for name, values in rows.items()}
+    records = _client_records(setup, submodel, result, steps) | {"finite": finite, "weight": weight}
+    # Pad the records of a smaller block to the size of the largest one.
+    missing = max(setup.block_sizes) - submodel.block.clients
+    if missing:
+        records = tf.nest.map_structure(
+            lambda value: tf.pad(value, [[0, missing], *[[0, 0]] * (value.shape.rank - 1)]), records
+        )
+    return sums, records
+
+
+def _weighted_rows(result, counts, weight):
+    """Return the rows [K, values] to be summed over the clients that count, by the names of `_sum_names`.
+
+    Args:
+        counts: bool [K].
+        weight: [K], the clients' weights in the merge; None: 1 for each client that counts.
+    """
     # tf.where instead of a product with a mask: NaN * 0 is NaN.
-    counted = counts[:, None] if update.counted is None else counts[:, None] & update.counted
-    values = tf.where(counted, update.values, tf.zeros([], dtype))
-    if setup.examples.counts is not None:
-        weight *= tf.gather(setup.examples.counts, plan.rows_of_tables)
-        values *= weight[:, None]
+    zero = tf.zeros([], result.values.dtype)
+    counted = counts[:, None] if result.counted is None else counts[:, None] & result.counted
+    rows = {"total": tf.where(counted, result.values, zero)}
+    if result.counted is not None:
+        rows["coverage"] = tf.cast(counted, zero.dtype)
+    if weight is not None:
+        rows = {name: values * weight[:, None] for name, values in rows.items()}
+    if result.memory_change is not None:
+        rows["memory_change"] = tf.where(counts[:, None], result.memory_change, zero)
+    return rows
+
+
+def _client_records(setup, submodel, result, steps):
+    """Return the records of a block's clients, [K, ...], see `CohortResult`; "masks": `axis_mask` of each axis."""
+    dtype = setup.layout.dtype
     # Summed step after step: the zeros of a longer round in the same call change no bit.
     per_step = tf.cast(tf.maximum(steps, 1), dtype)
-    loss, gradient_norm = (tf.cumsum(each)[-1] / per_step for each in (local.losses, local.gradient_norms))
-    records = {"loss": loss, "gradient_norm": gradient_norm, "finite": finite, "weight": weight}
-    # Records [K, ...] of this block.
+    means = {
+        name: tf.cumsum(values)[-1] / per_step
+        for name, values in (("loss", result.local.losses), ("gradient_norm", result.local.gradient_norms))
+    }
     # Covered coordinates of every axis, [K, size].
-    masks = [axis_masks(setup.layout.cut, coordinates, dtype) for coordinates in update.merged]
-    for number, axis in enumerate(setup.layout.cut.distinct):
-        records[f"mask{number}"] = tf.stack([mask[axis] for mask in masks])
-    records["tables"] = new_table_rows(setup, submodel, state["tables"], update, plan)
-    # Pad the records of a smaller block to the size of the largest one.
-    if clients < max_clients:
-        records = tf.nest.map_structure(
-            lambda value: tf.pad(value, [[0, max_clients - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
-        )
-    # Matrices [K, values] to be summed over the clients.
-    rows = {"values": values}
-    if update.counted is not None:
-        rows["coverage"] = tf.cast(counted, dtype) * weight[:, None]
-    if update.memory_change is not None:
-        rows["memory_change"] = tf.where(counts[:, None], update.memory_change, tf.zeros([], dtype))
-    return {name: _sum_of_block(setup, submodel, matrix, update, plan) for name, matrix in rows.items()}, records
+    masks = tuple(
+        tf.stack([axis_mask(axis, coordinates, dtype) for coordinates in result.merged])
+        for axis in setup.layout.cut.distinct
+    )
+    return {**means, "masks": masks, "tables": _new_table_rows(submodel, result)}
 
 
-def _finite_clients(update, steps):
+def _new_table_rows(submodel, result):
+    """Return the new table rows of a block's clients, `{table: [K, ...]}`."""
+    block, stored, slots = submodel.block, result.stored, range(submodel.block.clients)
+
+    def write(name, old, rows):
+        table = submodel.tables[name]
+        return tf.stack([table.write(old[slot], rows[slot], result.coordinates[slot]) for slot in slots])
+
+    new_rows = {}
+    if "personal" in stored:
+        new_rows["personal"] = write("personal", stored["personal"], block.network_rows(result.local.rows))
+    if "memory" in stored:
+        new_rows["memory"] = write("memory", stored["memory"], result.memory)
+    if "peers" in stored:
+        old = stored["peers"]
+        new = [
+            write("peers", old[:, peer], block.network_rows(result.local.rows, peer + 1))
+            for peer in range(block.networks - 1)
+        ]
+        # Peers that the level does not train keep their values.
+        new_rows["peers"] = tf.stack([*new, *tf.unstack(old[:, len(new) :], axis=1)], 1)
+    return new_rows
+
+
+def _finite_clients(result, steps):
     """Return whether the result and the new memory of each client are finite: bool [K]."""
-    finite = tf.reduce_all(tf.math.is_finite(update.values), axis=1)
-    if update.updated is not None:
-        finite &= tf.reduce_all(tf.math.is_finite(update.local.weights), axis=1)
-    if update.memory is not None:
+    finite = tf.reduce_all(tf.math.is_finite(result.values), axis=1)
+    if result.updated is not None:
+        finite &= tf.reduce_all(tf.math.is_finite(result.local.rows), axis=1)
+    if result.memory is not None:
         # A client without a step has no new memory.
-        finite &= tf.reduce_all(tf.math.is_finite(update.memory), axis=1) | (steps == 0)
+        finite &= tf.reduce_all(tf.math.is_finite(result.memory), axis=1) | (steps == 0)
     return finite
 
 
-def _sum_of_block(setup, submodel, values, update, plan):
+def _sum_of_block(submodel, values, result, plan):
     """Sum a block's weighted values [K, values] over its clients to a global row; zeros where no client counts."""
-    block, first_merged_stage = (
-        setup.engine.blocks[submodel],
-        [first[submodel] for first in setup.layout.first_merged_stage],
-    )
-    done = completed_stages(plan.rows, plan.stages) if max(first_merged_stage) > 1 else None
-    rows = (
-        values
-        if block.networks == 1
-        else tf.stack([block.network_row(row) for row in tf.unstack(values, num=block.clients)])
-    )
-    return scatter_rows(setup.layout.cut, submodel, rows, update.merged, first_merged_stage, done)
+    is_staged = any(segment.first_merged_stage > 1 for segment in submodel.cut.segments)
+    completed = completed_stages(plan.rows, plan.stages) if is_staged else None
+    return submodel.cut.scatter_sum(submodel.block.network_rows(values), result.merged, completed)
 
 
 def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
@@ -206,8 +239,9 @@ def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
 
 
-def _weights_in_merge(setup, weight, submodels, rows, stages):
+def _weights_in_merge(setup, weight, packed, max_clients):
     """Return for each global value the weight of each client, [S * K]: 0 if its sub-model is not merged, or not yet."""
+    submodels = tf.repeat(packed.submodels, max_clients)
 
     def weights(first_stages):
         if set(first_stages) == {1}:
@@ -215,7 +249,7 @@ def _weights_in_merge(setup, weight, submodels, rows, stages):
         first = tf.gather(tf.constant(first_stages), submodels)
         counts = first > 0
         if max(first_stages) > 1:
-            counts &= tf.reshape(completed_stages(rows, stages), [-1]) >= first
+            counts &= tf.reshape(completed_stages(packed.rows, packed.stages), [-1]) >= first
         return weight * tf.cast(counts, weight.dtype)
 
     first_merged_stage = setup.layout.first_merged_stage

@@ -1,7 +1,5 @@
 """Rows of on-disk examples for one call of the compiled round: those that its clients train on."""
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -44,4 +42,4 @@ def read_training_rows(
     if len(row_ids) < examples.min_rows:
         row_ids = np.pad(row_ids, [0, examples.min_rows - len(row_ids)], mode="edge")
     values = {"x": tf.constant(examples.x[row_ids]), "y": tf.gather(examples.y, row_ids)}
-    return dataclasses.replace(packed, rows=rows), values
+    return packed._replace(rows=rows), values

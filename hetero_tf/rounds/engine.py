@@ -1,5 +1,6 @@
 """Chooses the engine: clients of each sub-model are computed one by one, or several at once in a block."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
@@ -22,24 +23,17 @@ MAX_PRODUCT_COST = 5_000_000
 
 @dataclass(frozen=True)
 class Engine:
-    """The engine of a round: the block of each sub-model and the replicas that run it.
+    """The engine of a round: how its blocks are computed.
 
     Attributes:
-        blocks: `ClientBlock` of each sub-model of the mix.
         compiled: Whether XLA compiles the local training.
         reasons: One sentence for each sub-model that could have been batched and is not.
         replicas: The replicas that share the round, and the number of blocks that each has in flight.
     """
 
-    blocks: tuple[ClientBlock, ...]
     compiled: bool
     reasons: tuple[str, ...]
     replicas: Replicas
-
-    @property
-    def peers(self) -> int:
-        """The largest number of peers of a client."""
-        return max(block.networks for block in self.blocks) - 1
 
 
 def choose_engine(
@@ -50,8 +44,10 @@ def choose_engine(
     batch: int,
     replicas: Replicas,
     device: str,
-) -> Engine:
-    """Choose the engine of a recipe. The choice depends on the arguments alone, so a resumed run repeats it.
+) -> tuple[Engine, list[ClientBlock]]:
+    """Choose the engine of a recipe and build the block of each sub-model.
+
+    The choice depends on the arguments alone, so a resumed run repeats it.
 
     Args:
         label_axis: Length of the label axis that clients train.
@@ -73,7 +69,7 @@ def choose_engine(
         blocks.append(block)
         if reason is not None:
             reasons.append(f"level {level} is computed client by client: {reason}")
-    return Engine(tuple(blocks), device == "gpu", tuple(reasons), replicas)
+    return Engine(device == "gpu", tuple(reasons), replicas), blocks
 
 
 def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
@@ -125,10 +121,11 @@ def _build_block(family: ModelFamily, level: str, clients: int, label_axis: int)
     return block, None
 
 
-def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict:
+def report(engine: Engine, blocks: Sequence[ClientBlock], recipe: Recipe, submodel_of: tuple[int, ...]) -> dict:
     """Return a description of the engine as a dict of plain JSON.
 
     Args:
+        blocks: Of each sub-model.
         submodel_of: For each level of the mix, the position of its sub-model.
 
     Returns:
@@ -137,12 +134,12 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
         share a round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see
         `PaddedConv2D`; at those of "by_function" repeated blocks are one function, see `models.repeated_blocks`.
     """
-    at_once = {level: engine.blocks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
+    at_once = {level: blocks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
     return {
         "clients_at_once": at_once,
         **{
             attribute: [
-                level for level, at in zip(recipe.levels.names, submodel_of) if _any_layer(engine.blocks[at], attribute)
+                level for level, at in zip(recipe.levels.names, submodel_of) if _any_layer(blocks[at], attribute)
             ]
             for attribute in ("by_taps", "by_function")
         },
@@ -158,5 +155,5 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
 
 def _any_layer(block, attribute):
     """Return whether a layer of a block's models sets this attribute of a faster training form."""
-    models = (row_model.model for stage in block.stages for row_model in stage.models)
+    models = (row_model.model for stage in block.stages for row_model in stage.joint.models)
     return any(getattr(layer, attribute, False) for model in models for layer in all_layers(model))

@@ -1,43 +1,42 @@
 """Index of every variable: its position among the global values and in a client's row."""
 
 import dataclasses
+import functools
 
 import keras
 
+from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.entry_masks import EntryMask, build_entry_mask
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.global_layout import _shapes, _variables_in_order
+from hetero_tf.models.global_layout import variables_in_order
 from hetero_tf.models.variables import values
-from hetero_tf.rounds.client_block import ClientBlock, StageStep
+from hetero_tf.rounds.client_block import BlockStage, ClientBlock
 from hetero_tf.rounds.row_model import RowModel
-from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow
+from hetero_tf.rounds.training_step import JointStep, SummedStep, WidthStep
 
 
 def build_client_block(family: ModelFamily, level: str, clients: int, classes: int) -> ClientBlock:
-    """Build the block of `clients` clients of a level, with a row model for each route of its stages."""
-    rows = RowLayout.of(family, level, classes)
+    """Build the block of `clients` clients of a level, with a step for each of its stages."""
+    layout = RowLayout.of(family, level, classes)
 
-    def stage_step(stage):
-        return StageStep(
-            tuple(rows.build_row_model(family, route, clients) for route in stage.routes),
-            rows.trained_mask(family, stage),
-            None if stage.before is None else rows.build_row_model(family, stage.before, clients),
-            rows.shared_steps(family, stage, clients),
-        )
+    def build_joint(routes):
+        models = tuple(layout.build_row_model(family, route, clients) for route in routes)
+        return JointStep(layout.shapes, layout.learned, models)
 
-    # The row: trainable values of all networks, then the carried values of all networks.
-    stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
-    trainable, networks = rows.trainable, rows.networks
-    row_shapes = (*one[:trainable] * networks, *one[trainable:] * networks)
-    return ClientBlock(clients, row_shapes, trainable * networks, networks, tuple(map(stage_step, stages)))
+    def build_stage(stage):
+        joint = build_joint(stage.routes)
+        step = layout.build_summed_step(family, stage, clients) if layout.is_shared(family, stage) else joint
+        before = None if stage.before is None else build_joint([stage.before])
+        return BlockStage(step, joint, layout.trained_mask(family, stage), before)
+
+    stages = tuple(map(build_stage, family.stages[level]))
+    return ClientBlock(layout.shapes, layout.learned, clients, layout.networks, stages)
 
 
-def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...] | None:
-    """Return the entry mask of each sub-model's rows; None if the recipe has no mask."""
-    if family.recipe.round.mask is None:
-        return None
+def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...]:
+    """Return the entry mask of each sub-model's rows; None for each if the recipe has no mask."""
     rows = [RowLayout.of(family, level, label_axis) for level in family.submodels]
     return tuple(
         build_entry_mask(family.recipe, level, row.variables[: row.trainable], row.networks)
@@ -63,11 +62,22 @@ class RowLayout:
     trainable: int
     networks: int
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the row: the trainable values of all networks, then the carried values of all networks."""
+        one = [tuple(variable.shape) for variable in self.variables]
+        return (*one[: self.trainable] * self.networks, *one[self.trainable :] * self.networks)
+
+    @property
+    def learned(self) -> int:
+        """Number of trainable variables of all networks."""
+        return self.trainable * self.networks
+
     @classmethod
     def of(cls, family: ModelFamily, level: str, classes: int) -> "RowLayout":
         trainable = len(family.training_model(level, classes).trainable_variables)
         networks = max(len(stage.trained_by_network) for stage in family.stages[level])
-        return cls(level, classes, _variables_in_order(family, level, classes), trainable, networks)
+        return cls(level, classes, variables_in_order(family, level, classes), trainable, networks)
 
     def build_row_model(self, family: ModelFamily, route: Route, clients: int) -> RowModel:
         """Build the model of a route; `positions` index its values in the client's row by variable path."""
@@ -85,39 +95,36 @@ class RowLayout:
         positions = tuple(self._position_in_row(position_of[path], route.network) for path in paths)
         return RowModel(model, clients, tuple(shape_of[path] for path in paths), positions)
 
-    def shared_steps(self, family: ModelFamily, stage: Stage, clients: int) -> tuple[WidthStepOnRow, ...]:
-        """Return the steps of a stage's routes if another level takes one of them too; else an empty tuple."""
+    def is_shared(self, family: ModelFamily, stage: Stage) -> bool:
+        """Return whether another level takes the step of a route of a stage too, and the routes may be separate."""
         if family.recipe.engine != "auto" or self.networks > 1 or not is_separable(family, stage):
-            return ()
+            return False
         # Routes that each level takes in separate steps.
         routes_by_level = [
             {route for each in family.stages[level] if is_separable(family, each) for route in each.routes}
             for level in family.submodels
         ]
-        if all(sum(route in routes for routes in routes_by_level) < 2 for route in stage.routes):
-            return ()
-        return tuple(self._step_on_row(family, route, clients) for route in stage.routes)
+        return any(sum(route in routes for routes in routes_by_level) > 1 for route in stage.routes)
 
-    def _step_on_row(self, family, route, clients):
-        """Build the step of a route on the part of a client's row that its model uses."""
-        # The step's values in the order of the level's row.
+    def build_summed_step(self, family: ModelFamily, stage: Stage, clients: int) -> SummedStep:
+        """Build the sum of the steps of a stage's routes; levels with the same route share its step."""
+        # The values of each step in the order of the level's row.
         order = {variable.path: number for number, variable in enumerate(self.variables)}
-        variables = sorted(
-            values(family.single_client_model(route, self.classes)), key=lambda variable: order[variable.path]
-        )
-        shared = family.cached(
-            ("step", route, self.classes, clients), lambda: self._build_step(family, route, clients, variables)
-        )
-        positions = tuple(order[variable.path] for variable in variables)
-        return WidthStepOnRow(shared, positions, tuple(tuple(each.shape) for each in self.variables), self.trainable)
+        steps, positions = [], []
+        for route in stage.routes:
+            variables = sorted(
+                values(family.single_client_model(route, self.classes)), key=lambda variable: order[variable.path]
+            )
+            build = functools.partial(self._build_step, family, route, clients, variables)
+            steps.append(family.cached(("step", route, self.classes, clients), build))
+            positions.append(tuple(order[variable.path] for variable in variables))
+        return SummedStep(self.shapes, self.learned, tuple(steps), tuple(positions))
 
     def _build_step(self, family, route, clients, variables):
         """Build the step of a route on a row of exactly its model's values."""
         layout = dataclasses.replace(self, variables=variables)
         model = layout.build_row_model(family, route, clients)
-        return WidthStep(
-            model, tuple(tuple(variable.shape) for variable in variables), len(model.model.trainable_variables)
-        )
+        return WidthStep(layout.shapes, len(model.model.trainable_variables), model)
 
     def _position_in_row(self, position, network):
         """Return the position in the row of a value of one of the client's networks."""
@@ -139,4 +146,7 @@ class RowLayout:
 
 def is_separable(family, stage):
     """Return whether every route of a stage can take a separate step with the same sum of gradients."""
-    return stage.before is None and (len(stage.routes) == 1 or family.recipe.client.coupling.name == "sum")
+    if stage.before is not None or family.recipe.round.mask is not None:
+        return False
+    coupling = registry.find("couplings", family.recipe.client.coupling.name)
+    return len(stage.routes) == 1 or getattr(coupling, "SEPARABLE", False)

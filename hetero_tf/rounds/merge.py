@@ -1,108 +1,99 @@
 """The merge of a round: masked means of the clients' results, and the server's step on them."""
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut
-from hetero_tf.rounds.gather import positions_in
-from hetero_tf.rounds.global_row import concat_values, flatten_coverage, pack_state, unpack_state
+from hetero_tf.models.state import StateRows
 from hetero_tf.rounds.round_setup import RoundSetup
+from hetero_tf.rounds.submodel_cut import Coordinates, concat_columns, positions_in
 
 
-def axis_masks(cut: Cut, coordinates: dict[Axis, tf.Tensor], dtype: tf.DType) -> dict[Axis, tf.Tensor]:
-    """Return `{Axis: [size + extra]}`, 1 where a client covers the coordinate and 0 elsewhere."""
-
-    def mask(axis):
-        # Coordinates without a position in the index get its length.
-        index, size = coordinates[axis], axis.size + axis.extra
-        return tf.cast(positions_in(index, size) < tf.shape(index)[0], dtype)
-
-    return {axis: mask(axis) for axis in cut.distinct}
+def axis_mask(axis: Axis, coordinates: Coordinates, dtype: tf.DType) -> tf.Tensor:
+    """Return [size + extra], 1 where a client covers the coordinate of an axis and 0 elsewhere."""
+    # Coordinates without a position in the index get its length.
+    index = coordinates[axis]
+    return tf.cast(positions_in(index, axis.size + axis.extra) < tf.shape(index)[0], dtype)
 
 
 def coverage(
-    cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: list[tf.Tensor], zeros: bool = False
-) -> list[tf.Tensor]:
-    """Return the sum of client weights that cover each entry, for each variable, broadcastable to its global shape.
+    cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: Sequence[tf.Tensor], zeros: bool = False
+) -> tf.Tensor:
+    """Return the sum of the weights of the clients that cover each entry of the global row, [values].
 
     An entry is covered if all its axes are covered. So the sum over clients is a contraction of small masks instead of
     a sum of full-size ones.
 
     Args:
-        masks: `{Axis: [clients, size + extra]}`, stacked `axis_masks`.
+        masks: `{Axis: [clients, size + extra]}`, stacked results of `axis_mask`.
         client_weights: For each variable [clients], 0 for clients that do not count for it.
         zeros: Whether a client also counts for channels or ranks that it lacks, with zeros in the sum.
 
     Reference for `zeros`: the padding that HetLoRA (Cho et al. 2024, arXiv 2401.06432) and others start from.
     """
 
-    def contract_masks(axes, weights):
-        names = [letter for letter, axis in zip("abcdefgh", axes) if axis is not None]
-        operands = [masks[axis] for axis in axes if axis is not None]
-        equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
-        # z: clients; one letter for every cut axis of the variable.
-        summed = tf.einsum(equation, weights, *operands)
-        return tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes])
+    def masked_axes(position):
+        # Uncut axes are covered by every client that counts; labels and networks are never padded.
+        axes = [axis if axis and (axis.label or axis.member or not zeros) else None for axis in cut.axes[position]]
+        return tuple(axes) if any(axes) else ()
 
     # Variables with the same cut share one contraction: the graph of a deep network is much smaller.
-    cached: dict[tuple, tf.Tensor] = {}
-    coverage_by_variable = []
-    for every_axis, weights in zip(cut.axes, client_weights):
-        # Uncut axes are covered by every client that counts; labels and networks are never padded.
-        axes = tuple(axis if axis and (axis.label or axis.member or not zeros) else None for axis in every_axis)
-        key = axes, id(weights)
-        if key not in cached:
-            cached[key] = contract_masks(axes, weights)
-        coverage_by_variable.append(cached[key])
-    return coverage_by_variable
+    @functools.cache
+    def contract_masks(axes, position):
+        names = [letter for letter, axis in zip("abcdefgh", axes) if axis is not None]
+        operands = [masks[axis] for axis in axes if axis is not None]
+        # z: clients; one letter for every cut axis of the variable.
+        equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
+        summed = tf.einsum(equation, client_weights[position], *operands)
+        return tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes])
+
+    first_position: dict[int, int] = {}
+    kinds = [
+        (masked_axes(position), first_position.setdefault(id(weights), position))
+        for position, weights in enumerate(client_weights)
+    ]
+    pieces = []
+    # Adjacent variables with one coverage value for all entries are broadcast in one operation.
+    for (axes, first), adjacent in itertools.groupby(range(len(kinds)), kinds.__getitem__):
+        shapes, covering = [cut.shapes[position] for position in adjacent], contract_masks(axes, first)
+        if not axes:
+            shapes = [(sum(map(math.prod, shapes)),)]
+        pieces += [tf.reshape(tf.broadcast_to(covering, shape), [-1]) for shape in shapes]
+    return concat_columns(pieces)
 
 
 def merge_updates(
-    setup: RoundSetup, state: dict, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    setup: RoundSetup, state: StateRows, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
+) -> StateRows:
     """Compute the new global values from the sums over a cohort; every tensor is a global row [values].
 
     Args:
-        state: The old values, see `global_row.pack_state`.
+        state: The old values.
         total: Sum of the clients' contributions.
         coverage: Sum of the weights of those that cover an entry.
         memory_change: Sum of the changes of their memories, if the server reads it.
 
     Returns:
-        (weights, slots) as in `state`.
+        The state with new weights and slots; its tables do not change.
     """
-    old, new = state["weights"], masked_mean(state["weights"], total, coverage)
+    old, new = state.weights, masked_mean(state.weights, total, coverage)
     # Running statistics follow the trainable values; they are measured, not learned, so the server takes their mean.
     learned = sum(math.prod(shape) for shape in setup.layout.cut.shapes[: setup.layout.trainable])
     # The server's step sees trainable entries only.
     change = {} if memory_change is None else {"memory_change": memory_change[:learned]}
-    slots = tuple(slot[:learned] for slot in state["slots"])
+    slots = tuple(slot[:learned] for slot in state.slots)
     weights, slots = setup.algorithm.server(old[:learned], new[:learned], coverage[:learned], slots, **change)
-    new_slots = [tf.concat([slot, before[learned:]], 0) for slot, before in zip(slots, state["slots"])]
-    return tf.concat([weights, new[learned:]], 0), new_slots
+    new_slots = tuple(tf.concat([slot, before[learned:]], 0) for slot, before in zip(slots, state.slots))
+    return StateRows(tf.concat([weights, new[learned:]], 0), new_slots, state.tables)
 
 
-def merge_variables(setup: RoundSetup, state: dict, total: Sequence[tf.Tensor], coverage: Sequence[tf.Tensor]) -> dict:
-    """Apply `merge_updates` to values in their global shapes.
-
-    Args:
-        state: The old values, see `round.new_state`.
-        total: Sum of the clients' contributions to each value.
-        coverage: Sum of their weights, broadcastable to each value.
-
-    Returns:
-        The new state.
-    """
-    shapes, rows = setup.layout.cut.shapes, pack_state(state)
-    weights, slots = merge_updates(setup, rows, concat_values(total), flatten_coverage(coverage, shapes))
-    return unpack_state({**rows, "weights": weights, "slots": slots}, shapes)
-
-
-def all_finite(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return whether no entry of any tensor is NaN or infinite, a scalar bool."""
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+def is_finite(state: StateRows) -> tf.Tensor:
+    """Return whether no weight and no slot is NaN or infinite, a scalar bool."""
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(row)) for row in (state.weights, *state.slots)])
 
 
 def masked_mean(old: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor) -> tf.Tensor:

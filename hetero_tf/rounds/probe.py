@@ -27,7 +27,7 @@ def check_block(block: ClientBlock, single: ClientBlock) -> None:
         Exception: A layer fails in its own way.
     """
     for stage, ordinary in zip(block.stages, single.stages, strict=True):
-        for batched_model, model in zip(stage.models, ordinary.models, strict=True):
+        for batched_model, model in zip(stage.joint.models, ordinary.joint.models, strict=True):
             check_variables(batched_model, model)
     if not all(is_equivalent(block, single, stage) for stage in range(len(single.stages))):
         raise ValueError("several clients at once give other numbers than one by one")
@@ -59,7 +59,7 @@ def check_variables(batched_model: RowModel, single: RowModel) -> None:
 
 def is_equivalent(block: ClientBlock, single: ClientBlock, stage: int) -> bool:
     """Return whether a block computes each client's logits and gradients like its single model, on two examples."""
-    rng, model = np.random.default_rng(0), single.stages[stage].models[0].model
+    rng, model = np.random.default_rng(0), single.stages[stage].joint.models[0].model
     # A bfloat16 product is off by up to 0.4 %, and sums in another order may round to the next value.
     mixed = any(layer.compute_dtype == "bfloat16" for layer in all_layers(model))
     tolerance = 5e-2 if mixed else 1e-2
@@ -90,6 +90,6 @@ def _logits_and_gradients(block, stage, matrix, inputs, key):
     """Return the logits of each output, and the gradient of the sum of their squares, each [K, ...]."""
     with tf.GradientTape() as tape:
         tape.watch(matrix)
-        outputs, _ = block.call(matrix, key, inputs, stage)
+        outputs, _ = block.stages[stage].joint.call(matrix, key, inputs)
         total = tf.add_n([tf.reduce_sum(logits**2) for logits in outputs])
     return [*(logits.numpy() for logits in outputs), tape.gradient(total, matrix).numpy()]

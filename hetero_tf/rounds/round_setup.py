@@ -1,12 +1,17 @@
-"""The setup of a round: four records that every function of its graph reads."""
+"""The setup of a round: the records that every function of its graph reads."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
 from hetero_tf.models.entry_masks import EntryMask
+from hetero_tf.models.state import TABLES
+from hetero_tf.rounds.client_block import ClientBlock
+from hetero_tf.rounds.client_tables import TableCut
 from hetero_tf.rounds.engine import Engine
+from hetero_tf.rounds.submodel_cut import SubmodelCut
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,6 @@ class Algorithm:
         submodel: Selects the coordinates of an axis for a client's sub-model, see `methods.submodels`.
         loss: Of one exit, see `methods.losses`.
         couple: Combines the losses of all exits into one, see `methods.couplings`.
-        masks: For each sub-model the mask of the entries that its clients train; None: all entries.
         correct: The term added to local gradients, see `methods.corrections`; None: no correction.
         remember: Computes the memory of a client's correction after its steps; None: no memory.
         read_slots: Positions of the server's slots that the correction reads.
@@ -45,7 +49,6 @@ class Algorithm:
     submodel: Callable
     loss: Callable
     couple: Callable
-    masks: tuple[EntryMask | None, ...] | None
     correct: Callable | None
     remember: Callable | None
     read_slots: tuple[int, ...]
@@ -78,6 +81,42 @@ class GlobalLayout:
     zeros_count: bool
     personal: tuple[int, ...]
 
+    @functools.cached_property
+    def is_ensemble(self) -> bool:
+        """Whether the global values lead with an axis of networks."""
+        return any(axis.member for axis in self.cut.distinct)
+
+
+@dataclass(frozen=True)
+class Submodel:
+    """The part of the global model that some clients train; a branch of the round's graph.
+
+    Attributes:
+        block: The clients that are computed together.
+        cut: Of its values from the global row.
+        tables: Of its values from each client table, `{one of TABLES: TableCut}`.
+        mask: Of the entries that its clients train; None: all entries.
+    """
+
+    block: ClientBlock
+    cut: SubmodelCut
+    tables: dict[str, TableCut]
+    mask: EntryMask | None
+
+
+def build_submodels(
+    layout: GlobalLayout, blocks: Sequence[ClientBlock], masks: Sequence[EntryMask | None]
+) -> tuple[Submodel, ...]:
+    """Build the sub-models of the mix from the block and the entry mask of each."""
+    stored = dict.fromkeys(TABLES, range(len(layout.cut.shapes))) | {"personal": layout.personal}
+
+    def build(number, block, mask):
+        stages = [first_stage[number] for first_stage in layout.first_merged_stage]
+        tables = {name: TableCut.of(layout.cut, number, positions) for name, positions in stored.items()}
+        return Submodel(block, SubmodelCut.of(layout.cut, number, stages), tables, mask)
+
+    return tuple(build(number, *each) for number, each in enumerate(zip(blocks, masks, strict=True)))
+
 
 @dataclass(frozen=True)
 class RoundSetup:
@@ -85,11 +124,23 @@ class RoundSetup:
 
     Attributes:
         examples, algorithm, layout, engine: See there.
+        submodels: Those of the mix.
         on_progress: Callback for the steps of a running round, see `block_training.build_progress`; None: no callback.
     """
 
     examples: Examples
     algorithm: Algorithm
     layout: GlobalLayout
+    submodels: tuple[Submodel, ...]
     engine: Engine
     on_progress: Callable[[int, int], None] | None
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Clients of a block, for each sub-model."""
+        return [submodel.block.clients for submodel in self.submodels]
+
+    @property
+    def peers(self) -> int:
+        """The largest number of peers of a client."""
+        return max(submodel.block.networks for submodel in self.submodels) - 1

@@ -10,7 +10,29 @@ import tensorflow as tf
 from hetero_tf.base.graph_random import hash_key
 from hetero_tf.layers.stacked.forms import is_leading, to_leading
 from hetero_tf.models.variables import carried, is_seed, tracked
-from hetero_tf.rounds.global_row import crop
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """The values of one client in a row: the trainable ones, then its carried ones.
+
+    Attributes:
+        shapes: Of all values.
+        learned: Number of trainable variables among them.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    learned: int
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of values of each variable."""
+        return list(map(math.prod, self.shapes))
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable values."""
+        return sum(self.sizes[: self.learned])
 
 
 @dataclass(frozen=True)
@@ -137,3 +159,23 @@ def _unbatch_value(value, shape, clients):
     if clients > 1 and len(value.shape) == len(shape):
         value = tf.transpose(tf.reshape(value, [-1, clients, shape[-1]]), [1, 0, 2])
     return tf.reshape(value, [clients, math.prod(shape)])
+
+
+def crop(part: tf.Tensor, wide: tuple[int, ...], narrow: tuple[int, ...]) -> tf.Tensor:
+    """Return the first coordinates of a variable: [K, values] of shape `wide` to [K, values] of shape `narrow`."""
+    if math.prod(wide) == math.prod(narrow):
+        return part
+    if len(wide) == 1:
+        return tf.slice(part, [0, 0], [-1, *narrow])
+    value = tf.reshape(part, [-1, *wide])
+    return tf.reshape(tf.slice(value, [0] * value.shape.rank, [-1, *narrow]), [part.shape[0], math.prod(narrow)])
+
+
+def pad_to(part: tf.Tensor, narrow: tuple[int, ...], wide: tuple[int, ...]) -> tf.Tensor:
+    """Pad the result of `crop`, [K, values] of shape `narrow`, with zeros at all other coordinates of `wide`."""
+    if math.prod(wide) == math.prod(narrow):
+        return part
+    paddings = [[0, 0], *([0, full - first] for first, full in zip(narrow, wide))]
+    if len(wide) == 1:
+        return tf.pad(part, paddings)
+    return tf.reshape(tf.pad(tf.reshape(part, [-1, *narrow]), paddings), [part.shape[0], math.prod(wide)])

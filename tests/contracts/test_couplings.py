@@ -62,6 +62,13 @@ def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(name, shap
             assert all(np.isfinite(slope).all() for slope in slopes(name, logits, targets, **WHOLE.get(name, {})))
 
 
+def test_separable_coupling_sums_its_single_outputs(name):
+    logits, targets = draw(3)
+    separate = sum(couple(name, [one], targets, **WHOLE.get(name, {})) for one in logits)
+    is_sum = np.allclose(couple(name, logits, targets, **WHOLE.get(name, {})), separate, rtol=1e-12)
+    assert getattr(registry.find("couplings", name), "SEPARABLE", False) == is_sum
+
+
 def test_the_loss_of_a_single_output_is_cross_entropy_in_every_round(name):
     logits, targets = draw(1)
     for round in (0, 500):

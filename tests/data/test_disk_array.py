@@ -142,8 +142,8 @@ def test_worker_reads_only_rows_of_its_clients(tmp_path):
     dataset, partition = tiny.images()
     process = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition))
     plan = process.plan(0, (0, 1, 2, 3))
-    packed = pack_rounds([plan], [stack.clients for stack in process.setup.engine.blocks], process.family.submodel_of)
-    shared = share_blocks(packed, process.work(plan), 2)
+    packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
+    shared = share_blocks(packed, slots, process.work(plan), 2)
     of_workers = []
     for worker in range(2):
         compact, inputs = read_training_rows(process.setup.examples, shared, range(worker, worker + 1))
@@ -161,9 +161,9 @@ def test_worker_reads_only_rows_of_its_clients(tmp_path):
 def test_xla_receives_a_constant_number_of_rows(tmp_path):
     dataset, partition = tiny.images()
     process = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition), device="gpu")
-    sizes = [stack.clients for stack in process.setup.engine.blocks]
+    sizes = process.setup.block_sizes
     for cohort in ((0, 1, 2), (1, 3), (3,)):
-        packed = pack_rounds([process.plan(0, cohort)], sizes, process.family.submodel_of)
+        packed, _ = pack_rounds([process.plan(0, cohort)], sizes, process.family.submodel_of)
         _, inputs = read_training_rows(process.setup.examples, packed, range(1))
         # The largest clients have 9, 7 and 5 examples; a cohort has three.
         assert process.recipe.round.clients == 3 and len(inputs["x"]) == len(inputs["y"]) == 21

@@ -94,7 +94,7 @@ def test_data_of_another_kind_are_rejected():
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_rounds_equal_the_plain_loop(engine):
     process = tables.process(f"engine={engine}", "precision=float64")
-    assert {stack.clients for stack in process.setup.engine.blocks} == ({1} if engine == "sequential" else {2})
+    assert set(process.setup.block_sizes) == ({1} if engine == "sequential" else {2})
     planned, before = tiny.plans(process, 2), tiny.arrays(process.initialize())
     expected, metrics = oracle.play(process, before, planned)
     state, rows = process.run(process.initialize(), planned)

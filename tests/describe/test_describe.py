@@ -231,7 +231,7 @@ def test_describe_reads_shapes_and_labels_of_the_process():
     assert list(description.labels) == list(label_counts) and label_counts.min() < label_counts.max() == 5
     assert description.split == process.partition.summary(process.dataset.train.labels)
     # The process pads all clients to the most labels; what must travel is the mean of what they have.
-    parameters = process.setup.engine.blocks[1].parameters
+    parameters = process.setup.submodels[1].block.parameters
     assert description.levels["b"].bytes_down == round(4 * (parameters - 3 * (5 - label_counts.mean())))
     for name, width in (("a", 1.0), ("b", 0.5)):
         built = build_model(process.recipe.model, (4, 4, 1), width)

@@ -60,7 +60,7 @@ def test_peers_start_with_the_constants_of_the_global_model():
 @pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "prefix", 1), ("stacked", "rolling", 2)])
 def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engine, submodel, most):
     process = built(f"engine={engine}", f"round.submodel={submodel}")
-    assert max(stack.clients for stack in process.setup.engine.blocks) == most
+    assert max(process.setup.block_sizes) == most
     initial, (actual, metrics) = tiny.arrays(process.initialize()), after(process)
     expected, losses = oracle.play(process, initial, tiny.plans(process, 2))
     assert tiny.gap(actual, expected) < 1e-12

@@ -56,7 +56,7 @@ def tokens(process):
 )
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")
-    assert [stack.clients for stack in process.setup.engine.blocks] == [most] * 2
+    assert process.setup.block_sizes == [most] * 2
     assert process.setup.engine.reasons == ()
     plans, initial = tiny.plans(process, 2), with_adapters(process)
     state, metrics = process.run(initial, plans)

@@ -68,7 +68,7 @@ def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
     process, _, _ = trained("dropout", "levels.widths={a: 1, b: 1, c: 0.5}", "levels.mix=a-b-c", "levels.depths={b: 1}")
     process.compile()
     used = [f for f in functions_of(process).values() if f.experimental_get_tracing_count()]
-    widths = {stack.clients for stack in process.setup.engine.blocks}
+    widths = set(process.setup.block_sizes)
     assert len(widths) <= len(used) <= 2 * len(widths)
     assert all(function.experimental_get_tracing_count() == 1 for function in used)
 

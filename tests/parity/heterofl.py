@@ -83,7 +83,7 @@ class Replay(common.Replay):
         # The label axes: rows of the words' vectors, and the outputs of the last layer.
         axes = {**({0: 0} if self.file.text else {}), len(masks) - 2: -1, len(masks) - 1: -1}
         for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
-            block = self.process.setup.engine.blocks[self.process.family.submodel_of[level]]
+            block = self.process.setup.submodels[self.process.family.submodel_of[level]].block
             for position, (mask, shape) in enumerate(zip(masks.values(), block.client_shapes, strict=True)):
                 index = [np.arange(size) for size in shape]
                 if position in axes:

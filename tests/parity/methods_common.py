@@ -12,14 +12,14 @@ from methods_files import variable_paths
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.models.state import in_order
+from hetero_tf.models.state import State
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process.learning_process import State, learning_process
-from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.global_row import concat_values
-from hetero_tf.rounds.merge import coverage, merge_variables
+from hetero_tf.process.learning_process import learning_process
+from hetero_tf.rounds.block_training import RoundScalars, train_block
+from hetero_tf.rounds.merge import coverage, merge_updates
 
 
 class Examples:
@@ -199,10 +199,10 @@ class Trainer:
 
     def __call__(self, state, plan, slot):
         """Train the client in a slot of a plan from a `State`, in a block without other clients: `Trained`."""
-        submodel, steps = self.process.family.submodel_of[plan.levels[slot]], int(plan.steps[slot])
-        block, contained = self.process.setup.engine.blocks[submodel], self.process.setup.layout.cut.contained
+        number, steps = self.process.family.submodel_of[plan.levels[slot]], int(plan.steps[slot])
+        block, contained = self.process.setup.submodels[number].block, self.process.setup.layout.cut.contained
         empty = [(0, block.clients - 1)]
-        work = (
+        work = BlockPlan(
             np.pad(plan.clients[slot : slot + 1], empty, constant_values=-1),
             np.pad(plan.members[slot : slot + 1], empty),
             np.int32(steps),
@@ -210,37 +210,39 @@ class Trainer:
             plan.starts[slot, :steps],
             plan.stages[slot, :steps],
         )
-        values = in_order(state)
         rate = tf.constant(self.process.learning_rate(state.round), self.process.recipe.float_type)
-        if submodel not in self._compiled:
-            self._compiled[submodel] = self._compile(submodel, values)
-        row, losses, norms, memory = self._compiled[submodel](
-            values["weights"], values["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate
+        if number not in self._compiled:
+            self._compiled[number] = self._compile(self.process.setup.submodels[number])
+        values = self.process.state_layout.values_of(state)
+        row, losses, norms, memory = self._compiled[number](
+            values,
+            RoundScalars(tf.constant(state.round), tf.constant(0), rate),
+            tf.nest.map_structure(tf.constant, work),
         )
-        paths = [path for path, contains in zip(self.process.paths, contained, strict=True) if contains[submodel]]
+        paths = [path for path, contains in zip(self.process.paths, contained, strict=True) if contains[number]]
 
         def named(row, network=0):
-            return {path: value.numpy() for path, value in zip(paths, block.from_row(row, network), strict=True)}
+            return {path: value.numpy() for path, value in zip(paths, block.values_of(row, network), strict=True)}
 
         remembered = named(memory[0][0]) if memory else None
         peers = [named(row, network) for network in range(1, block.networks)]
         return Trained(losses.numpy(), norms.numpy(), named(row), remembered, peers, row.numpy())
 
-    def _compile(self, submodel, values):
-        clients = self.process.setup.engine.blocks[submodel].clients
-        tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), values)
+    def _compile(self, submodel):
+        layout, dtype, clients = self.process.state_layout, self.process.recipe.float_type, submodel.block.clients
         # One trace for every number of steps and every size of a batch.
-        shapes = ([clients], [clients], [], [clients, None, None], [None], [None])
-        number, *work = (tf.TensorSpec(shape, tf.int32) for shape in ([], *shapes))
-        rate = tf.TensorSpec([], self.process.recipe.float_type)
-        signature = [tensors["weights"], tensors["tables"], number, work, rate]
+        shapes = BlockPlan([clients], [clients], [], [clients, None, None], [None], [None])
+        signature = [
+            layout.build(tf.TensorSpec),
+            RoundScalars(tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([], dtype)),
+            BlockPlan(*(tf.TensorSpec(shape, tf.int32) for shape in shapes)),
+        ]
 
         @tf.function(autograph=False, input_signature=signature)
-        def train(weights, tables, number, work, rate):
-            state = {"weights": concat_values(weights), "slots": [], "tables": tables}
-            update = train_block(self.process.setup, submodel, state, number, tf.constant(0), BlockPlan(*work), rate)
-            memory = [] if update.memory is None else [update.memory]
-            return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
+        def train(values, scalars, work):
+            result = train_block(self.process.setup, submodel, layout.pack(values), scalars, work)
+            memory = [] if result.memory is None else [result.memory]
+            return result.local.rows[0], result.local.losses[:, 0], result.local.gradient_norms[:, 0], memory
 
         return train
 
@@ -334,9 +336,9 @@ def run_planned_round(process, state, plan):
 def merge(process, state, total, masks, counts):
     """Run the production merge and return `{path: value}`.
 
-    `total` is the sum over clients of each variable, weighted by `counts`; `masks` is `{axis: [clients, size]}`, 1 for
-    the coordinates of each client.
+    `total` is the sum over clients of each entry of the global row, weighted by `counts`; `masks` is
+    `{axis: [clients, size]}`, 1 for the coordinates of each client.
     """
-    covered = coverage(process.setup.layout.cut, masks, [counts] * len(total))
-    merged_state = merge_variables(process.setup, in_order(state), total, covered)
-    return dict(zip(process.paths, merged_state["weights"], strict=True))
+    layout, cut = process.state_layout, process.setup.layout.cut
+    rows, covered = layout.pack(layout.values_of(state)), coverage(cut, masks, [counts] * len(cut.shapes))
+    return layout.unpack(merge_updates(process.setup, rows, total, covered))["weights"]

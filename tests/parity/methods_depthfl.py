@@ -156,8 +156,8 @@ class Replay(common.Replay):
         """Return the logits of all exits in a training step, [exits, batch, classes], from a client's row of values."""
         rows = planned.rows[slot, step]
         inputs = self.process.dataset.train.x[rows[rows >= 0]][None]
-        block = self.process.setup.engine.blocks[self.process.family.submodel_of[planned.levels[slot]]]
-        outputs, _ = block.call(tf.constant(row[None]), tf.zeros([1, 4], tf.int32), tf.constant(inputs))
+        block = self.process.setup.submodels[self.process.family.submodel_of[planned.levels[slot]]].block
+        outputs, _ = block.stages[0].joint.call(tf.constant(row[None]), tf.zeros([1, 4], tf.int32), tf.constant(inputs))
         return tf.concat(outputs, 0)
 
     def compare_predictions(self, state):

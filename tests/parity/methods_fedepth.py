@@ -11,6 +11,7 @@ import tensorflow as tf
 from methods_files import File, Gaps
 
 from hetero_tf.base import registry
+from hetero_tf.models.state import concat_values
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -197,10 +198,9 @@ class Replay(common.Replay):
     def compare_sum(self, state, returned, after):
         """Compare only the merge: the public code's clients train one after another with the same peer."""
         counted = self.counted(returned)
-        total = [
-            tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
-            for path in self.process.paths
-        ]
+        total = concat_values(
+            [sum(counted[client] * values[path] for client, values in returned.items()) for path in self.process.paths]
+        )
         axes, counts = self.process.setup.layout.cut.distinct, tf.constant(list(counted.values()), tf.float64)
         masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in axes}
         self.gaps.note("merge", common.merge(self.process, state, total, masks, counts), after)

@@ -9,6 +9,8 @@ import tensorflow as tf
 from heterofl import Vectors, heterofl_recipe
 from methods_files import Gaps
 
+from hetero_tf.rounds.round_setup import build_submodels
+
 
 class Channels(int):
     """Size of a convolution's output axis, different from the equal sizes of other axes."""
@@ -114,7 +116,9 @@ def _with_stored_coordinates(process, file, paths):
 
     layout = dataclasses.replace(process.setup.layout, cut=dataclasses.replace(cut, axes=axes))
     algorithm = dataclasses.replace(process.setup.algorithm, submodel=keep)
-    setup = dataclasses.replace(process.setup, layout=layout, algorithm=algorithm)
+    blocks, masks = zip(*((each.block, each.mask) for each in process.setup.submodels))
+    submodels = build_submodels(layout, blocks, masks)
+    setup = dataclasses.replace(process.setup, layout=layout, algorithm=algorithm, submodels=submodels)
     return dataclasses.replace(process, setup=setup)
 
 

@@ -73,7 +73,7 @@ class Replay(common.Replay):
         """Return the threshold of a level for given global values, and the number of maskable values that reach it."""
         setup = self.process.setup
         submodel = self.process.family.submodel_of[list(self.levels).index(level)]
-        mask, block = setup.algorithm.masks[submodel], setup.engine.blocks[submodel]
+        mask, block = setup.submodels[submodel].mask, setup.submodels[submodel].block
         row = tf.concat([tf.reshape(value, [-1]) for value in state.weights.values()], 0)
         start, key = (tf.tile(each[None], [block.clients, 1]) for each in (row, tf.constant([0, 0, -1])))
         thresholds = mask.prepare(start, key)[0].numpy()

@@ -95,8 +95,7 @@ class Replay(common.Replay):
             for slot, entry in enumerate(self.entries(number, [client])):
                 trained = self.trainer(state, common.plan([entry]), 0)
                 self.gaps.note("loss", trained.losses, self.file.result(f"{prefix}/loss")[:, slot])
-                values = {path: value[0] for path, value in trained.values.items()}
-                self.note_shares("client", values, self.member(f"f64/{prefix}/after", entry.member))
+                self.note_shares("client", trained.values, self.member(f"f64/{prefix}/after", entry.member))
 
     def compare_complete_round(self, state, number):
         """Compare a complete round and return the `State` after it; untrained networks keep their bits."""

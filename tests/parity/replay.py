@@ -29,8 +29,9 @@ from hetero_tf.base import registry
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
 from hetero_tf.methods.losses.masked_cross_entropy import masked
-from hetero_tf.rounds.gather import gather, scatter, select_coordinates, select_merged
-from hetero_tf.rounds.merge import axis_masks
+from hetero_tf.models.state import concat_values
+from hetero_tf.rounds.merge import axis_mask
+from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 # float64: 1e-8 everywhere. float32: the tolerances of README.md.
 TOLERANCES = {
@@ -50,9 +51,10 @@ def compare_clients(replay):
         for slot, client in enumerate(plan.clients.tolist()):
             prefix = f"round{number}/client{client}"
             if replay.has_cut(number, client):
-                submodel, cut = submodel_of[plan.levels[slot]], replay.process.setup.layout.cut
-                values = gather(cut, submodel, list(state.weights.values()), _coordinates(replay, plan, slot, number))
-                sent = dict(zip(replay.process.paths, values, strict=True))
+                submodel = replay.process.setup.submodels[submodel_of[plan.levels[slot]]]
+                row = concat_values(list(state.weights.values()))
+                (received,) = submodel.cut.gather(row, [_coordinates(replay, plan, slot, number)])
+                sent = dict(zip(replay.process.paths, submodel.block.values_of(received), strict=True))
                 gaps.note("cut", sent, replay.read_values(f"{prefix}/before", sent))
             result = replay.trainer(state, plan, slot)
             replay.note("loss", result.losses, f"{prefix}/loss")
@@ -68,16 +70,17 @@ def compare_clients(replay):
 
 def _merge(replay, state, plan, number, trained):
     """Return `{path: value}` after the merge of the trained values of a plan's clients."""
-    setup, submodel_of, added, masks = replay.process.setup, replay.process.family.submodel_of, [], []
+    setup, submodel_of, total, merged = replay.process.setup, replay.process.family.submodel_of, 0.0, []
     for slot, values in enumerate(trained):
-        coordinates, present = _coordinates(replay, plan, slot, number), setup.examples.present[plan.clients[slot]]
-        rows = select_merged(setup.layout.cut, coordinates, present)
-        tensors = list(map(tf.constant, values.values()))
-        added.append(scatter(setup.layout.cut, submodel_of[plan.levels[slot]], tensors, rows))
-        masks.append(axis_masks(setup.layout.cut, rows, replay.file.precision))
-    stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in setup.layout.cut.distinct}
-    total, counts = list(map(sum, zip(*added))), tf.ones(len(masks), replay.file.precision)
-    return merge(replay.process, state, total, stacked, counts)
+        present = setup.examples.present[plan.clients[slot]]
+        merged.append(merged_coordinates(_coordinates(replay, plan, slot, number), present))
+        row, cut = concat_values(list(values.values())), setup.submodels[submodel_of[plan.levels[slot]]].cut
+        total += cut.scatter_sum(row[None], merged[-1:])
+    masks = {
+        axis: tf.stack([axis_mask(axis, coordinates, replay.file.precision) for coordinates in merged])
+        for axis in setup.layout.cut.distinct
+    }
+    return merge(replay.process, state, total, masks, tf.ones(len(merged), replay.file.precision))
 
 
 def _coordinates(replay, plan, slot, number):
@@ -85,7 +88,8 @@ def _coordinates(replay, plan, slot, number):
     setup, submodel = replay.process.setup, replay.process.family.submodel_of[plan.levels[slot]]
     labels = tf.range(setup.examples.present.shape[1])
     number, client, zero = map(tf.constant, (number, int(plan.clients[slot]), 0))
-    return select_coordinates(setup.layout.cut, submodel, setup.algorithm.submodel, number, client, zero, labels, zero)
+    choose = setup.algorithm.submodel
+    return setup.submodels[submodel].cut.coordinates(choose, number, client, zero, labels, zero)
 
 
 def compare_rounds(replay, covered):

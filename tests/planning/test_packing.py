@@ -77,7 +77,7 @@ def test_clients_without_work_give_stacks_without_ticks():
     nothing = (np.zeros(2, np.int32), np.full((2, 1, BATCH), -1, np.int32), *np.zeros((2, 2, 1), np.int32))
     rows, starts, _ = align(*nothing)
     assert rows.shape == (2, 0, BATCH) and starts.shape == (0,)
-    packed = pack_rounds([plan([0, 0], nothing)], [2], range(1))
+    packed, slots = pack_rounds([plan([0, 0], nothing)], [2], range(1))
     assert packed.ticks.tolist() == [[0]]
     assert packed.rows.shape == (1, 1, 2, 1, BATCH) and (packed.rows == -1).all()
 
@@ -90,12 +90,12 @@ def test_slots_point_to_the_work_of_each_client():
         for _ in range(3):
             work = [np.resize(array, (5, *array.shape[1:])) for array in drawn(rng)]
             rounds.append(plan(rng.integers(0, 3, 5), work, rng.permutation(20)[:5]))
-        packed = pack_rounds(rounds, sizes, range(3))
-        assert {array.dtype for array in (*packed.arrays(), *packed.slots)} == {np.dtype(np.int32)}
+        packed, slots = pack_rounds(rounds, sizes, range(3))
+        assert {array.dtype for array in (*packed, *slots)} == {np.dtype(np.int32)}
         for number, planned in enumerate(rounds):
-            assert len(set(packed.slots[number])) == 5
+            assert len(set(slots[number])) == 5
             assert np.count_nonzero(packed.clients[number] >= 0) == 5
-            for slot, index in enumerate(packed.slots[number]):
+            for slot, index in enumerate(slots[number]):
                 stack, slot_in_stack = divmod(int(index), max(sizes))
                 client_rows = packed.rows[number, stack, slot_in_stack]
                 assert packed.clients[number, stack, slot_in_stack] == planned.clients[slot]
@@ -110,30 +110,30 @@ def test_slots_point_to_the_work_of_each_client():
 
 
 def test_rounds_with_fewer_stacks_are_padded_with_the_cheapest_sub_model():
-    packed = pack_rounds([plan([0, 1, 2, 2], even(4)), plan([1, 1, 1, 1], even(4))], [1, 4, 2], range(3))
+    packed, slots = pack_rounds([plan([0, 1, 2, 2], even(4)), plan([1, 1, 1, 1], even(4))], [1, 4, 2], range(3))
     assert packed.clients.shape == (2, 3, 4)
     assert packed.clients[0].tolist() == [[10, -1, -1, -1], [11, -1, -1, -1], [12, 13, -1, -1]]
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
     assert packed.submodels.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert packed.ticks.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert [slots.tolist() for slots in packed.slots] == [[0, 4, 8, 9], [0, 1, 2, 3]]
+    assert [of_round.tolist() for of_round in slots] == [[0, 4, 8, 9], [0, 1, 2, 3]]
 
 
 def test_levels_with_the_same_sub_model_share_their_stacks():
-    packed = pack_rounds([plan([0, 1, 2, 2], even(4))], [2, 3], (1, 0, 1))
+    packed, slots = pack_rounds([plan([0, 1, 2, 2], even(4))], [2, 3], (1, 0, 1))
     assert packed.submodels.tolist() == [[1, 0]]
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
 
 
 def test_packing_preserves_the_order_of_the_plan():
-    packed = pack_rounds([plan([2, 0, 2, 0, 2], even(5))], [2, 2, 2], range(3))
+    packed, slots = pack_rounds([plan([2, 0, 2, 0, 2], even(5))], [2, 2, 2], range(3))
     assert packed.submodels.tolist() == [[2, 2, 0]]
     assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
 
 
 def test_a_round_with_short_work_is_padded_to_the_longest_round():
     long = even(1, 3, starts=[[0, 64, 128]], stages=[[0, 1, 1]])
-    packed = pack_rounds([plan([0], even(1)), plan([0], long)], [2], range(1))
+    packed, slots = pack_rounds([plan([0], even(1)), plan([0], long)], [2], range(1))
     assert packed.ticks.tolist() == [[1], [3]]
     assert packed.rows.shape == (2, 1, 2, 3, BATCH) and (packed.rows[0, :, :, 1:] == -1).all()
     assert packed.starts.tolist() == [[[0, 0, 0]], [[0, 64, 128]]]
@@ -141,6 +141,6 @@ def test_a_round_with_short_work_is_padded_to_the_longest_round():
 
 
 def test_rounds_of_one_call_may_have_different_cohort_sizes():
-    packed = pack_rounds([plan([0, 0, 0], even(3)), plan([0], even(1))], [2], range(1))
+    packed, slots = pack_rounds([plan([0, 0, 0], even(3)), plan([0], even(1))], [2], range(1))
     assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
-    assert [slots.tolist() for slots in packed.slots] == [[0, 1, 2], [0]]
+    assert [of_round.tolist() for of_round in slots] == [[0, 1, 2], [0]]

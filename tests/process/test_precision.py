@@ -124,7 +124,7 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)
     assert process.setup.engine.reasons == ()
-    assert {stack.clients for stack in process.setup.engine.blocks} == {1 if engine == "sequential" else 2}
+    assert set(process.setup.block_sizes) == {1 if engine == "sequential" else 2}
     (mixed_weights, rows), (float32_weights, others) = (
         trained(base, engine, "mixed_bfloat16"),
         trained(base, engine, "float32"),
@@ -164,10 +164,10 @@ def test_only_layers_with_products_get_the_mixed_policy():
 def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     text = tiny.DENSE.replace("{units: !classes,", "{units: !classes, use_bias: false,")
     assert text != tiny.DENSE
-    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").setup.engine.blocks[0]
-    assert stack.stages[0].models[0].model.outputs[0].dtype == "bfloat16"
+    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").setup.submodels[0].block
+    assert stack.stages[0].joint.models[0].model.outputs[0].dtype == "bfloat16"
     matrix, key = tf.ones([1, sum(stack.sizes)]), tf.zeros([1, 3], tf.int32)
-    (logits,), _ = stack.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
+    (logits,), _ = stack.stages[0].joint.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
     assert logits.dtype == tf.float32
 
 

@@ -10,9 +10,11 @@ import tiny
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
-from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.inputs import Input
+from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.rounds import buffers
+from hetero_tf.planning.packing import BlockPlan
+from hetero_tf.rounds.batches import Batches
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -90,10 +92,11 @@ def test_float32_model_with_layer_norms_gives_equal_results():
 
 
 def test_only_stages_with_frozen_units_have_buffers():
-    for level, block in zip("abc", build_process(True).setup.engine.blocks, strict=True):
+    for level, submodel in zip("abc", build_process(True).setup.submodels, strict=True):
+        block = submodel.block
         frozen = [methods.blocks(level, number)[0][0].frozen for number in range(len(block.stages))]
         assert [stage.before is not None for stage in block.stages] == [units > 0 for units in frozen]
-    assert all(stage.before is None for block in build_process(None).setup.engine.blocks for stage in block.stages)
+    assert all(stage.before is None for each in build_process(None).setup.submodels for stage in each.block.stages)
 
 
 def test_frozen_units_cost_one_pass_instead_of_one_per_epoch():
@@ -120,18 +123,27 @@ def _products(family):
 def test_frozen_units_run_once_per_example_and_short_batches_are_padded():
     table, seen = np.random.default_rng(0).normal(size=(9, 3)), []
 
+    def read(x, y, rows, start, key, labels, training, length):
+        return rows, rows
+
     def forward(rows):
         tf.py_function(lambda rows: seen.append(rows.numpy().ravel().tolist()), [rows], [])
         return tf.gather(tf.constant(table), rows)
 
     # Two ticks of another stage, then two epochs of five examples in different orders.
-    rows = tf.constant([[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]], tf.int32)
-    read = buffers.fill_buffer(
-        forward, (3,), tf.float64, rows, 2, 8, tf.constant(5), buffers.Pass(batches=4, batch=2), 9
+    rows = tf.constant([[[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]]], tf.int32)
+    stages = tf.constant([0] * 2 + [1] * 6)
+    plan = BlockPlan(
+        tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.constant(8), rows, tf.zeros_like(stages), stages
     )
+    source, sizes, longest = Input(read, None, None, None, None, False, False), tf.constant([5]), Pass(4, 2)
+    examples = Examples(source, tf.constant(table), None, 0, None, None, None, (None,), sizes, longest)
+    batches = Batches(examples, plan, plan.clients, None, plan.ticks).through_buffer(1, forward, (3,), tf.float64)
     assert seen == [[4, 0], [7, 2], [5, 0]]
-    for rows_to_read in ([[2, 5]], [[7]], [[0, 4]]):
-        np.testing.assert_array_equal(read(tf.constant(rows_to_read)), table[rows_to_read])
+    for tick, expected in ((5, [[2, 5]]), (7, [[7]]), (6, [[0, 4]])):
+        inputs, targets = batches.read(tick, None, None)
+        assert targets.numpy().tolist() == expected
+        np.testing.assert_array_equal(inputs, table[expected])
     assert len(seen) == 3
 
 

@@ -9,8 +9,8 @@ import tiny
 
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.models.state import concat_values
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.global_row import concat_values
 from hetero_tf.rounds.probe import check_block, first_line
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
@@ -29,7 +29,7 @@ def single_and_block(request):
 
 
 def first_model(block):
-    return block.stages[0].models[0]
+    return block.stages[0].joint.models[0]
 
 
 def random_inputs(block, examples=4):
@@ -45,10 +45,10 @@ def test_row_has_client_values_in_model_order(single_and_block):
     assert block.sizes == [int(np.prod(shape)) for shape in block.shapes]
     rng = np.random.default_rng(0)
     clients = [[tf.constant(rng.normal(size=shape)) for shape in block.shapes] for _ in range(3)]
-    matrix = block.to_rows([[concat_values(values)] for values in clients])
+    matrix = block.join_networks([tf.stack([concat_values(values) for values in clients])])
     assert matrix.shape == (3, sum(block.sizes))
     for row, values in zip(matrix, clients):
-        for actual, value in zip(block.from_row(row), values, strict=True):
+        for actual, value in zip(block.values_of(row), values, strict=True):
             assert (actual.numpy() == value.numpy()).all() and actual.shape == value.shape
 
 
@@ -56,14 +56,16 @@ def test_block_computes_logits_and_gradients_of_each_client(single_and_block):
     single, block = single_and_block
     inputs, key = random_inputs(single), tf.constant(KEY)
     matrix = tf.constant(np.random.default_rng(2).normal(0, 0.2, (3, sum(block.sizes))))
-    weight = tf.constant(np.random.default_rng(3).normal(size=block.call(matrix, key, inputs)[0][0].shape))
+    weight = tf.constant(
+        np.random.default_rng(3).normal(size=block.stages[0].joint.call(matrix, key, inputs)[0][0].shape)
+    )
 
     def slope(block, chosen):
         chosen = tf.constant(chosen)
         matrix_, weight_, inputs_, key_ = (tf.gather(value, chosen) for value in (matrix, weight, inputs, key))
         with tf.GradientTape() as tape:
             tape.watch(matrix_)
-            (logits,), running = block.call(matrix_, key_, inputs_)
+            (logits,), running = block.stages[0].joint.call(matrix_, key_, inputs_)
             assert running is None
             total = tf.reduce_sum(weight_ * tf.tanh(logits))
         return logits.numpy(), tape.gradient(total, matrix_).numpy()
@@ -179,4 +181,4 @@ def test_model_that_ends_in_channels_returns_logits_of_each_client():
     build = sequential(conv, pool)
     block = tiny.stacked(build, 3)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 2, 6, 6, 4)), "float32")
-    assert block.call(tf.zeros([3, sum(block.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)
+    assert block.stages[0].joint.call(tf.zeros([3, sum(block.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)

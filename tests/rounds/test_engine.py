@@ -111,7 +111,7 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case,
     masked = process.recipe.client.loss.name == "masked_cross_entropy"
     # The compiled round cuts labels if possible, the plain loop never does.
     assert (process.setup.examples.labels is not None) == (masked and process.recipe.client.label_cut)
-    assert {block.clients for block in process.setup.engine.blocks} == {1 if name == "sequential" else 2}
+    assert set(process.setup.block_sizes) == {1 if name == "sequential" else 2}
     for cohort in COHORTS:
         check_against_plain_loop(process, case, cohort)
     # No operation of the graph makes clients wait for each other.
@@ -154,12 +154,12 @@ def test_compared_plans_cover_all_cases_of_blocks():
     for base in ("IMAGES", "TEXT"):
         process = build_process(next(case for case in CASES if case[0] == base), "stacked")
         rounds = [plan for kind in COHORTS for plan in build_plans(process, kind)]
-        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.setup.engine.blocks)))
+        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.setup.submodels)))
         batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
         assert {(row < 0).any() for row in batches} == {True, False}  # short ones
         assert any((plan.steps == 0).any() for plan in rounds)
         for plan in rounds:
-            packed = pack_rounds([plan], [2] * len(process.setup.engine.blocks), process.family.submodel_of)
+            packed, _ = pack_rounds([plan], [2] * len(process.setup.submodels), process.family.submodel_of)
             for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
                 idle = ~(rows[:, :ticks] >= 0).any(-1).all()
                 seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
@@ -208,7 +208,7 @@ def clients_at_once_of_levels(name="auto", base=tiny.DENSE, device="cpu"):
         base, "levels.mix=a1-c8", "partition.clients=9", "round.clients=9", f"engine={name}", device=device, data=NINE
     )
     assert process.setup.engine.compiled == (device == "gpu") and process.setup.engine.reasons == ()
-    return [block.clients for block in process.setup.engine.blocks]
+    return process.setup.block_sizes
 
 
 NINE = tiny.images((4,) * 9, labels=((0, 1),) * 9)
@@ -239,7 +239,7 @@ def test_unbatched_levels_are_computed_one_by_one():
     base = tiny.DENSE + "\n"
     process = tiny.process(base, "client.stages=nested", "client.coupling=sum", "levels.mix=a1-c8", "engine=stacked")
     assert process.family.unbatched_levels == {"a", "c"}
-    assert [block.clients for block in process.setup.engine.blocks] == [1, 1] and process.setup.engine.reasons == ()
+    assert process.setup.block_sizes == [1, 1] and process.setup.engine.reasons == ()
 
 
 def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():

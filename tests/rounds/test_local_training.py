@@ -1,17 +1,22 @@
 """Local training compared with NumPy, of one client and of several at once."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.inputs import Input
+from hetero_tf.inputs.examples import Examples
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.process.build_round import local_optimizer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
-from hetero_tf.rounds.local_training import clip_by_norm, train_locally
+from hetero_tf.rounds.local_training import LocalTraining, clip_by_norm
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
@@ -43,35 +48,48 @@ def squared(outputs, targets):
     return tf.reduce_mean(tf.square(logits - targets), [1, 2])
 
 
-def pair(tick):
-    """Examples of a tick; the second client of a block has different ones."""
-    rows = tf.range(2 * tick, 2 * tick + 2)
-    return [tf.stack([tf.gather(values, rows), tf.gather(values[::-1].copy(), rows)]) for values in (FEATURES, TARGETS)]
+def array_batches(clients, features, targets, active, num_rows=2):
+    """The `Batches` of clients that read `num_rows` examples in each tick; the second client reads from the end.
+
+    Args:
+        active: bool [ticks, clients].
+    """
+    ticks, examples = len(active), len(features)
+    rows = np.arange(ticks * num_rows).reshape(1, ticks, num_rows) % examples
+    rows = np.concatenate([rows, examples - 1 - rows])[:clients]
+    plan = BlockPlan(
+        tf.range(clients),
+        tf.zeros([clients], tf.int32),
+        tf.constant(ticks),
+        tf.constant(np.where(active.T[..., None], rows, -1), tf.int32),
+        tf.zeros([ticks], tf.int32),
+        tf.zeros([ticks], tf.int32),
+    )
+
+    def read(x, y, rows, start, key, labels, training, length):
+        return tf.gather(x, rows), tf.gather(y, rows)
+
+    source = Input(read, None, None, None, None, False, False)
+    examples = Examples(source, tf.constant(features), tf.constant(targets), 0, None, None, None, (None,), None, None)
+    return Batches(examples, plan, plan.clients, None, plan.ticks)
 
 
 KEYS = ((0, 1, 2), (0, 1, 5))
 
 
-def train(block, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, rate=0.1, active=None, max_ticks=None):
-    """Weights, losses and gradient norms of training that starts at ones."""
+def train(block, optimizer, steps=3, key=KEYS, objective=squared, rate=0.1, active=None, change=None, **data):
+    """Weights, losses and gradient norms of training that starts at ones; `change` edits the `Batches`."""
+    active = np.ones((steps, block.clients), bool) if active is None else active
 
     @tf.function
     def run(key):
-        num_clients = block.clients
-        batches = Batches(
-            read=lambda tick, key, shape: [tf.convert_to_tensor(value)[:num_clients] for value in batch(tick)],
-            shapes=(None,),
-            shape_at=None,
-            stage=None,
-            buffered=None,
-            end=None,
-            active=None if active is None else lambda tick: tf.gather(active, tick),
-            ticks=tf.constant(steps),
-            max_ticks=tf.constant(steps if max_ticks is None else max_ticks),
+        batches = array_batches(block.clients, **{"features": FEATURES, "targets": TARGETS, "active": active} | data)
+        batches = batches if change is None else change(batches)
+        training = LocalTraining(
+            block, objective, batches, local_optimizer(optimizer), tf.constant(rate, tf.float64), key
         )
-        ones, steps_of = tf.ones([num_clients, sum(block.sizes)], tf.float64), local_optimizer(optimizer)
-        result = train_locally(block, objective, None, steps_of, batches, ones, tf.constant(rate, tf.float64), key)
-        return result.weights, result.losses, result.gradient_norms
+        result = training.run(tf.ones([block.clients, sum(block.sizes)], tf.float64))
+        return result.rows, result.losses, result.gradient_norms
 
     return [value.numpy() for value in run(tf.constant(key)[: block.clients])]
 
@@ -118,13 +136,14 @@ def test_block_trains_clients_like_single_ones_and_idles_without_a_step():
 
 
 def test_non_finite_step_of_an_idle_client_is_ignored():
-    def broken(tick):
-        inputs, targets = pair(tick)
-        return tf.where(tf.constant([[[False]], [[True]]]) & (tick == 1), np.float64(np.nan), inputs), targets
+    class Broken(Batches):
+        def read(self, tick, key, shape):
+            inputs, targets = super().read(tick, key, shape)
+            return tf.where(tf.constant([[[False]], [[True]]]) & (tick == 1), np.float64(np.nan), inputs), targets
 
     active = np.asarray([[True, True], [True, False], [True, True]])
-    actual, expected = (train(linear(2), PLAIN, active=active, batch=batch) for batch in (broken, pair))
-    for one, other in zip(actual, expected):
+    actual = train(linear(2), PLAIN, active=active, change=lambda batches: Broken(**vars(batches)))
+    for one, other in zip(actual, train(linear(2), PLAIN, active=active)):
         assert one.tobytes() == other.tobytes() and np.isfinite(one).all()
 
 
@@ -143,7 +162,8 @@ def test_no_step_leaves_the_weights_and_records_nothing():
 
 def test_records_have_the_requested_length_and_end_in_zeros():
     _, short, _ = train(linear(2), PLAIN, steps=2)
-    _, long, norms = train(linear(2), PLAIN, steps=2, max_ticks=5)
+    idle = np.arange(5)[:, None] < [2, 2]
+    _, long, norms = train(linear(2), PLAIN, active=idle, change=lambda batches: replace(batches, ticks=tf.constant(2)))
     assert long.shape == norms.shape == (5, 2)
     assert long[:2].tobytes() == short.tobytes()
     assert not long[2:].any() and not norms[2:].any() and norms[:2].all()
@@ -171,22 +191,22 @@ def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
     for key in ((1, 1, 2), (0, 2, 2), (0, 1, 3)):
         assert np.abs(train(block, PLAIN, key=(key,))[0] - reference).max() > 1e-3
     # With equal batches and a rate of 0, only another mask in each step can change the loss.
-    same = [values[None, :6] for values in (FEATURES, TARGETS)]
-    losses = train(block, PLAIN, steps=6, batch=lambda tick: same, rate=0.0)[1]
+    losses = train(block, PLAIN, steps=6, num_rows=6, rate=0.0)[1]
     assert len(set(losses.ravel().tolist())) == 6
 
 
 def test_idle_client_draws_the_dropout_of_its_next_step():
-    same = [np.stack([values, values]) for values in (FEATURES, TARGETS)]
+    same = {"features": np.tile(FEATURES[:1], (6, 1)), "targets": np.tile(TARGETS[:1], (6, 1))}
     active = np.asarray([[True, True], [True, False], [True, True]])
-    both = train(linear(2, dropout=0.5), PLAIN, batch=lambda tick: same, active=active)
-    single = train(linear(dropout=0.5), PLAIN, steps=2, batch=lambda tick: same, key=((0, 1, 5),))
+    both = train(linear(2, dropout=0.5), PLAIN, **same, active=active)
+    single = train(linear(dropout=0.5), PLAIN, steps=2, **same, key=((0, 1, 5),))
     np.testing.assert_allclose(both[0][1], single[0][0], rtol=1e-12)
     np.testing.assert_allclose(both[1][[0, 2], 1], single[1][:, 0], rtol=1e-12)
 
 
 def test_training_changes_no_variable_of_the_model():
     block = linear(dropout=0.5)
-    before = [variable.numpy() for variable in block.stages[0].models[0].model.variables]
+    model = block.stages[0].joint.models[0].model
+    before = [variable.numpy() for variable in model.variables]
     train(block, settings_of(0.9, 5e-4, 1.0))
-    assert all((old == new.numpy()).all() for old, new in zip(before, block.stages[0].models[0].model.variables))
+    assert all((old == new.numpy()).all() for old, new in zip(before, model.variables))

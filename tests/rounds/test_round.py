@@ -9,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.models.state import flatten_state, in_order
+from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.failure import OVERFLOW
@@ -201,10 +201,9 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
     for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a block of two, single in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
-        packed = pack_rounds([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
+        packed, _ = pack_rounds([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
-        emptied = dataclasses.replace(
-            packed,
+        emptied = packed._replace(
             clients=np.where(lost, -1, packed.clients),
             rows=np.where(lost[..., None, None], -1, packed.rows),
             ticks=np.where((lost | (packed.clients < 0)).all(-1), 0, packed.ticks),
@@ -220,14 +219,14 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
 def run_packed(process, packed):
     """One call with the given packing."""
     after, metrics = process._round(
-        in_order(process.initialize()),
-        [tf.constant(array, tf.int32) for array in packed.arrays()],
+        process.state_layout.values_of(process.initialize()),
+        tf.nest.map_structure(tf.constant, packed),
         tf.constant([0.1], process.recipe.precision),
         0,
         process._seed,
     )
     return (
-        {str(position): value.numpy() for position, value in enumerate(after["weights"])},
+        {path: value.numpy() for path, value in after["weights"].items()},
         {name: value.numpy() for name, value in metrics.items()},
     )
 

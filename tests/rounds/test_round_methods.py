@@ -93,7 +93,7 @@ def test_clients_are_batched_unless_stages_are_drawn_or_buffered():
         one = engine == "sequential" or name.startswith("fjord")
         apart = "bc" if name == "fedepth_buffered" else process.recipe.levels.names if one else ""
         assert {
-            level for level, block in zip(process.family.submodels, process.setup.engine.blocks) if block.clients == 1
+            level for level, clients in zip(process.family.submodels, process.setup.block_sizes) if clients == 1
         } == {level for level in process.family.submodels if level in apart}, name
         assert process.setup.engine.reasons == ()
 
@@ -104,7 +104,7 @@ def test_levels_share_a_submodel_exactly_if_their_training_is_equal():
         process = methods.built(name)
         levels, submodels = process.recipe.levels.names, process.family.submodels
         assert submodels == (levels[:1] if name == "splitmix" else levels), name
-        assert len(process.setup.engine.blocks) == len(process.setup.engine.blocks) == len(submodels)
+        assert len(process.setup.submodels) == len(submodels)
 
 
 def test_labels_are_cut_only_if_results_do_not_change():

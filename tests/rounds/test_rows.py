@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.entry_masks import broadcast_to_values
-from hetero_tf.rounds.global_row import crop, pad_to
+from hetero_tf.rounds.row_model import crop, pad_to
 
 RNG = np.random.default_rng(0)
 

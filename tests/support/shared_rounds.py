@@ -65,7 +65,7 @@ def compare(name, strategy):
     (metrics, statistics), (of_shared, statistics_of_shared) = one.evaluate(state), two.evaluate(state)
     return {
         "name": name,
-        "stacks": [stack.clients for stack in two.setup.engine.blocks],
+        "stacks": two.setup.block_sizes,
         "moved": gaps(flatten_state(state), flatten_state(before)),
         "state": gaps(flatten_state(state), flatten_state(shared)),
         "rows": max(map(gaps, numbers[: len(rows)], numbers[len(rows) :])),

@@ -8,13 +8,13 @@ from hetero_tf.inputs import all_labels
 from hetero_tf.inputs.images import crop_flip
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.models import global_layout
-from hetero_tf.models.state import in_order, state_of
+from hetero_tf.models.state import concat_values
 from hetero_tf.models.variables import all_layers
+from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.block_training import BlockPlan, train_block
-from hetero_tf.rounds.gather import gather, scatter, select_coordinates, select_merged
-from hetero_tf.rounds.global_row import pack_state
-from hetero_tf.rounds.merge import axis_masks, coverage, merge_variables
+from hetero_tf.rounds.block_training import RoundScalars, train_block
+from hetero_tf.rounds.merge import axis_mask, coverage, merge_updates
+from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 
 class Simulated:
@@ -23,7 +23,7 @@ class Simulated:
     def __init__(self, process, state, plan, slot, steps=None):
         self.process, self.state, self.plan, self.slot = process, state, plan, slot
         self.client, self.level = int(plan.clients[slot]), process.recipe.levels.names[plan.levels[slot]]
-        self.submodel = process.family.submodel_of[plan.levels[slot]]
+        self.submodel = process.setup.submodels[process.family.submodel_of[plan.levels[slot]]]
         planned = int(plan.steps[slot])
         self.steps = planned if steps is None else min(steps, planned)
         self.seed = tf.constant(seeds.seed32(process.recipe.seed, "round"))
@@ -39,23 +39,28 @@ class Simulated:
     def coordinates(self):
         """The coordinates of its sub-model."""
         labels, setup = tf.range(self.process.dataset.classes), self.process.setup
-        client = tf.constant(self.client)
-        choose = setup.algorithm.submodel
-        return select_coordinates(
-            setup.layout.cut, self.submodel, choose, self.round, client, self.seed, labels, tf.constant(0)
-        )
+        client, choose = tf.constant(self.client), setup.algorithm.submodel
+        return self.submodel.cut.coordinates(choose, self.round, client, self.seed, labels, tf.constant(0))
+
+    @property
+    def rows(self):
+        """The values of the state as rows."""
+        layout = self.process.state_layout
+        return layout.pack(layout.values_of(self.state))
 
     def cut(self):
         """Its values before the round, `{path: array}`."""
-        values = gather(
-            self.process.setup.layout.cut, self.submodel, list(self.state.weights.values()), self.coordinates
-        )
+        (row,) = self.submodel.cut.gather(self.rows.weights, [self.coordinates])
+        return self._by_path(row)
+
+    def _by_path(self, row):
+        values = self.submodel.block.values_of(row)
         return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
     def batches(self):
         """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
         block = layout.build_client_block(self.process.family, self.level, 1, self.process.dataset.classes)
-        routed = block.stages[0].models[0]
+        routed = block.stages[0].joint.models[0]
         for step in range(self.steps):
             rows = self.plan.rows[self.slot, step]
             key = tf.constant([int(self.seed), self.state.round, self.client, step])
@@ -87,17 +92,14 @@ class Simulated:
             tf.constant(starts),
             tf.zeros([self.steps], tf.int32),
         )
-        rate = tf.constant(self.learning_rate, tf.float32)
+        scalars = RoundScalars(self.round, self.seed, tf.constant(self.learning_rate, tf.float32))
 
         def trained():
-            local = train_block(
-                setup, self.submodel, pack_state(in_order(self.state)), self.round, self.seed, work, rate
-            ).local
-            return local.losses, local.weights
+            local = train_block(setup, self.submodel, self.rows, scalars, work).local
+            return local.losses, local.rows
 
         losses, rows = tf.function(trained, autograph=False)()
-        values = setup.engine.blocks[self.submodel].from_row(rows[0])
-        return losses.numpy()[:, 0], {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
+        return losses.numpy()[:, 0], self._by_path(rows[0])
 
 
 def _draws(routed, key, inputs):
@@ -123,19 +125,19 @@ def _draws(routed, key, inputs):
 
 def round_by_devices(process, state, plan, devices):
     """The state after a round whose clients are trained by devices, `{level: device.Client}`."""
-    setup, totals, merged_masks = process.setup, None, []
-    cut = setup.layout.cut
+    setup, layout, total, merged = process.setup, process.state_layout, 0.0, []
     for slot in range(len(plan.clients)):
         client = Simulated(process, state, plan, slot)
         device = devices[client.level]
         device.push(client.cut())
         device.train(client.batches(), client.learning_rate, client.present, np.random.default_rng(0))
         pulled = device.pull()
-        coordinates = select_merged(cut, client.coordinates, tf.constant(client.present))
-        placed = scatter(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], coordinates)
-        totals = placed if totals is None else [total + value for total, value in zip(totals, placed)]
-        merged_masks.append(axis_masks(cut, coordinates, setup.layout.dtype))
-    masks = {axis: tf.stack([mask[axis] for mask in merged_masks]) for axis in cut.distinct}
+        merged.append(merged_coordinates(client.coordinates, tf.constant(client.present)))
+        row = concat_values([pulled[path] for path in client.paths])
+        total += client.submodel.cut.scatter_sum(row[None], merged[-1:])
+    cut, dtype = setup.layout.cut, setup.layout.dtype
+    masks = {axis: tf.stack([axis_mask(axis, coordinates, dtype) for coordinates in merged]) for axis in cut.distinct}
     counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
     covered = coverage(cut, masks, counts, setup.layout.zeros_count)
-    return state_of(state.round + 1, process.paths, (), merge_variables(setup, in_order(state), totals, covered))
+    after = merge_updates(setup, layout.pack(layout.values_of(state)), total, covered)
+    return layout.state_of(state.round + 1, layout.unpack(after))

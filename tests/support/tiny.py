@@ -13,9 +13,10 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.process.learning_process import learning_process
-from hetero_tf.rounds.client_block import ClientBlock, StageStep
+from hetero_tf.rounds.client_block import BlockStage, ClientBlock
 from hetero_tf.rounds.probe import check_block
 from hetero_tf.rounds.row_model import RowModel
+from hetero_tf.rounds.training_step import JointStep
 
 CLASSES, WORDS = 9, 13
 COMMON = """
@@ -167,7 +168,8 @@ def stacks(build):
         shapes = tuple(tuple(variable.shape) for variable in single_model.trainable_variables)
         model = single_model if clients == 1 else build(clients)
         routed = RowModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
-        return ClientBlock(clients, shapes, len(shapes), 1, (StageStep((routed,), None, None),))
+        step = JointStep(shapes, len(shapes), (routed,))
+        return ClientBlock(shapes, len(shapes), clients, 1, (BlockStage(step, step, None, None),))
 
     return make
 

@@ -130,13 +130,13 @@ def test_blocks_are_assigned_by_cost_and_every_replica_gets_one():
 def test_shared_blocks_have_the_same_clients(replicas):
     process = methods.built("fedprox")
     plan = process.plan(0)
-    sizes = [stack.clients for stack in process.setup.engine.blocks]
-    packed = pack_rounds([plan], sizes, process.family.submodel_of)
-    shared = share_blocks(packed, np.arange(1.0, len(plan.clients) + 1), replicas)
+    sizes = process.setup.block_sizes
+    packed, (slots,) = pack_rounds([plan], sizes, process.family.submodel_of)
+    shared = share_blocks(packed, slots, np.arange(1.0, len(plan.clients) + 1), replicas)
     stacks = packed.clients.shape[1]
     assert shared.replicas.shape == shared.clients.shape[:2] == (1, max(stacks, replicas))
     assert set(shared.replicas.ravel().tolist()) == set(range(replicas))
-    for old, new in zip(packed.arrays(), shared.arrays()):
+    for old, new in zip(packed[:-1], shared[:-1]):
         assert new.dtype == old.dtype and new[:, :stacks].tobytes() == old.tobytes()
     # What fills up trains nobody.
     assert (shared.clients[:, stacks:] == -1).all() and (shared.rows[:, stacks:] == -1).all()

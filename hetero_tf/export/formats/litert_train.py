@@ -73,7 +73,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         f"client.coupling: {recipe.client.coupling.name}": reads_logits,
         "client.correction": algorithm.correct is not None,
         "client.update": algorithm.update is not None,
-        "round.mask": algorithm.masks is not None,
+        "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
         f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text", "table"),

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 READS_LOGITS = False
+SEPARABLE = True
 
 
 def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ import tiny
 
 from hetero_tf.models.state import flatten_state
 from hetero_tf.rounds import engine
-from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow, sum_of_steps
+from hetero_tf.rounds.training_step import SummedStep, WidthStep
 
 CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
     "statistics of each width": (methods.deep("wbn"), ("client.stages=slimmable", *methods.PLAIN))
@@ -26,7 +26,8 @@ def train(name, kind):
 
 
 def shared_steps(process):
-    return [step.shared for block in process.setup.engine.blocks for stage in block.stages for step in stage.shared]
+    stages = [stage for submodel in process.setup.submodels for stage in submodel.block.stages]
+    return [step for stage in stages if isinstance(stage.step, SummedStep) for step in stage.step.steps]
 
 
 @pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.long), 2])
@@ -37,7 +38,7 @@ def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients,
     steps = shared_steps(process)
     assert len(steps) > len(set(map(id, steps))) > 0
     # Clients that draw their widths would mostly wait for each other.
-    assert {block.clients for block in process.setup.engine.blocks} == {1 if name == "fjord" else clients}
+    assert set(process.setup.block_sizes) == {1 if name == "fjord" else clients}
     apart, expected, wanted_rows = train(name, "stacked")
     assert shared_steps(apart) == [] and values.keys() == expected.keys()
     for path, value in expected.items():
@@ -71,7 +72,7 @@ def test_gradients_and_running_statistics_reach_their_positions():
     for _ in range(20):
         wide = [tuple(rng.integers(1, 5, rng.integers(1, 4)).tolist()) for _ in range(6)]
         learned, clients = int(rng.integers(1, 6)), int(rng.integers(1, 3))
-        steps, expected = [], [np.zeros((clients, *shape)) for shape in wide]
+        steps, step_positions, expected = [], [], [np.zeros((clients, *shape)) for shape in wide]
         values = [rng.normal(size=(clients, *shape)) for shape in wide]
         expected_carried = [value.copy() for value in values[learned:]]
         for _ in range(int(rng.integers(1, 4))):
@@ -79,7 +80,8 @@ def test_gradients_and_running_statistics_reach_their_positions():
             # Trainable values may be cropped; carried ones move only at full size.
             cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in positions]
             num_trainable = sum(position < learned for position in positions)
-            steps.append(WidthStepOnRow(doubling(cut, num_trainable), tuple(positions), tuple(wide), learned))
+            steps.append(doubling(cut, num_trainable))
+            step_positions.append(tuple(positions))
             for position, shape in zip(positions, cut):
                 part = (slice(None), *map(slice, shape))
                 if position < learned:
@@ -90,12 +92,13 @@ def test_gradients_and_running_statistics_reach_their_positions():
         def rows(parts):
             return np.concatenate([part.reshape(clients, -1) for part in parts], 1)
 
-        loss, gradients, *running = sum_of_steps(tuple(steps), None, tf.constant(rows(values)), None, None, None)
+        step = SummedStep(tuple(wide), learned, tuple(steps), tuple(step_positions))
+        loss, gradients, carried = step.loss_and_gradients(None, tf.constant(rows(values)), None, None, None)
         assert loss.shape == (clients,)
         np.testing.assert_allclose(gradients, rows(expected[:learned]), rtol=1e-15)
-        assert len(running) == (learned < 6)
-        if running:
-            np.testing.assert_array_equal(running[0], rows(expected_carried))
+        assert (carried is None) == (learned == 6)
+        if carried is not None:
+            np.testing.assert_array_equal(carried, rows(expected_carried))
 
 
 @pytest.mark.parametrize("name", ["fjord", "slimmable", "fedepth_link", "fiarse", "splitmix", "scaffold"])
@@ -104,7 +107,7 @@ def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
     for narrow, wide in ((4, 32), (6, 32), (8, 4096)):
         base = base.replace(f"!w {narrow}", f"!w {wide}")
     process = tiny.process(base, *settings)
-    parameters = max(block.parameters for block in process.setup.engine.blocks)
+    parameters = max(submodel.block.parameters for submodel in process.setup.submodels)
     library = process._round.get_concrete_function().graph.as_graph_def().library
     sizes = [node.attr["value"].ByteSize() for function in library.function for node in function.node_def]
     assert parameters > 5000 and max(sizes) < parameters / 4

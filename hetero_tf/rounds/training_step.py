@@ -1,0 +1,171 @@
+"""One training step of a block's clients in a stage: its losses, their gradients, and the running statistics after it.
+
+A `JointStep` computes all routes of the stage under one tape. A `SummedStep` computes each route by a function of the
+graph that several levels share, which is traced once for all of them. With nested and with slimmable widths a level
+takes steps at its own width and at every narrower one, which are the full widths of other levels.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from hetero_tf.rounds.objective import Objective
+from hetero_tf.rounds.row_model import RowModel, RowShape, crop, pad_to
+
+
+class Step(Protocol):
+    """A training step of K clients."""
+
+    def loss_and_gradients(
+        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Compute one step.
+
+        Args:
+            objective: The loss.
+            rows: [K, values], each client's trainable values, then its carried ones.
+            key: int32 [K, words] for dropout.
+            inputs, targets: [K, batch, ...].
+
+        Returns:
+            Losses [K]; their gradients, [K, parameters]; and the carried values after the step, None without any.
+        """
+
+
+@dataclass(frozen=True)
+class JointStep(RowShape):
+    """A step that computes all routes together, so a coupling may compare their outputs.
+
+    Attributes:
+        models: `RowModel` of each route.
+    """
+
+    models: tuple[RowModel, ...]
+
+    def call(self, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        """Run the models: list of logits [K, batch, ...], route by route and exit by exit; and the carried values."""
+        # Each route reads the running statistics that the routes before it have updated.
+        values, outputs = self._split(rows), []
+        for model in self.models:
+            logits, statistics = model.call(values, self.shapes, key, inputs)
+            outputs += logits
+            for position, value in statistics:
+                values[position] = value
+        # Trainable values do not change here: the optimizer's step follows outside.
+        return outputs, tf.concat(values[self.learned :], 1) if len(values) > self.learned else None
+
+    def loss_and_gradients(
+        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """See `Step`."""
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            outputs, carried = self.call(rows, key, inputs)
+            losses = objective(outputs, targets)
+        gradients = tf.ensure_shape(tape.gradient(losses, rows, unconnected_gradients="zero"), rows.shape)
+        return losses, gradients if carried is None else gradients[:, : self.parameters], carried
+
+    def _split(self, rows):
+        """Split rows into the values of each variable, [K, values]."""
+        if len(self.sizes) == self.learned:
+            return tf.split(rows, self.sizes, axis=1)
+        trainable, carried = tf.split(rows, [self.parameters, sum(self.sizes) - self.parameters], axis=1)
+        # Stop gradients of carried values: their products would be a third of a step.
+        carried = tf.stop_gradient(carried)
+        return [
+            *tf.split(trainable, self.sizes[: self.learned], axis=1),
+            *tf.split(carried, self.sizes[self.learned :], axis=1),
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class WidthStep(RowShape):
+    """One step of a model on a row of exactly its values.
+
+    Attributes:
+        model: The model.
+    """
+
+    model: RowModel
+    _functions: dict[Any, Callable] = field(default_factory=dict)
+
+    def __call__(
+        self, objective: Objective, values: list[tf.Tensor], key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """Return losses [K], gradients of the trainable values, and the carried values after the step.
+
+        Args:
+            objective: The loss.
+            values: The values of K clients, each [K, values], like the results.
+            key: int32 [K, words] for dropout.
+            inputs, targets: [K, batch, ...].
+        """
+        function_key = id(objective.loss), id(objective.couple), objective.outside
+        if function_key not in self._functions:
+            self._functions[function_key] = tf.function(
+                functools.partial(self._compute, objective.loss, objective.couple, objective.outside),
+                autograph=False,
+                # Without it each caller would get a copy of the function before the first round.
+                experimental_attributes={"_noinline": True},
+            )
+        return self._functions[function_key](values, key, inputs, targets, objective.present, objective.round)
+
+    def _compute(self, loss, couple, outside, values, key, inputs, targets, present, round):
+        objective, values = Objective(loss, couple, outside, present, round), list(values)
+        trainable = values[: self.learned]
+        with tf.GradientTape() as tape:
+            tape.watch(trainable)
+            outputs, statistics = self.model.call(values, self.shapes, key, inputs)
+            loss = objective(outputs, targets)
+        # The gradient of a value without influence is zero, not None.
+        gradients = tape.gradient(loss, trainable, unconnected_gradients="zero")
+        for position, value in statistics:
+            values[position] = value
+        return loss, gradients, values[self.learned :]
+
+
+@dataclass(frozen=True)
+class SummedStep(RowShape):
+    """A step on the sum of separate steps' losses; each reads the running statistics that the one before updated.
+
+    Attributes:
+        steps: `WidthStep` of each route.
+        positions: For each step the positions of its values among the level's values, which may be wider.
+    """
+
+    steps: tuple[WidthStep, ...]
+    positions: tuple[tuple[int, ...], ...]
+
+    def loss_and_gradients(
+        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """See `Step`."""
+        # One [K, values] tensor for each variable; carried ones pass from step to step.
+        values = tf.split(rows, self.sizes, axis=1)
+        losses: list[tf.Tensor] = []
+        gradients_of: list[list[tf.Tensor]] = [[] for _ in range(self.learned)]
+        for step, positions in zip(self.steps, self.positions):
+            # The step's values, cropped from the level's.
+            parts = [
+                crop(values[position], self.shapes[position], shape) for position, shape in zip(positions, step.shapes)
+            ]
+            loss, gradients, carried = step(objective, parts, key, inputs, targets)
+            losses.append(loss)
+            # Gradients [K, values] in the level's shapes, zero outside the crop.
+            for position, shape, gradient in zip(positions, step.shapes, gradients):
+                gradients_of[position].append(pad_to(gradient, shape, self.shapes[position]))
+            for position, shape, value in zip(positions[step.learned :], step.shapes[step.learned :], carried):
+                # A cropped value is a constant: each width has separate running statistics.
+                if shape == self.shapes[position]:
+                    values[position] = value
+        gradients = [_sum(each) if each else tf.zeros_like(part) for each, part in zip(gradients_of, values)]
+        carried = values[self.learned :]
+        return _sum(losses), tf.concat(gradients, 1), tf.concat(carried, 1) if carried else None
+
+
+def _sum(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum tensors, without an operation for a single one."""
+    return values[0] if len(values) == 1 else tf.add_n(values)
