@@ -26,7 +26,7 @@ def test_stored_values_replace_global_ones_and_are_written_back(positions, submo
     np.testing.assert_array_equal(actual, expected[is_stored])
 
 
-def test_a_network_of_an_ensemble_has_its_own_row():
+def test_a_network_of_an_ensemble_has_a_separate_row():
     member = Axis(3, (1,), member=True)
     table = TableCut.of(Cut(((3, 2), (3, 4)), ((member, None), (member, None)), ((True,),) * 2), 0, (0, 1))
     assert table.columns == ((0, 6),)

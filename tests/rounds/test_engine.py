@@ -276,5 +276,6 @@ def test_loss_with_an_assertion_is_detected():
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
     process = build_process(CASES[-1], "stacked")
-    operations = stateful_operations(build_round(tiny.with_setup(process, algorithm={"loss": checked}).setup, 0, 5))
+    setup = tiny.with_setup(process, algorithm={"loss": checked}).setup
+    operations = stateful_operations(build_round(setup, process.state_layout))
     assert {"Assert", "While", "Case"} <= {kind for _, kind in operations}

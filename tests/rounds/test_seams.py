@@ -12,8 +12,10 @@ SMALL = ("round.clients=2", "client.epochs=1")
 
 
 def test_unused_parts_of_a_recipe_are_none():
-    algorithm = tiny.shared(tiny.DENSE).setup.algorithm
-    assert (algorithm.masks, algorithm.correct, algorithm.remember, algorithm.update) == (None,) * 4
+    setup = tiny.shared(tiny.DENSE).setup
+    algorithm = setup.algorithm
+    assert (algorithm.correct, algorithm.remember, algorithm.update) == (None,) * 3
+    assert all(submodel.mask is None for submodel in setup.submodels)
     assert algorithm.read_slots == () and not algorithm.sums_memory
 
 

@@ -29,8 +29,8 @@ def label_case(rng):
     num_real = int(rng.integers(1, num_labels + 1))
     labels = np.full(num_labels, -1)
     labels[:num_real] = np.sort(rng.choice(LABELS, num_real, replace=False))
-    kept = np.sort(rng.choice(6, 4, replace=False))
-    coordinates = {Axis(6, (4,)): kept, label: np.append(labels, LABELS), plain: labels}
+    channels = np.sort(rng.choice(6, 4, replace=False))
+    coordinates = {Axis(6, (4,)): channels, label: np.append(labels, LABELS), plain: labels}
     return (
         Cut(shapes, axes, ((True,),) * 3),
         {axis: tf.constant(index, tf.int32) for axis, index in coordinates.items()},
