@@ -10,7 +10,7 @@ class Metric:
     Attributes:
         meaning: One-line description.
         better: "higher", "lower", or None.
-        inputs: Input kinds for which an evaluation measures it; empty: every training round reports it.
+        targets: `TARGETS` of the inputs for which an evaluation measures it; empty: every training round reports it.
         selects: `evaluate.best` may name it.
         shown: Progress lines print it.
         unit: Unit of its values on a figure axis; "" if they have none.
@@ -18,14 +18,14 @@ class Metric:
 
     meaning: str
     better: str | None = None
-    inputs: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     selects: bool = False
     shown: bool = False
     unit: str = ""
 
 
-LABELLED, TEXT = ("images", "table", "sequences"), ("masked_text", "next_word")
-ANY = (*LABELLED, *TEXT)
+LABEL, POSITIONS = ("label",), ("positions",)
+ANY = (*LABEL, *POSITIONS)
 # Text data have no test examples per client, and the loss covers all positions, so accuracy is not reported.
 # A name that ends in LEVEL is one metric for each level.
 METRICS = {
@@ -59,12 +59,12 @@ METRICS = {
         meaning="simulated seconds of work, mean over the clients that returned", better="lower", unit="s"
     ),
     "global_loss": Metric(
-        meaning="loss of the global model on the test set", better="lower", inputs=ANY, selects=True, shown=True
+        meaning="loss of the global model on the test set", better="lower", targets=ANY, selects=True, shown=True
     ),
     "global_accuracy": Metric(
         meaning="accuracy of the global model on the test set in percent",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         shown=True,
         unit="%",
@@ -72,21 +72,21 @@ METRICS = {
     "global_perplexity": Metric(
         meaning="mean over the test batches of exp(loss); all positions count, of masked words hidden or not",
         better="lower",
-        inputs=TEXT,
+        targets=POSITIONS,
         selects=True,
         shown=True,
     ),
     "validation_loss": Metric(
         meaning="loss of the global model on the examples that clients hold out",
         better="lower",
-        inputs=ANY,
+        targets=ANY,
         selects=True,
         shown=True,
     ),
     "validation_accuracy": Metric(
         meaning="accuracy of the global model on the held-out examples in percent",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         shown=True,
         unit="%",
@@ -94,21 +94,21 @@ METRICS = {
     "validation_perplexity": Metric(
         meaning="mean over the batches of held-out rows of exp(loss)",
         better="lower",
-        inputs=TEXT,
+        targets=POSITIONS,
         selects=True,
         shown=True,
     ),
     "local_loss": Metric(
         meaning="loss on the test examples of all clients, over the labels that the client has",
         better="lower",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         shown=True,
     ),
     "local_accuracy": Metric(
         meaning="accuracy on the test examples of all clients in percent, over the labels that the client has",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         shown=True,
         unit="%",
@@ -116,68 +116,68 @@ METRICS = {
     "local_mean": Metric(
         meaning="accuracy of a client in percent, mean over clients",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         unit="%",
     ),
     "local_worst_decile": Metric(
         meaning="mean accuracy of the worst tenth of the clients",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         selects=True,
         shown=True,
         unit="%",
     ),
     "local_std": Metric(
-        meaning="standard deviation of the accuracy over clients", better="lower", inputs=LABELLED, unit="%"
+        meaning="standard deviation of the accuracy over clients", better="lower", targets=LABEL, unit="%"
     ),
     "local_std_noise": Metric(
-        meaning="expected `local_std` if all clients had the same accuracy", inputs=LABELLED, unit="%"
+        meaning="expected `local_std` if all clients had the same accuracy", targets=LABEL, unit="%"
     ),
     "tuned_loss": Metric(
-        meaning="`local_loss` of each client's model after fine-tuning", better="lower", inputs=LABELLED
+        meaning="`local_loss` of each client's model after fine-tuning", better="lower", targets=LABEL
     ),
     "tuned_accuracy": Metric(
         meaning="`local_accuracy` of each client's model after fine-tuning",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         shown=True,
         unit="%",
     ),
     "tuned_mean": Metric(
-        meaning="`local_mean` of each client's model after fine-tuning", better="higher", inputs=LABELLED, unit="%"
+        meaning="`local_mean` of each client's model after fine-tuning", better="higher", targets=LABEL, unit="%"
     ),
     "tuned_worst_decile": Metric(
         meaning="`local_worst_decile` of each client's model after fine-tuning",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         shown=True,
         unit="%",
     ),
     "tuned_std": Metric(
-        meaning="`local_std` of each client's model after fine-tuning", better="lower", inputs=LABELLED, unit="%"
+        meaning="`local_std` of each client's model after fine-tuning", better="lower", targets=LABEL, unit="%"
     ),
     "clients_accuracy_LEVEL": Metric(
         meaning="`local_mean` of the clients that have this level for the whole run; measures these "
         "clients with the global model, not the model of the level",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         unit="%",
     ),
     "level_loss_LEVEL": Metric(
-        meaning="loss of the level's model, cut from the global model, on the test set", better="lower", inputs=ANY
+        meaning="loss of the level's model, cut from the global model, on the test set", better="lower", targets=ANY
     ),
     "level_accuracy_LEVEL": Metric(
         meaning="accuracy of the level's model, cut from the global model, on the test set in percent",
         better="higher",
-        inputs=LABELLED,
+        targets=LABEL,
         shown=True,
         unit="%",
     ),
     "level_perplexity_LEVEL": Metric(
         meaning="`global_perplexity` of the level's model, cut from the global model",
         better="lower",
-        inputs=TEXT,
+        targets=POSITIONS,
         shown=True,
     ),
 }
@@ -205,20 +205,20 @@ def find_metric(name: str) -> Metric | None:
     return None
 
 
-def selection_metrics(input_kind: str | None = None) -> tuple[str, ...]:
-    """Return the metrics that may select the best round, for one input kind or for all."""
-    names = (name for name, metric in METRICS.items() if metric.selects and input_kind in (None, *metric.inputs))
+def selection_metrics(targets: str | None = None) -> tuple[str, ...]:
+    """Return the metrics that may select the best round, for the `TARGETS` of an input or for all inputs."""
+    names = (name for name, metric in METRICS.items() if metric.selects and targets in (None, *metric.targets))
     return tuple(sorted(names))
 
 
-def default_selection_metric(input_kind: str, validated: bool) -> str:
+def default_selection_metric(data_kind: str, validated: bool) -> str:
     """Return the metric that selects the best round by default: on validation examples if there are any.
 
     Args:
-        input_kind: Kind of the data, such as "images" or "text".
+        data_kind: Kind of the data, such as "images" or "text".
         validated: Clients hold out validation examples.
     """
-    return f"{'validation' if validated else 'global'}_{'perplexity' if input_kind == 'text' else 'accuracy'}"
+    return f"{'validation' if validated else 'global'}_{'perplexity' if data_kind == 'text' else 'accuracy'}"
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:

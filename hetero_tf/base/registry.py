@@ -82,13 +82,23 @@ def options(kind: str, name: str) -> dict[str, Option]:
     return {option.name: option for option in _keywords(path, EXPORTS[kind])}
 
 
-def layer_constant(name: str, attribute: str) -> Any:
-    """Return a class attribute of a layer, a plain value read from its source; None if the class does not set it.
+def constant(kind: str, name: str, attribute: str) -> Any:
+    """Return a constant of a plug-in's module or a layer's class, read from its source without importing it, or None.
 
     Raises:
-        InputError: The value is not a literal.
+        InputError: Its value is not a plain value.
     """
-    return _class_constant(_source("layers", name), name, attribute)
+    return _constant(_source(kind, name), attribute, name if kind == "layers" else None)
+
+
+def constants(kind: str, name: str, attribute: str) -> list:
+    """Return a constant of the package of a kind, which holds for all of its plug-ins, and of a plug-in, if defined.
+
+    Raises:
+        InputError: See `constant`.
+    """
+    values = (_constant(_PACKAGE.joinpath(*_folder(kind), "__init__.py"), attribute), constant(kind, name, attribute))
+    return [value for value in values if value is not None]
 
 
 def meaning(kind: str, name: str) -> str:
@@ -225,16 +235,17 @@ def _definition(body, kind, name):
 
 
 @functools.lru_cache
-def _class_constant(path, name, attribute):
-    for node in _definition(parse_source(path).body, ast.ClassDef, name).body:
+def _constant(path, attribute, layer=None):
+    tree = parse_source(path)
+    for node in (_definition(tree.body, ast.ClassDef, layer) if layer else tree).body:
         match node:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=value) if assigned == attribute:
                 try:
                     return ast.literal_eval(value)
                 except ValueError:
                     raise InputError(
-                        f"{attribute} of the layer {name} must be a plain value: numbers, texts, tuples and "
-                        f"dictionaries of them. Received: {ast.unparse(value)}"
+                        f"{path.name}:{node.lineno}: {attribute} must be a plain value, since the module is not "
+                        f"imported: numbers, texts, lists or dictionaries. Received: {ast.unparse(value)}"
                     ) from None
     return None
 

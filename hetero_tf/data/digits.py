@@ -15,6 +15,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
 
 FILE = Path(__file__).parent / "embedded" / "digits.npz"
+UNUSED = {"the data are always available": {"data.fallback": True}}
 # The file is ordered by writer, so the test split has other writers.
 TRAIN = 1500
 

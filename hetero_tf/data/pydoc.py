@@ -10,6 +10,7 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.words import read_words, split_end, text_dataset
 
 FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
+UNUSED = {"the data are always available": {"data.fallback": True}}
 
 
 def load(

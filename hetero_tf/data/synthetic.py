@@ -12,6 +12,7 @@ from hetero_tf.data.words import END, PADDING, UNKNOWN, check_count
 
 # Images per random draw.
 PIECE = 2**14
+UNUSED = {"the data are always available": {"data.fallback": True}}
 
 
 def load(

@@ -2,6 +2,7 @@
 
 import keras
 
+from hetero_tf.base import registry
 from hetero_tf.export.images import ImageTask
 from hetero_tf.export.masked_text import MaskedTextTask
 from hetero_tf.export.next_word import NextWordTask
@@ -12,6 +13,7 @@ from hetero_tf.process.learning_process import LearningProcess
 
 TASKS: dict[str, type[ExportTask]] = {
     "images": ImageTask,
+    "next_word": NextWordTask,
     "sequences": SequenceTask,
     "table": TableTask,
     "text": MaskedTextTask,
@@ -19,7 +21,6 @@ TASKS: dict[str, type[ExportTask]] = {
 
 
 def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
-    """Return the export task of a model, by the kind of its data set, or by its input if a kind has several."""
-    if process.recipe.input.name == "next_word":
-        return NextWordTask(process, model)
-    return TASKS[process.dataset.kind](process, model)
+    """Return the export task of a model: the `TASK` of its input, or that of its kind of data."""
+    name = registry.constant("inputs", process.recipe.input.name, "TASK") or process.dataset.kind
+    return TASKS[name](process, model)

@@ -4,6 +4,18 @@ Raw examples (uint8 pixels, int32 tokens, table features) are stored unchanged i
 Normalisation, augmentation and masking run in the graph, with stateless random numbers derived from a key. A `build`
 that declares the parameter `statistics` receives `Dataset.feature_statistics`.
 
+A module describes its input by constants, plain values that recipe checks read without importing it:
+
+- `DATA`: the supported `Dataset.kind`, such as "images"; absent: any.
+- `FORM`: the form of a model input: "map" [height, width, channels], "vector" [features], "words" [positions] of ids.
+- `TARGETS`: "label", one of each example, or "positions", one word at each position. It determines the metrics and the
+  form of the logits.
+- `HIDDEN`: the positions that a layer must not see, such as "the padding", so attention is rejected; absent: none.
+- `TASK`: the key of its task in `export.kinds`; absent: that of its kind of data.
+- `PER_CHANNEL`: names of the options that have one number for each channel, or one for all.
+- `ON_DEVICE`: True if `devices.on_device` can make its batches.
+- `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.
+
 Modules:
 
     examples     Training examples of the compiled round: stored arrays, local epochs, and batch shapes
@@ -39,7 +51,6 @@ class Input:
         starts: `x -> first positions` of the segments of an example; (0,) for images and tables.
         shuffle: Whether clients shuffle their examples in each epoch.
         random: Whether training batches depend on the key.
-        data_kind: The supported `Dataset.kind`, such as "images"; None: any.
         normalised_by: "mean" and "std" of the normalisation, one value per channel or feature, or one for all; empty
             without normalisation.
     """
@@ -51,7 +62,6 @@ class Input:
     starts: Callable
     shuffle: bool
     random: bool
-    data_kind: str | None = None
     normalised_by: dict[str, list[float]] = field(default_factory=dict)
 
 

@@ -10,6 +10,12 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.graph_random import uniform
 from hetero_tf.inputs import Input, gather_examples
 
+DATA = "images"
+FORM = "map"
+TARGETS = "label"
+PER_CHANNEL = ("mean", "std")
+ON_DEVICE = True
+
 PAD = 4
 # A smaller divisor would overflow float32 after a few layers.
 Spread = Annotated[float, Range(low=1e-6)]
@@ -54,7 +60,6 @@ def build(
         starts=lambda x: (0,),
         shuffle=True,
         random=augment != "none",
-        data_kind="images",
         normalised_by={"mean": list(mean), "std": list(std)},
     )
 

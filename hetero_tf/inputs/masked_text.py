@@ -6,6 +6,12 @@ from hetero_tf.base import graph_random
 from hetero_tf.base.constraints import Count, Probability
 from hetero_tf.inputs import Input
 
+DATA = "text"
+FORM = "words"
+TARGETS = "positions"
+ON_DEVICE = True
+CONFLICTS = {"it has no row for the mask; use MaskedTokenEmbedding": {"model.layers": "Embedding"}}
+
 
 def build(
     dtype: tf.DType, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform
@@ -40,5 +46,4 @@ def build(
         starts=lambda x: tuple(range(0, x.shape[1], segment)),
         shuffle=False,
         random=True,
-        data_kind="text",
     )

@@ -6,6 +6,12 @@ from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
 from hetero_tf.inputs import Input
 
+DATA = "text"
+FORM = "words"
+TARGETS = "positions"
+TASK = "next_word"
+HIDDEN = "the words to predict"
+
 
 def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
     """Makes segments of words; targets are the words one position later.
@@ -34,13 +40,4 @@ def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
             raise InputError(f"input: next_word needs rows of at least 2 words. Received: {x.shape[1]} in a row")
         return tuple(range(0, x.shape[1] - 1, segment))
 
-    return Input(
-        batch,
-        length_at,
-        shape=lambda x: (None,),
-        dtype="int32",
-        starts=starts,
-        shuffle=False,
-        random=False,
-        data_kind="text",
-    )
+    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32", starts=starts, shuffle=False, random=False)

@@ -4,6 +4,12 @@ import tensorflow as tf
 
 from hetero_tf.inputs import Input
 
+DATA = "sequences"
+FORM = "words"
+TARGETS = "label"
+HIDDEN = "the padding"
+CONFLICTS = {"it has one row for each label; use Embedding": {"model.layers": "MaskedTokenEmbedding"}}
+
 
 def build(dtype: tf.DType) -> Input:
     """Makes batches of complete rows, padded after the last word, see the layer Embedding."""
@@ -19,5 +25,4 @@ def build(dtype: tf.DType) -> Input:
         starts=lambda x: (0,),
         shuffle=True,
         random=False,
-        data_kind="sequences",
     )

@@ -7,6 +7,11 @@ import tensorflow as tf
 
 from hetero_tf.inputs import Input
 
+DATA = "table"
+FORM = "vector"
+TARGETS = "label"
+ON_DEVICE = True
+
 # Mean and standard deviation without normalisation.
 UNCHANGED = (np.zeros(1), np.ones(1))
 
@@ -35,6 +40,5 @@ def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard
         starts=lambda x: (0,),
         shuffle=True,
         random=False,
-        data_kind="table",
         normalised_by={} if normalise == "none" else {"mean": np.ravel(mean).tolist(), "std": np.ravel(std).tolist()},
     )

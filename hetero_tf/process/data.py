@@ -58,7 +58,7 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
 
 
 def _split(recipe, dataset):
-    check_kind(recipe, build_input(recipe).data_kind, dataset.kind, dataset.source)
+    check_kind(recipe, dataset.kind, dataset.source)
     return split_dataset(recipe, dataset)
 
 
@@ -73,9 +73,8 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 
 
 def _check_data(recipe, dataset):
-    source = build_input(recipe)
-    check_kind(recipe, source.data_kind, dataset.kind, dataset.source)
-    check_fit(recipe, _facts(dataset, source), hardware.memory_limit())
+    check_kind(recipe, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, build_input(recipe)), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning of client models before their local test: its restrictions, and the recipe of its round.
+"""Fine-tuning of client models before their local test: the recipe of its round.
 
 Reference: FedBABU (Oh et al., ICLR 2022, arXiv 2106.06042). Clients train and send the body while the head is frozen.
 Before its local test, each client fine-tunes the head, the body or both on its training examples.
@@ -6,39 +6,8 @@ Before its local test, each client fine-tunes the head, the body or both on its 
 
 import dataclasses
 
-from hetero_tf.base import metrics
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Availability, FineTune, Recipe
-
-
-def check_fine_tuning(recipe: Recipe) -> None:
-    """Raise `InvalidValue` for the first key that cannot be combined with fine-tuning."""
-    tune, path = recipe.evaluate.fine_tune, ("evaluate", "fine_tune")
-    if not tune.units:
-        raise InvalidValue((*path, "units"), "no unit is selected; list units, or all. Received: []")
-    if not tune.epochs:
-        return
-    if recipe.input.name in metrics.TEXT:
-        raise InvalidValue(
-            (*path, "epochs"),
-            f"must be 0 with the input {recipe.input.name}: text has no test examples per client. "
-            f"Received: {tune.epochs}",
-        )
-    stages = recipe.client.stages
-    for value, key, reason in (
-        ("" if stages.name == "joint" else stages.name, "client.stages", "each step trains the whole client model"),
-        (recipe.round.mask and recipe.round.mask.name, "round.mask", "a client keeps all entries of its model"),
-        (
-            recipe.levels.members and format_value(recipe.levels.members),
-            "levels.members",
-            "each client has a single network",
-        ),
-    ):
-        if value:
-            raise InvalidValue(
-                (*path, "epochs"), f"must be 0 with {key} {value}: in fine-tuning, {reason}. Received: {tune.epochs}"
-            )
 
 
 def tuned_units(recipe: Recipe) -> frozenset[str]:

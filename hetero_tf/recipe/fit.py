@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from hetero_tf.base import registry
 from hetero_tf.recipe.geometry import walk
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
@@ -56,25 +57,24 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
             ("data",),
             f"all training examples have the same label; use data with at least two. Received: {facts.source}",
         )
-    if recipe.input.name == "images":
-        _check_normalisation(recipe.input.options, facts)
+    _check_normalisation(recipe.input, facts)
     if facts.words is not None:
         _check_words(recipe, facts)
     _check_memory(recipe, facts, memory)
 
 
-def check_kind(recipe: Recipe, accepted: str | None, kind: str, source: str) -> None:
+def check_kind(recipe: Recipe, kind: str, source: str) -> None:
     """Raise `InvalidValue` if the input expects data of another kind.
 
     Args:
         recipe: The recipe.
-        accepted: Kind of data that the input expects, such as "images" or "text"; None: any.
         kind: Kind of the data.
         source: Description of the data for messages.
 
     Raises:
         InvalidValue: The path is `input`.
     """
+    accepted = registry.constant("inputs", recipe.input.name, "DATA")
     if accepted not in (None, kind):
         name = _KIND_NAMES.get(kind, kind)
         raise InvalidValue(
@@ -84,11 +84,12 @@ def check_kind(recipe: Recipe, accepted: str | None, kind: str, source: str) -> 
         )
 
 
-def _check_normalisation(options, facts):
+def _check_normalisation(plugin, facts):
     """Check that mean and std have one number, or one per channel, within the range of the pixels."""
     channels, (low, high) = facts.example[-1], facts.pixels
-    for name, least, most in (("mean", low, high), ("std", None, max(1.0, high, -low))):
-        values = options[name]
+    limits = {"mean": (low, high), "std": (None, max(1.0, high, -low))}
+    for name in registry.constant("inputs", plugin.name, "PER_CHANNEL") or ():
+        values, (least, most) = plugin.options[name], limits.get(name, (None, math.inf))
         if len(values) not in (1, channels):
             each = f", or {channels}: one for each channel" if channels > 1 else " for images of one channel"
             raise InvalidValue(("input", name), f"must have one number{each}. Received: {format_value(values)}")

@@ -115,7 +115,7 @@ def geometry_of(kind: str) -> Geometry:
     """
     if kind in layer_table.KERAS_LAYERS:
         return _KERAS.get(kind, Geometry(outputs="inputs"))
-    declared = registry.layer_constant(kind, "GEOMETRY") if kind in registry.names("layers") else None
+    declared = registry.constant("layers", kind, "GEOMETRY") if kind in registry.names("layers") else None
     try:
         return Geometry(**(declared or {}))
     except TypeError as error:
@@ -126,7 +126,7 @@ def _invalid(kind, error):
     return InputError(
         f"GEOMETRY of {kind} must be a dictionary with some of the keys {', '.join(asdict(Geometry()))}: `inputs` one "
         f"of {', '.join(FORMS)}, and formulas of sizes and arguments (see hetero_tf/layers/__init__.py). Received: "
-        f"{registry.layer_constant(kind, 'GEOMETRY')}, which leads to {type(error).__name__}: {error}"
+        f"{registry.constant('layers', kind, 'GEOMETRY')}, which leads to {type(error).__name__}: {error}"
     )
 
 

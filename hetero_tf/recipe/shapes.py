@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from hetero_tf.base import metrics
+from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.geometry import FORMS, UNKNOWN, Shape, Step, geometry_of, size_at, walk
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
 
-_INPUT_FORMS = {"images": "map", **dict.fromkeys(("masked_text", "next_word", "sequences"), "words"), "table": "vector"}
-# Embeddings that an input cannot use: one has no row for the mask, the other has one row per label.
-_UNFIT = {"masked_text": "Embedding", "sequences": "MaskedTokenEmbedding"}
 _RANKS = {3: "a feature map", 2: "a token sequence", 1: "a vector"}
 MOST_WEIGHTS = 2**31
 
@@ -24,8 +21,9 @@ def check_shapes(recipe: Recipe) -> None:
         raise InvalidValue(
             ("model", "layers"), reason if specs else "the model has no layers; a Repeat with times: 0 adds none"
         )
-    _check_embedding(specs, recipe.input.name)
-    form = _INPUT_FORMS.get(recipe.input.name)
+    form = _input_constant(recipe, "FORM")
+    text = _input_constant(recipe, "TARGETS") == "positions"
+    _check_embedding(specs, form == "words", text)
     example: Shape = UNKNOWN if form is None else (None,) * len(FORMS[form])
     branches: dict[int | None, list[Step]] = {}
     for step, widest in zip(check_steps(recipe, walk(recipe.model, example)), walk(recipe.model, example, width=1.0)):
@@ -37,14 +35,24 @@ def check_shapes(recipe: Recipe) -> None:
                 f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}",
             )
     for exit in sorted(branches, key=lambda exit: exit is None):
-        _check_logits(branches[exit], recipe.input.name)
+        _check_logits(branches[exit], form == "words", text)
+
+
+def _input_constant(recipe, name):
+    return registry.constant("inputs", recipe.input.name, name)
 
 
 def check_steps(recipe: Recipe, steps: Iterable[Step]) -> Iterator[Step]:
     """Yield the steps of `geometry.walk`; raise `InvalidValue` at a layer that cannot process its input."""
+    form, targets, hidden = (_input_constant(recipe, name) for name in ("FORM", "TARGETS", "HIDDEN"))
     for step in steps:
-        _check_form(step, recipe.input.name)
-        _check_attention(step, recipe.input.name)
+        _check_form(step, form == "vector", targets == "positions")
+        if hidden and step.geometry.attends:
+            raise InvalidValue(
+                step.spec.path,
+                f"{step.spec.kind} attends to all positions, so with the input {recipe.input.name} it would see "
+                f"{hidden}; use LSTM or GRU",
+            )
         _check_flatten(step)
         _check_groups(step, recipe.levels)
         _check_dilation(step.spec)
@@ -52,15 +60,15 @@ def check_steps(recipe: Recipe, steps: Iterable[Step]) -> Iterator[Step]:
         yield step
 
 
-def _check_form(step, source):
+def _check_form(step, has_vectors, text):
     """Check that a layer accepts the form of its input, and that a text model keeps all positions."""
-    kind, text = step.spec.kind, source in metrics.TEXT
+    kind = step.spec.kind
     rank, required = len(step.inputs), len(FORMS.get(step.geometry.inputs, step.inputs))
     if ... not in step.inputs and rank != required:
         reason = f"its input is {_RANKS[rank]}; add PatchEmbedding before it"
         if text:
             reason = "a text model returns logits for every position; remove it"
-        elif source == "table":
+        elif has_vectors:
             reason = "a table row is a vector; use Dense"
         elif required == 3:
             before = "PatchEmbedding" if rank == 2 else "the pooling or Flatten"
@@ -72,17 +80,6 @@ def _check_form(step, source):
         raise InvalidValue(
             step.spec.path,
             f"{kind} reduces all positions to one vector, but a text model returns logits for every position; {advice}",
-        )
-
-
-def _check_attention(step, source):
-    """Reject attention, which has no mask, for inputs with padding or with words to predict."""
-    seen = {"next_word": "the words to predict", "sequences": "the padding"}.get(source)
-    if seen and step.geometry.attends:
-        raise InvalidValue(
-            step.spec.path,
-            f"{step.spec.kind} attends to all positions, so with the input {source} it would see {seen}; use LSTM or "
-            "GRU",
         )
 
 
@@ -135,10 +132,10 @@ def _check_pixels(step):
         )
 
 
-def _check_logits(branch, source):
+def _check_logits(branch, has_words, text):
     """Check that a branch ends with one output per label: for every position of a text, else for every example."""
     last, name = branch[-1], "the model" if branch[-1].spec.exit is None else "an Exit"
-    rank, text = len(last.outputs), source in metrics.TEXT
+    rank = len(last.outputs)
     if ... in last.outputs or isinstance(last.outputs[-1], Classes) and rank == 1 + text:
         return
     if not isinstance(last.outputs[-1], Classes):
@@ -152,7 +149,7 @@ def _check_logits(branch, source):
         reason = (
             "ends with a feature map; add GlobalAveragePooling2D (or Flatten before any `!w`) before its last layer"
         )
-    elif source == "sequences":
+    elif has_words:
         reason = (
             "ends with a token sequence, but a sequence has one label; remove `return_sequences` from the last LSTM or "
             "GRU"
@@ -162,31 +159,29 @@ def _check_logits(branch, source):
     raise InvalidValue(last.spec.path, f"{name} {reason}")
 
 
-def _check_embedding(specs, source):
-    """Check that a text model begins with a suitable embedding and has no other."""
-    is_text, first = _INPUT_FORMS.get(source) == "words", specs[0]
-    if is_text and (geometry_of(first.kind).inputs != "words" or first.kind == _UNFIT.get(source)):
-        fitting = "MaskedTokenEmbedding" if source == "masked_text" else "Embedding"
+def _check_embedding(specs, has_words, text):
+    """Check that a model of words begins with an embedding and has no other."""
+    first = specs[0]
+    if has_words and geometry_of(first.kind).inputs != "words":
         raise InvalidValue(
             first.path,
-            f"{'sequences need' if source == 'sequences' else 'text needs'} an embedding as the first layer, such as "
-            f"{fitting}. "
-            f"Received: {first.kind}",
+            f"{'text needs' if text else 'sequences need'} an embedding as the first layer, such as "
+            f"Embedding{' or MaskedTokenEmbedding' if text else ''}. Received: {first.kind}",
         )
     for name in ("classes", "words"):
         value = first.args.get(name)
-        if value is None or not is_text:
+        if value is None or not has_words:
             continue
-        if source != "sequences" and not isinstance(value, Classes):
-            text = f"must be `!classes`, one row per word of the vocabulary. Received: {format_value(value)}"
-            raise InvalidValue((*first.path, name), text)
-        if source == "sequences" and type(value) is not int:
+        if text and not isinstance(value, Classes):
+            reason = f"must be `!classes`, one row per word of the vocabulary. Received: {format_value(value)}"
+            raise InvalidValue((*first.path, name), reason)
+        if not text and type(value) is not int:
             raise InvalidValue(
                 (*first.path, name),
                 "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and "
                 f"every level has all words. Received: {format_value(value)}",
             )
-    for spec in specs[1:] if is_text else specs:
+    for spec in specs[1:] if has_words else specs:
         if geometry_of(spec.kind).inputs == "words":
             raise InvalidValue(
                 spec.path, f"{spec.kind} needs token ids as input, so it must be the first layer of a text model"

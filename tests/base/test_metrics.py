@@ -20,11 +20,11 @@ def test_metrics_table_matches_written_rows(train, tmp_path):
     entries = {f"{name}_{level}": f"{name}_LEVEL" for name in of_levels for level in "abc"}
     # Rounds that real devices play have one more, see tests/devices/test_deployed.py.
     assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.METRICS)
-    for row, kind in ((images, "images"), (text, "masked_text")):
-        assert {name for name in row if metrics.find_metric(name).inputs} == {
-            name for name in row if kind in metrics.find_metric(name).inputs
+    for row, targets in ((images, "label"), (text, "positions")):
+        assert {name for name in row if metrics.find_metric(name).targets} == {
+            name for name in row if targets in metrics.find_metric(name).targets
         }
-        assert set(metrics.selection_metrics(kind)) <= set(row)
+        assert set(metrics.selection_metrics(targets)) <= set(row)
 
 
 def test_level_metrics_are_known_and_misspelt_names_are_not():
@@ -36,7 +36,7 @@ def test_level_metrics_are_known_and_misspelt_names_are_not():
 def test_selection_metrics_have_a_direction():
     assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selection_metrics())
     names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
-    assert metrics.selection_metrics("masked_text") == names
+    assert metrics.selection_metrics("positions") == names
 
 
 def test_rows_of_earlier_versions_are_migrated():

@@ -128,15 +128,16 @@ def test_networks_are_sorted_like_in_the_authors_code():
     [
         (
             (),
-            "has no effect because the model is a single network; set levels.members, with fewer for some level, or remove",
+            "has no effect because each level has a single network; set levels.members or remove this key. Received: 'best'",
         ),
         (
             ("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 2, c: 2}"),
-            "has no effect because every level predicts with all networks; set levels.members, with fewer for some level,",
+            "has no effect because every level predicts with all networks; reduce levels.members of a level or remove",
         ),
         (
             (*ENSEMBLE, 'round.personal=["0"]'),
-            "must be first with round.personal: clients keep their units of the networks that they started with",
+            "cannot be combined with round.personal [0]: clients keep their units of the networks that they started with. "
+            "Received: 'best'",
         ),
     ],
 )
@@ -147,4 +148,6 @@ def test_network_selection_is_refused_without_alternatives(overrides, message):
 def test_networks_of_text_cannot_be_selected_by_accuracy():
     more = ("levels.mix=a-b", "levels.widths={a: 1, b: 1}", "levels.members={a: 2, b: 1}", "evaluate.members=best")
     message = refusal(recipe.loads, tiny.TEXT, "tiny", more)
-    assert "evaluate.members: must be first with the input masked_text, which has no accuracy" in message
+    assert (
+        "evaluate.members: cannot be combined with input masked_text: text has no accuracy. Received: 'best'" in message
+    )

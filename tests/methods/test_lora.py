@@ -186,7 +186,7 @@ FIARSE = ("round.mask=fiarse", "levels.entries={c: 1/4}", "levels.assignment=dyn
 REFUSED = {
     "blockwise": (
         ("model.frozen=[0]", "client.stages=blockwise", "levels.budgets={c: 0.5}"),
-        "model.frozen: cannot be combined with client.stages blockwise, which trains every unit. Received: ['0']",
+        "model.frozen: cannot be combined with client.stages blockwise: blockwise stages train every unit. Received: ['0']",
     ),
     "personal": (
         ("model.frozen=[0]", "round.personal=[0]"),
@@ -195,12 +195,12 @@ REFUSED = {
     ),
     "zeros beside one width": (
         ("levels.mix=a", "round.uncovered=zeros"),
-        "round.uncovered: has no effect because all levels of the mix have the same width; use several widths or "
-        "remove this key. Received: 'zeros'",
+        "round.uncovered: has no effect because all levels of the mix have the same width; use several levels.widths "
+        "or remove this key. Received: 'zeros'",
     ),
     "zeros beside a mask": (
         (*FIARSE, "round.uncovered=zeros"),
-        "round.uncovered: must be left_out with round.mask, which counts entries individually. Received: zeros",
+        "round.uncovered: cannot be combined with round.mask fiarse: a mask counts entries individually. Received: 'zeros'",
     ),
 }
 

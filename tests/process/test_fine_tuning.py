@@ -141,23 +141,23 @@ HALVES = ("levels.mix=a", "levels.members={a: 2}")
         ),
         (
             ("evaluate.fine_tune.learning_rate=1",),
-            "learning_rate: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. "
+            "learning_rate: has no effect because there is no fine-tuning; set evaluate.fine_tune.epochs or remove this key. "
             "Received: 1.0",
         ),
         ((EPOCHS, "evaluate.fine_tune.units=[7]"), "units[0]: unknown unit '7'; known: 0, 1, all"),
         (
             (*HALVES, EPOCHS),
-            "epochs: must be 0 with levels.members {a: 2}: in fine-tuning, each client has a single network. "
+            "epochs: cannot be combined with levels.members {a: 2}: in fine-tuning, each client has a single network. "
             "Received: 2",
         ),
         (
             ("client.stages=slimmable", EPOCHS),
-            "epochs: must be 0 with client.stages slimmable: in fine-tuning, each step trains the whole client model. "
+            "epochs: cannot be combined with client.stages slimmable: in fine-tuning, each step trains the whole client model. "
             "Received: 2",
         ),
         (
             ("round.mask=fiarse", "levels.entries={b: 1/2}", EPOCHS),
-            "epochs: must be 0 with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. "
+            "epochs: cannot be combined with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. "
             "Received: 2",
         ),
     ],
@@ -169,4 +169,4 @@ def test_incompatible_keys_are_rejected(overrides, expected):
 
 def test_text_cannot_be_fine_tuned():
     message = refusal(recipe.loads, tiny.TEXT, "tiny", [EPOCHS])
-    assert "must be 0 with the input masked_text: text has no test examples per client." in message
+    assert "cannot be combined with input masked_text: text has no test examples per client. Received: 2" in message

@@ -184,7 +184,7 @@ def test_a_layer_without_a_declaration_has_an_unknown_output(plugged):
         (
             '"groups": "2"',
             '"groups": 3 - x',
-            "GEOMETRY of the layer Tiles must be a plain value: numbers, texts, tuples and ",
+            "GEOMETRY must be a plain value, since the module is not imported: ",
         ),
         ("tile**2 *", "size**2 *", "which leads to KeyError: 'size'"),
         ("tile**2 *", "tile.bit_length() *", "which leads to TypeError: tile.bit_length() is not allowed"),

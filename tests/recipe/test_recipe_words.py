@@ -25,7 +25,11 @@ def error_of(name, *layers, changes=()):
 @pytest.mark.parametrize(
     "name, layers, message",
     [
-        (NEXT, [LAST], "text needs an embedding as the first layer, such as Embedding. Received: Dense"),
+        (
+            NEXT,
+            [LAST],
+            "text needs an embedding as the first layer, such as Embedding or MaskedTokenEmbedding. Received: Dense",
+        ),
         (
             NEXT,
             ["Embedding: {words: 50, width: 8}", LAST],
@@ -35,7 +39,8 @@ def error_of(name, *layers, changes=()):
         (
             SEQUENCES,
             ["MaskedTokenEmbedding: {classes: !classes, positions: 12, width: 8}", LAST],
-            "sequences need an embedding as the first layer, such as Embedding. Received: MaskedTokenEmbedding",
+            "MaskedTokenEmbedding: cannot be combined with input sequences: it has one row for each label; use Embedding. "
+            "Received: 'MaskedTokenEmbedding'",
         ),
         (
             SEQUENCES,
@@ -46,19 +51,20 @@ def error_of(name, *layers, changes=()):
         (
             "tiny/wikitext2",
             [EMBEDDING, LAST],
-            "text needs an embedding as the first layer, such as MaskedTokenEmbedding. Received: Embedding",
+            "model.layers[0].Embedding: cannot be combined with input masked_text: it has no row for the mask; use "
+            "MaskedTokenEmbedding. Received: 'Embedding'",
         ),
         (
             NEXT,
             [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "TransformerBlock attends to all positions, so with the input next_word it would see the words to predict; "
-            "use LSTM or GRU",
+            "TransformerBlock.heads: cannot be combined with input next_word: attention would see the words to predict; "
+            "use LSTM or GRU. Received: 2",
         ),
         (
             SEQUENCES,
             ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "SelfAttention attends to all positions, so with the input sequences it would see the padding; "
-            "use LSTM or GRU",
+            "SelfAttention.heads: cannot be combined with input sequences: attention would see the padding; use LSTM or "
+            "GRU. Received: 2",
         ),
         (
             NEXT,

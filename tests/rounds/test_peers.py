@@ -106,10 +106,14 @@ def test_budget_fits_full_networks_and_one_in_stages(budget, networks, stages):
     [
         (
             "client.correction={name: dynamic, alpha: 0.3}",
-            "client.correction: must be null or proximal with client.stages.peers: corrections store nothing for "
-            "peers. Received: dynamic",
+            "client.correction: cannot be combined with client.stages blockwise and client.stages.peers true: "
+            "corrections store nothing for peers. Received: 'dynamic'",
         ),
-        ("levels.members={a: 2}", "levels.members: cannot be combined with client.stages.peers: a client trains the "),
+        (
+            "levels.members={a: 2}",
+            "levels.members: cannot be combined with client.stages blockwise and client.stages.peers true: a client "
+            "trains the networks of an ensemble separately. Received: {a: 2}",
+        ),
     ],
 )
 def test_settings_incompatible_with_peers_are_refused(setting, message):

@@ -76,7 +76,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
         f"precision: {recipe.precision}": recipe.precision != "float32",
-        f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text", "table"),
+        f"input: {recipe.input.name}": not registry.constant("inputs", recipe.input.name, "ON_DEVICE"),
     }
     for key, is_used in unsupported.items():
         if is_used:

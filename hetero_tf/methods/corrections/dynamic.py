@@ -6,6 +6,7 @@ from hetero_tf.base.constraints import Positive
 
 REMEMBERS = True
 READS = ()
+REQUIRES = {"round.server": "dynamic"}
 
 
 def correct(

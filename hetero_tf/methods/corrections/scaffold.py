@@ -4,6 +4,7 @@ import tensorflow as tf
 
 REMEMBERS = True
 READS = ("control",)
+REQUIRES = {"round.server": "scaffold"}
 
 
 def correct(weights: tf.Tensor, start: tf.Tensor, memory: tf.Tensor, slots: tuple[tf.Tensor, ...]) -> tf.Tensor:

@@ -6,6 +6,10 @@ from hetero_tf.base.constraints import CountOrZero, NotNegative, Positive
 from hetero_tf.methods.couplings.distillation import divergence, log_softmax, teacher
 
 READS_LOGITS = True
+UNUSED = {
+    "gamma is 0": {"gamma": 0, "temperature": True},
+    "gamma 0 adds no divergences": {"gamma": 0, "from_round": True},
+}
 
 
 def couple(

@@ -12,3 +12,10 @@ A module has three functions of rows [K, P], the clients' trainable values. They
   flow through it. Where it is 0, weights and optimizer slots keep their values.
 - `counts(weights, start, state, *, options) -> bool [K, P]`, after the last step: True for entries that are merged.
 """
+
+REQUIRES = {"levels.entries": True}
+CONFLICTS = {
+    "a mask counts entries individually": {"round.uncovered": "zeros"},
+    "a mask selects entries of a network that all clients share": {"round.personal": True},
+    "a mask selects entries of a single network": {"levels.members": True},
+}

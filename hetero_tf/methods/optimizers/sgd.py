@@ -5,6 +5,7 @@ import tensorflow as tf
 from hetero_tf.base.constraints import NotNegative, Share
 
 SLOTS = ("momentum",)
+UNUSED = {"momentum is 0": {"momentum": 0, "nesterov": True}}
 
 
 def step(

@@ -2,6 +2,8 @@
 
 from hetero_tf.base.constraints import Count, Positive
 
+INCREASING = ("at",)
+
 
 def multiplier(round: int, *, at: tuple[Count, ...], factor: Positive = 0.1) -> float:
     """`factor` to the power of the number of entries of `at` that have passed.

@@ -6,6 +6,8 @@ from hetero_tf.base.constraints import Positive
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ("drift",)
+REQUIRES = {"client.correction": "dynamic", "client.correction.alpha": "round.server.alpha"}
+CONFLICTS = {"the server counts clients": {"round.weighting": "samples"}}
 
 
 def apply(

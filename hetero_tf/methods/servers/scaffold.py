@@ -6,6 +6,8 @@ from hetero_tf.base.constraints import NotNegative
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ("control",)
+REQUIRES = {"client.correction": "scaffold", "client.stages": "joint", "optimizer.name": "sgd", "optimizer.momentum": 0}
+CONFLICTS = {"controls change every entry in each step": {"round.mask": True}}
 
 
 def apply(

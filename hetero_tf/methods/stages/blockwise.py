@@ -7,6 +7,17 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, budgets, full_route
 
 DRAWN = False
+REQUIRES = {"levels.budgets": True, "model.trunk": 3}
+CONFLICTS = {
+    "blockwise stages train every unit": {"model.frozen": True},
+    "a client trains the networks of an ensemble separately": {"peers": True, "levels.members": True},
+    "corrections store nothing for peers": {"peers": True, "client.correction.REMEMBERS": True},
+}
+UNUSED = {
+    "a step has one output": {"peers": False, "client.coupling": True},
+    "a stage already trains only as many units as fit the budget": {"levels.fit": True},
+    "a stem that every stage trains leaves no unit constant": {"stem": "every", "buffered": True},
+}
 
 
 def divide(

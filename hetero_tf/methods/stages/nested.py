@@ -5,6 +5,11 @@ import dataclasses
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Stage, full_route
 
 DRAWN = True
+CONFLICTS = {"bn has one set of running statistics for all widths; use wbn or sbn": {"model.layers.*": "bn"}}
+UNUSED = {
+    "a step has one output": {"model.exits": False, "distill": False, "client.coupling": True},
+    "a client trains all of its values": {"round.untrained": True},
+}
 
 
 def divide(outline: ModelOutline, level: LevelSpec, *, shares, distill: bool = False) -> tuple[Stage, ...]:
