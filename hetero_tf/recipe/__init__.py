@@ -7,18 +7,18 @@ Modules:
     check          Builds the schema dataclasses from plain values, and checks keys, types, ranges and plug-ins
     document       Generates the tables of recipes/README.md from the schema, the plug-ins and the layer table
     explanations   Explains terms: output by the glossary, recipe keys by the schema, plug-ins by their documentation
-    fine_tuning    Fine-tuning of client models before their local test: its restrictions, and the recipe of its round
+    fine_tuning    Fine-tuning of client models before their local test: the recipe of its round
     fit            Checks a recipe against its data before anything is built: kind, normalisation, shapes and memory
     geometry       Traces shapes and weight counts through the layers of a model, without Keras
     json_schema    JSON Schema (draft 7) of recipes
     key_rules      Rules between two or more keys of a recipe
     layer_table    Layers that a recipe may use, with an annotation of every argument; all others are rejected
     layers         Builds the model of a recipe: units, repeats and settings of `model.layers` become named LayerSpecs
-    method_rules   Rules for keys that distinguish methods: depths, members, budgets, masks, stages, availability
     model          Frozen dataclasses of the model of a recipe: its layers, and values that depend on level and data
     naming         Names of run folders: the name of the recipe and its changes
     nodes          Values of a recipe with their source positions, and errors that point there
     old_spellings  Old spellings of recipe keys and values
+    plugin_rules   Rules between keys as plain data
     reader         Parses YAML text into Nodes: limited size, YAML 1.2 scalars and three tags
     recipe_files   Finds and reads recipe files: by path, or by the name of a shipped recipe
     schema         Frozen dataclasses of the recipe: every key with its type, default and meaning

@@ -4,14 +4,14 @@ from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import InvalidValue, format_value
-from hetero_tf.recipe.plugin_rules import check_conflict, check_plugins, check_unused
+from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Levels, Recipe
 from hetero_tf.recipe.shapes import check_shapes
 
 # Expected number of clients that return in the whole run.
 FEWEST_RETURNS = 0.01
-# {reason: {key: value}}: combinations that are invalid; the error is reported at the last key, see `methods`.
-CONFLICTS = {
+# Invalid combinations, see `methods`; the error is reported at the last key.
+CONFLICTS: Rules = {
     "dynamic assignment leaves no client permanently idle; set it to fixed": {
         "levels.idle": True,
         "levels.assignment": "dynamic",
@@ -29,8 +29,8 @@ CONFLICTS = {
     "in fine-tuning, a client keeps all entries of its model": {"round.mask": True, "evaluate.fine_tune.epochs": True},
     "in fine-tuning, each client has a single network": {"levels.members": True, "evaluate.fine_tune.epochs": True},
 }
-# {reason: {key: value}}: combinations in which the last key has no effect.
-UNUSED = {
+# Combinations in which the last key has no effect.
+UNUSED: Rules = {
     "the model has one output": {"model.exits": False, "evaluate.exits": True},
     "no level has a budget": {"levels.budgets": False, "levels.fit": True},
     "no level has depths": {"levels.depths": False, "levels.fit": "depths"},
@@ -269,7 +269,7 @@ def _check_options(recipe):
     """Check lists in the options of plug-ins: one number for each channel, and strictly increasing numbers."""
     options = recipe.input.options
     per_channel = registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ()
-    longest: dict[str, int] = {}
+    longest = {}
     for name in per_channel:
         if not options[name]:
             raise InvalidValue(("input", name), "must have one number for each channel. Received: []")

@@ -17,7 +17,9 @@ from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.nodes import InvalidValue, dotted, format_value
 from hetero_tf.recipe.schema import Recipe
 
-_KEYS = dict(walk_keys(Recipe))
+# {reason: {key: value}}, see `methods`.
+Rules = Mapping[str, Mapping[str, Any]]
+_KEYS = {path: option for path, option in walk_keys(Recipe) if not option.is_section}
 # Keys with a computed value.
 _COMPUTED = {
     "levels.budgets": lambda recipe: {
@@ -138,6 +140,8 @@ def _check_required(recipe, _, values, plugin):
 
 def _missing(plugin, key, current, expected, text):
     """Return the error of a key without its required value, at the plug-in if the recipe does not set the key."""
+    if expected is False and not isinstance(current.value, bool):
+        return InvalidValue(current.path, f"cannot be combined with {plugin}. Received: {current}")
     if expected is True:
         text = f"{plugin.name} needs {key}; set it, see `hetero_tf explain {key}`"
         return InvalidValue(plugin.path, f"{text}. Received: {current}")
@@ -209,7 +213,7 @@ def read_key(recipe: Recipe, key: str) -> list[KeyValue]:
         return [value for spec in recipe.model.layers for value in _layer_values(spec, *path[2:])]
     if path[:-1] in PLUGINS and path not in _KEYS:
         return [_plugin_value(path, PLUGINS[path[:-1]], _plugin_at(recipe, path[:-1]))]
-    if path not in _KEYS or _KEYS[path].is_section:
+    if path not in _KEYS:
         raise InputError(f"unknown key {key!r}{did_you_mean(key, map('.'.join, _KEYS))}")
     value, default = functools.reduce(getattr, path, recipe), _KEYS[path].default
     return [KeyValue(path, *(each.name if isinstance(each, Plugin) else each for each in (value, default)))]

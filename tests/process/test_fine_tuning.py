@@ -112,7 +112,7 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     )
     tuned_recipe = fine_tuning(base_recipe, 7)
     assert (tuned_recipe.levels.mix, tuned_recipe.levels.assignment, tuned_recipe.round.clients) == (
-        (("a", 1),),
+        {"a": 1},
         "fixed",
         7,
     )

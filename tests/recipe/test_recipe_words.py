@@ -39,7 +39,7 @@ def error_of(name, *layers, changes=()):
         (
             SEQUENCES,
             ["MaskedTokenEmbedding: {classes: !classes, positions: 12, width: 8}", LAST],
-            "MaskedTokenEmbedding: cannot be combined with input sequences: it has one row for each label; use Embedding. "
+            "cannot be combined with input sequences: it has one row for each label; use Embedding. "
             "Received: 'MaskedTokenEmbedding'",
         ),
         (
@@ -57,14 +57,13 @@ def error_of(name, *layers, changes=()):
         (
             NEXT,
             [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "TransformerBlock.heads: cannot be combined with input next_word: attention would see the words to predict; "
+            "cannot be combined with input next_word: attention would see the words to predict; "
             "use LSTM or GRU. Received: 2",
         ),
         (
             SEQUENCES,
             ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "SelfAttention.heads: cannot be combined with input sequences: attention would see the padding; use LSTM or "
-            "GRU. Received: 2",
+            "cannot be combined with input sequences: attention would see the padding; use LSTM or GRU. Received: 2",
         ),
         (
             NEXT,

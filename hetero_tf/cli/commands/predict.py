@@ -29,7 +29,8 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     for prediction in predictions:
         # A sentence with masked words has one list for each of them; other inputs have one list.
-        lists = prediction["answers"] if recipe.input.name == "masked_text" else [prediction["answers"]]
+        lists = prediction["answers"]
+        lists = [lists] if isinstance(lists[0][0], str) else lists
         console.say(f"{prediction['input']}: " + "; ".join(map(_format_classes, lists)))
     return {"round": loaded.state.round, "state": flags.state, "level": level, "predictions": predictions}
 
