@@ -57,8 +57,8 @@ def error_of(name, *layers, changes=()):
         (
             NEXT,
             [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "cannot be combined with input next_word: attention would see the words to predict; "
-            "use LSTM or GRU. Received: 2",
+            "TransformerBlock attends to all positions, so with the input next_word it would see the words to predict; "
+            "use LSTM or GRU",
         ),
         (
             SEQUENCES,
