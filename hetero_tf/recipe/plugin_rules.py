@@ -92,7 +92,13 @@ class ChosenPlugin:
 
     def _full_key(self, key):
         """Return the key of an option, which a rule of its plug-in may name without the section."""
-        return f"{dotted(self.path)}.{key}" if key in registry.options(self.kind, self.name) else key
+        full_key = f"{dotted(self.path)}.{key}"
+        return full_key if self.has_option(full_key) else key
+
+    def has_option(self, key: str) -> bool:
+        """Return True for the full key of one of its options."""
+        section, _, name = key.rpartition(".")
+        return section == dotted(self.path) and name in registry.options(self.kind, self.name)
 
 
 def _is_table(value):
@@ -183,7 +189,7 @@ def check_unused(recipe: Recipe, reason: str, values: Mapping[str, Any], plugin:
     """
     *conditions, _ = values.items()
     advice = [_ADVICE.get(key, f"set {key}" if value is False else f"change {key}") for key, value in conditions]
-    if plugin and not any(key.startswith(f"{dotted(plugin.path)}.") for key in values):
+    if plugin and not any(plugin.has_option(key) for key in values):
         advice.append(f"choose other {dotted(plugin.path)}")
     for *_, current in _combinations(recipe, values):
         if current.value != current.default:
