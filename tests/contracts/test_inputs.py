@@ -9,6 +9,7 @@ from refusals import refusal
 from hetero_tf.base import registry
 from hetero_tf.inputs import Input, Labels, all_labels
 from hetero_tf.inputs.images import PAD, crop_flip
+from hetero_tf.recipe.geometry import FORMS
 
 RNG = np.random.default_rng(0)
 IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4, 6).astype(np.int32))
@@ -51,6 +52,16 @@ def test_attributes_describe_the_batches(case):
         starts = source.starts(stored[0])
         assert starts[0] == 0
         assert list(starts) == sorted(set(starts))
+
+
+@pytest.mark.parametrize("name", registry.names("inputs"))
+def test_constants_describe_model_inputs_and_targets(name):
+    stored, source = STORED[name], registry.find("inputs", name).build("float32")
+    _, targets = batch(source, stored, all_labels(CLASSES[name]), [0, 1])
+    assert len(source.shape(stored[0])) == len(FORMS[registry.constant("inputs", name, "FORM")])
+    assert targets.shape.rank == {"label": 1, "positions": 2}[registry.constant("inputs", name, "TARGETS")]
+    per_channel = registry.constant("inputs", name, "PER_CHANNEL") or ()
+    assert set(per_channel) <= registry.options("inputs", name).keys()
 
 
 def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
