@@ -63,7 +63,8 @@ def error_of(name, *layers, changes=()):
         (
             SEQUENCES,
             ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "cannot be combined with input sequences: attention would see the padding; use LSTM or GRU. Received: 2",
+            "SelfAttention attends to all positions, so with the input sequences it would see the padding; "
+            "use LSTM or GRU",
         ),
         (
             NEXT,
