@@ -12,7 +12,7 @@ Modules:
     geometry       Traces shapes and weight counts through the layers of a model, without Keras
     json_schema    JSON Schema (draft 7) of recipes
     key_rules      Rules between two or more keys of a recipe
-    layer_table    Layers that a recipe may use, with an annotation of every argument; all others are rejected
+    layer_table    Layers that a recipe may use, with annotation and default of every argument
     layers         Builds the model of a recipe: units, repeats and settings of `model.layers` become named LayerSpecs
     model          Frozen dataclasses of the model of a recipe: its layers, and values that depend on level and data
     naming         Names of run folders: the name of the recipe and its changes

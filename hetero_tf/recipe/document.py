@@ -57,9 +57,8 @@ def _plugins(kind):
 
 def _layers():
     for name in layer_table.known_layers():
-        constraints, required = layer_table.arguments(name)
         cells = [
-            f"`{argument}`{'*' if argument in required else ''}: {constraint.noun()}"
-            for argument, constraint in constraints.items()
+            f"`{option.name}`{'*' if option.required else ''}: {option.constraint.noun()}"
+            for option in layer_table.options(name).values()
         ]
         yield _row(f"`{name}`", "; ".join(cells) or "none")

@@ -139,13 +139,10 @@ def _sizes(names, inputs):
 
 def _arguments(spec, width, classes):
     """Return the arguments of a layer with its defaults; pairs always have two numbers."""
-    if spec.kind in layer_table.KERAS_LAYERS:
-        defaults = _KERAS_DEFAULTS.get(spec.kind, {})
-    else:
-        defaults = {option.name: option.default for option in registry.options("layers", spec.kind).values()}
-    arguments = {**defaults, **spec.args}
-    for name, constraint in layer_table.arguments(spec.kind)[0].items():
-        if constraint.type == "pair" and isinstance(arguments.get(name), int):
+    options = layer_table.options(spec.kind)
+    arguments = {name: option.default for name, option in options.items()} | spec.args
+    for name, option in options.items():
+        if option.constraint.type == "pair" and isinstance(arguments[name], int):
             arguments[name] = (arguments[name],) * 2
     return {name: value if width is None else size_at(value, width, classes) for name, value in arguments.items()}
 
@@ -215,17 +212,16 @@ def _window(size, strides="strides", dilation="(1, 1)"):
     )
 
 
-_CONVOLUTION = _window("kernel_size", dilation="dilation_rate")
 _KERNEL = "kernel_size[0] * kernel_size[1] * channels"
 _POOLING = Geometry("map", f"({_window('pool_size', 'strides or pool_size')}, channels)")
 _GLOBAL_POOLING = Geometry("map", "(channels,)")
 # Layers of Keras that change the shape, require a form or have kernels.
 _KERAS = {
     "AveragePooling2D": _POOLING,
-    "Conv2D": Geometry("map", f"({_CONVOLUTION}, filters)", f"{_KERNEL} * filters"),
+    "Conv2D": Geometry("map", f"({_window('kernel_size', dilation='dilation_rate')}, filters)", f"{_KERNEL} * filters"),
     "Cropping2D": Geometry("map", "(rows - 2 * cropping[0], columns - 2 * cropping[1], channels)"),
     "Dense": Geometry(outputs="(*leading, units)", weights="channels * units"),
-    "DepthwiseConv2D": Geometry("map", f"({_CONVOLUTION}, channels)", _KERNEL),
+    "DepthwiseConv2D": Geometry("map", f"({_window('kernel_size')}, channels)", _KERNEL),
     "Flatten": Geometry(outputs="(product(inputs),)"),
     "GlobalAveragePooling2D": _GLOBAL_POOLING,
     "GlobalMaxPooling2D": _GLOBAL_POOLING,
@@ -233,16 +229,4 @@ _KERAS = {
     "MaxPooling2D": _POOLING,
     "UpSampling2D": Geometry("map", "(rows * size[0], columns * size[1], channels)"),
     "ZeroPadding2D": Geometry("map", "(rows + 2 * padding[0], columns + 2 * padding[1], channels)"),
-}
-_POOLING_DEFAULTS = {"pool_size": (2, 2), "strides": None, "padding": "valid"}
-_CONVOLUTION_DEFAULTS = {"strides": (1, 1), "padding": "valid", "dilation_rate": (1, 1)}
-_KERAS_DEFAULTS = {
-    "AveragePooling2D": _POOLING_DEFAULTS,
-    "Conv2D": _CONVOLUTION_DEFAULTS,
-    "Cropping2D": {"cropping": (0, 0)},
-    "DepthwiseConv2D": _CONVOLUTION_DEFAULTS,
-    "GroupNormalization": {"groups": 32},
-    "MaxPooling2D": _POOLING_DEFAULTS,
-    "UpSampling2D": {"size": (2, 2)},
-    "ZeroPadding2D": {"padding": (1, 1)},
 }

@@ -128,9 +128,11 @@ def _layer() -> dict:
     """Schema of an item of `model.layers`: a class name, a class name with arguments, a unit, `Repeat` or `Exit`."""
     layers: dict = {}
     for name in layer_table.known_layers():
-        constraints, _ = layer_table.arguments(name)
         # `!setting name` may be any argument.
-        arguments = {argument: {"anyOf": [_value(c), {"type": "string"}]} for argument, c in constraints.items()}
+        arguments = {
+            option.name: {"anyOf": [_value(option.constraint), {"type": "string"}]}
+            for option in layer_table.options(name).values()
+        }
         layers[name] = _mapping(arguments) | {"type": ["object", "null"]}
     names = list(layers)
     times = {"type": ["integer", "string"]}

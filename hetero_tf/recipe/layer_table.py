@@ -1,4 +1,4 @@
-"""Layers that a recipe may use, with an annotation of every argument; all others are rejected.
+"""Layers that a recipe may use, with annotation and default of every argument; all others are rejected.
 
 Keras layers are listed here. `registry` reads the layers of this package and of plug-ins from their source.
 """
@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import (
     LARGEST_SIZE,
-    Constraint,
+    REQUIRED,
     Epsilon,
     NotNegative,
+    Option,
     Range,
     Size,
     Text,
@@ -38,54 +39,54 @@ Initializer = Annotated[str, Text(choices=INITIALIZERS)]
 ConstantInitializer = Literal["zeros", "ones"]
 Slope = Annotated[float, Range(low=0.0, high=1000.0)]
 
-_COMMON = {"use_bias": bool, "activation": Activation | None, "bias_initializer": ConstantInitializer}
-_POOL = {"pool_size": Window, "strides": Window | None, "padding": Padding}
+_COMMON = {
+    "use_bias": (bool, True),
+    "activation": (Activation | None, None),
+    "bias_initializer": (ConstantInitializer, "zeros"),
+}
+_POOL = {"strides": (Window | None, None), "padding": (Padding, "valid")}
+_SCALED = {"epsilon": (Epsilon, 1e-3), "center": (bool, True), "scale": (bool, True)}
 
-KERAS_LAYERS: dict[str, dict[str, Any]] = {
-    "Activation": {"activation": Activation},
-    "AveragePooling2D": _POOL,
+# Annotation and default of every argument of a layer.
+_SIGNATURES: dict[str, dict[str, tuple[Any, Any]]] = {
+    "Activation": {"activation": (Activation, REQUIRED)},
+    "AveragePooling2D": {"pool_size": (Window, REQUIRED), **_POOL},
     "Conv2D": {
-        "filters": Size,
-        "kernel_size": KernelSize,
-        "strides": Window,
-        "padding": Padding,
-        "dilation_rate": Window,
-        "kernel_initializer": Initializer,
+        "filters": (Size, REQUIRED),
+        "kernel_size": (KernelSize, REQUIRED),
+        "strides": (Window, (1, 1)),
+        "padding": (Padding, "valid"),
+        "dilation_rate": (Window, (1, 1)),
+        "kernel_initializer": (Initializer, "glorot_uniform"),
         **_COMMON,
     },
-    "Cropping2D": {"cropping": Edge},
-    "Dense": {"units": Size, "kernel_initializer": Initializer, **_COMMON},
+    "Cropping2D": {"cropping": (Edge, (0, 0))},
+    "Dense": {"units": (Size, REQUIRED), "kernel_initializer": (Initializer, "glorot_uniform"), **_COMMON},
     "DepthwiseConv2D": {
-        "kernel_size": KernelSize,
-        "strides": Window,
-        "padding": Padding,
-        "depthwise_initializer": Initializer,
+        "kernel_size": (KernelSize, REQUIRED),
+        "strides": (Window, (1, 1)),
+        "padding": (Padding, "valid"),
+        "depthwise_initializer": (Initializer, "glorot_uniform"),
         **_COMMON,
     },
-    "ELU": {"alpha": Slope},
+    "ELU": {"alpha": (Slope, 1.0)},
     "Flatten": {},
     "GlobalAveragePooling2D": {},
     "GlobalMaxPooling2D": {},
-    "GroupNormalization": {
-        "groups": Annotated[int, Range(low=1, high=LARGEST_SIZE)],
-        "epsilon": Epsilon,
-        "center": bool,
-        "scale": bool,
-    },
+    "GroupNormalization": {"groups": (Annotated[int, Range(low=1, high=LARGEST_SIZE)], 32), **_SCALED},
     "Identity": {},
-    "LayerNormalization": {"epsilon": Epsilon, "center": bool, "scale": bool},
-    "LeakyReLU": {"negative_slope": Slope},
-    "MaxPooling2D": _POOL,
-    "ReLU": {"max_value": NotNegative | None, "negative_slope": Slope, "threshold": Slope},
-    "UpSampling2D": {"size": Window, "interpolation": Literal["nearest", "bilinear"]},
-    "ZeroPadding2D": {"padding": Edge},
+    "LayerNormalization": _SCALED,
+    "LeakyReLU": {"negative_slope": (Slope, 0.3)},
+    "MaxPooling2D": {"pool_size": (Window, (2, 2)), **_POOL},
+    "ReLU": {"max_value": (NotNegative | None, None), "negative_slope": (Slope, 0.0), "threshold": (Slope, 0.0)},
+    "UpSampling2D": {"size": (Window, (2, 2)), "interpolation": (Literal["nearest", "bilinear"], "nearest")},
+    "ZeroPadding2D": {"padding": (Edge, (1, 1))},
 }
-REQUIRED = {
-    "Activation": {"activation"},
-    "AveragePooling2D": {"pool_size"},
-    "Conv2D": {"filters", "kernel_size"},
-    "Dense": {"units"},
-    "DepthwiseConv2D": {"kernel_size"},
+KERAS_LAYERS = {
+    layer: {
+        name: Option(name, read_annotation(annotation), default, "") for name, (annotation, default) in args.items()
+    }
+    for layer, args in _SIGNATURES.items()
 }
 ADVICE = {
     "BatchNormalization": "a round discards its moving averages, so tests would use stale ones; "
@@ -147,11 +148,6 @@ def rejection_reason(name: str) -> str | None:
     return f"unknown layer {format_value(name)}{advice}{did_you_mean(name, known_layers())}"
 
 
-def arguments(name: str) -> tuple[dict[str, Constraint], set[str]]:
-    """Return `({argument: Constraint}, required names)` of an allowed layer."""
-    if name in registry.names("layers"):
-        options = registry.options("layers", name)
-        constraints = {option.name: option.constraint for option in options.values()}
-        return constraints, {option.name for option in options.values() if option.required}
-    constraints = {argument: read_annotation(annotation) for argument, annotation in KERAS_LAYERS[name].items()}
-    return constraints, REQUIRED.get(name, set())
+def options(name: str) -> dict[str, Option]:
+    """Return the arguments of an allowed layer by name."""
+    return registry.options("layers", name) if name in registry.names("layers") else KERAS_LAYERS[name]

@@ -147,14 +147,15 @@ def _layer(part, path):
 
 def _arguments(kind, args, path, skip=()):
     """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
-    constraints, required = layer_table.arguments(kind)
-    check_mapping(args, path, tuple(constraints), kind if registry.is_registered("layers", kind) else "")
-    missing = sorted(required - {*args, *skip})
-    if missing:
-        raise InvalidValue(
-            path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}", at_key=True
-        )
-    return {name: convert(value, constraints[name], (*path, name)) for name, value in args.items()}
+    options = layer_table.options(kind)
+    check_mapping(args, path, tuple(options), kind if registry.is_registered("layers", kind) else "")
+    required = sorted(name for name, option in options.items() if option.required)
+    for name in required:
+        if name not in args and name not in skip:
+            raise InvalidValue(
+                path, f"the argument {name!r} is missing; {kind} needs {', '.join(required)}", at_key=True
+            )
+    return {name: convert(value, options[name].constraint, (*path, name)) for name, value in args.items()}
 
 
 def _resolve(value, path, settings, used):

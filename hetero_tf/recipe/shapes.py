@@ -75,7 +75,7 @@ def _check_form(step, has_vectors, text):
             reason = f"its input is {_RANKS[rank]}; move it before {before}"
         raise InvalidValue(step.spec.path, f"{kind} needs {_RANKS[required]}, but {reason}")
     if text and len(step.outputs) == 1:
-        is_recurrent = "return_sequences" in layer_table.arguments(kind)[0]
+        is_recurrent = "return_sequences" in layer_table.options(kind)
         advice = "set `return_sequences: true`" if is_recurrent else "remove it"
         raise InvalidValue(
             step.spec.path,

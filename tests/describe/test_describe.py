@@ -117,8 +117,8 @@ def test_multiply_adds_count_attention_and_no_bias(described):
 def test_every_layer_can_be_counted():
     values = {"pool_size": 2, "filters": 3, "kernel_size": 3, "units": 5, "groups": 1, "rate": 0.5}
     values["activation"] = "relu"
-    for name, wants in layer_table.KERAS_LAYERS.items():
-        needed = layer_table.REQUIRED.get(name, set()) | ({"groups"} & set(wants))
+    for name, options in layer_table.KERAS_LAYERS.items():
+        needed = {argument for argument, option in options.items() if option.required or argument == "groups"}
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
         inputs = keras.Input((6, 6, 2))
         model = keras.Model(inputs, layer(inputs))

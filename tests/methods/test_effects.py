@@ -296,15 +296,15 @@ def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
 
 @pytest.mark.parametrize("name", layer_table.known_layers())
 def test_every_argument_of_a_layer_has_an_effect(name, folder):
-    constraints, required = layer_table.arguments(name)
-    needed = {argument: SIZES[argument] for argument in required} | NEEDED.get(name, {})
-    defaults = inspect.signature(layer_class(name)).parameters
-    for argument, constraint in constraints.items():
+    options = layer_table.options(name)
+    needed = {argument: SIZES[argument] for argument, option in options.items() if option.required}
+    needed |= NEEDED.get(name, {})
+    for argument, option in options.items():
         if ("layers", name, argument) in ELSEWHERE:
             continue
-        value = needed.get(argument, defaults[argument].default)
+        value = needed.get(argument, option.default)
         # wbn differs from bn between widths only: test_width_statistics.py.
-        tried = [each for each in others(constraint, value) if each != "wbn"]
+        tried = [each for each in others(option.constraint, value) if each != "wbn"]
         first, *rest = (outcome("layers", name, {**needed, argument: each}, folder) for each in (value, *tried))
         assert not str(first).startswith("refused"), first
         # One call does not distinguish all choices of Keras, such as relu and relu6.

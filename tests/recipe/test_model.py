@@ -111,10 +111,10 @@ def test_pairs_become_tuples():
 
 @pytest.mark.parametrize("kind", layer_table.known_layers())
 def test_every_layer_loads_with_its_required_arguments(kind):
-    arguments, required = layer_table.arguments(kind)
+    arguments = layer_table.options(kind)
     form = geometry_of(kind).inputs
     values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
-    args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
+    args = ", ".join(f"{name}: {values.get(name, 8)}" for name, option in arguments.items() if option.required)
     if form == "words":
         text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
         text = (
@@ -135,11 +135,14 @@ def test_every_layer_loads_with_its_required_arguments(kind):
 
 def test_table_agrees_with_keras():
     keras = pytest.importorskip("keras")
-    for name, wants in layer_table.KERAS_LAYERS.items():
-        known = inspect.signature(getattr(keras.layers, name).__init__).parameters
-        assert set(wants) <= set(known), name
-        without = {key for key, value in known.items() if value.default is value.empty} - {"self", "kwargs"}
-        assert without == layer_table.REQUIRED.get(name, set()), name
+    for name, options in layer_table.KERAS_LAYERS.items():
+        parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
+        required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
+        assert required == {option.name for option in options.values() if option.required}, name
+        for option in options.values():
+            default = parameters[option.name].default
+            # The edges of a cropping may differ by side in Keras.
+            assert option.default == (default[0] if name == "Cropping2D" else default), (name, option.name)
     for name in layer_table.ACTIVATIONS:
         assert callable(keras.activations.get(name))
     for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:

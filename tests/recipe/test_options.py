@@ -137,15 +137,15 @@ def test_options_of_plugins(kind, name):
 
 @pytest.mark.parametrize("name", layer_table.known_layers())
 def test_arguments_of_layers(name):
-    constraints, required = layer_table.arguments(name)
-    arguments = {argument: legal(constraints[argument]) for argument in required}
-    for argument, constraint in constraints.items():
+    options = layer_table.options(name)
+    arguments = {option.name: legal(option.constraint) for option in options.values() if option.required}
+    for argument, option in options.items():
         path = ("model", "layers[0]", name, argument)
 
         def write(value):
             return text(("model", "layers"), [{name: {**arguments, argument: value}}])  # noqa: B023
 
-        check_all(constraint, path, write)
+        check_all(option.constraint, path, write)
 
 
 # Keys that hold one value; other tests have mappings by level, names of units and the model.
