@@ -83,10 +83,8 @@ _SIGNATURES: dict[str, dict[str, tuple[Any, Any]]] = {
     "ZeroPadding2D": {"padding": (Edge, (1, 1))},
 }
 KERAS_LAYERS = {
-    layer: {
-        name: Option(name, read_annotation(annotation), default, "") for name, (annotation, default) in args.items()
-    }
-    for layer, args in _SIGNATURES.items()
+    layer: {name: Option(name, read_annotation(form), default, "") for name, (form, default) in arguments.items()}
+    for layer, arguments in _SIGNATURES.items()
 }
 ADVICE = {
     "BatchNormalization": "a round discards its moving averages, so tests would use stale ones; "
