@@ -244,6 +244,6 @@ def _layer_values(spec, argument=None):
     """Yield the class name of a layer, or the value of an argument that it has; "*": of each argument."""
     if argument is None:
         yield KeyValue(spec.path, spec.kind)
-    for name in layer_table.arguments(spec.kind)[0] if argument else ():
+    for name in layer_table.options(spec.kind) if argument else ():
         if argument in (name, "*"):
             yield KeyValue((*spec.path, name), spec.args.get(name, "its default"))
