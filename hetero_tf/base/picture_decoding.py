@@ -27,6 +27,8 @@ EXIF_SEARCH_BYTES = 2**16
 HEADER = 72
 # Maximum blocks of up to 255 bytes in a GIF before the end of its first frame.
 GIF_BLOCKS = 2**15
+# Zeros after a GIF, so that no position in its last header is past the end.
+GIF_PADDING = 16
 
 
 # No Python loop or branch depends on tensors, and conversion takes longer than tracing.
@@ -138,42 +140,14 @@ def _decode_gif(data):
     The frame is copied into a separate file with the indices as colors. TensorFlow's decoder would read all frames,
     which may take gigabytes for a few bytes, and ignore transparency.
     """
-    stream = tf.io.decode_raw(tf.strings.join([data, tf.constant(bytes(16))]), tf.uint8)
-    last = tf.size(stream) - 16
-
-    def table_size(flags):
-        return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
-
-    def number(position, count=1):
-        return tf.cast(_little_endian(stream, position, count), tf.int32)
-
-    def step(position, in_blocks, frame, transparent):
-        byte = number(position)
-        is_control = ~in_blocks & (byte == 0x21) & (number(position + 1) == 0xF9)
-        has_index = is_control & (number(position + 3) % 2 == 1)
-        # A frame, an extension, or an invalid byte.
-        size = tf.where(byte == 0x2C, 11 + table_size(number(position + 9)), tf.where(byte == 0x21, 2, last))
-        return (
-            tf.minimum(position + tf.where(in_blocks, byte + 1, size), last),
-            tf.where(in_blocks, byte > 0, True),
-            tf.where(~in_blocks & (byte == 0x2C), position, frame),
-            tf.where(has_index, number(position + 6), tf.where(is_control, -1, transparent)),
-        )
-
-    start = 13 + table_size(number(10))
-    end, in_blocks, frame, transparent = tf.while_loop(
-        lambda position, in_blocks, frame, _: (position < last) & (in_blocks | (frame < 0)),
-        step,
-        (tf.minimum(start, last), tf.constant(False), tf.constant(-1), tf.constant(-1)),
-        maximum_iterations=GIF_BLOCKS,
-    )
-    width, height = number(6, 2), number(8, 2)
+    stream = tf.io.decode_raw(tf.strings.join([data, tf.constant(bytes(GIF_PADDING))]), tf.uint8)
+    frame, end, transparent = _find_gif_frame(stream)
     covers = tf.reduce_all(stream[frame + 1 : frame + 9] == tf.concat([tf.zeros([4], tf.uint8), stream[6:10]], 0))
 
     def read_frame():
-        flags = number(frame + 9)
-        local = table_size(flags)
-        begin, count = tf.where(local > 0, frame + 10, 13), tf.where(local > 0, local, start - 13)
+        flags = _integer(stream, frame + 9)
+        local, shared = _gif_table_bytes(flags), _gif_table_bytes(_integer(stream, 10))
+        begin, count = tf.where(local > 0, frame + 10, 13), tf.where(local > 0, local, shared)
         table = tf.reshape(stream[begin : begin + count], [-1, 3])
         colors = tf.pad(table, [[0, 256 - tf.shape(table)[0]], [0, 0]])
         single_frame = tf.strings.join(
@@ -192,7 +166,50 @@ def _decode_gif(data):
         alpha = tf.cast(tf.where(indices == transparent, 0, 255), tf.uint8)
         return tf.concat([tf.gather(colors, indices), alpha[..., None]], -1)
 
-    return tf.cond(covers & ~in_blocks & (frame > 0), read_frame, lambda: tf.zeros([height, width, 4], tf.uint8))
+    width, height = _integer(stream, 6, 2), _integer(stream, 8, 2)
+    return tf.cond(covers & (frame > 0), read_frame, lambda: tf.zeros([height, width, 4], tf.uint8))
+
+
+def _find_gif_frame(stream):
+    """Return the begin and end of a GIF's first frame, and its transparent index, or -1; the begin is -1 if it is cut.
+
+    Args:
+        stream: The file with `GIF_PADDING` zeros, uint8 [n].
+    """
+    last = tf.size(stream) - GIF_PADDING
+
+    def step(position, in_blocks, frame, transparent):
+        byte = _integer(stream, position)
+        is_control = ~in_blocks & (byte == 0x21) & (_integer(stream, position + 1) == 0xF9)
+        has_index = is_control & (_integer(stream, position + 3) % 2 == 1)
+        # A frame, an extension, or an invalid byte.
+        frame_header = 11 + _gif_table_bytes(_integer(stream, position + 9))
+        size = tf.where(byte == 0x2C, frame_header, tf.where(byte == 0x21, 2, last))
+        return (
+            tf.minimum(position + tf.where(in_blocks, byte + 1, size), last),
+            tf.where(in_blocks, byte > 0, True),
+            tf.where(~in_blocks & (byte == 0x2C), position, frame),
+            tf.where(has_index, _integer(stream, position + 6), tf.where(is_control, -1, transparent)),
+        )
+
+    start = tf.minimum(13 + _gif_table_bytes(_integer(stream, 10)), last)
+    end, in_blocks, frame, transparent = tf.while_loop(
+        lambda position, in_blocks, frame, _: (position < last) & (in_blocks | (frame < 0)),
+        step,
+        (start, tf.constant(False), tf.constant(-1), tf.constant(-1)),
+        maximum_iterations=GIF_BLOCKS,
+    )
+    return tf.where(in_blocks, -1, frame), end, transparent
+
+
+def _gif_table_bytes(flags):
+    """Return the bytes of the color table that the flags of a screen or frame declare."""
+    return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
+
+
+def _integer(stream, position, count=1):
+    """Return `count` little-endian bytes of uint8 [n] as an int32."""
+    return tf.cast(_little_endian(stream, position, count), tf.int32)
 
 
 def orientation(data: tf.Tensor) -> tf.Tensor:
