@@ -20,12 +20,12 @@ REQUIRED = [
     "importlib_resources>=6.0",  # tensorflow-datasets imports it without asking for it
     "keras>=3.10",
     "numpy>=1.26",
+    "pyarrow>=16.0",  # tensorflow-datasets needs it too
     "pyyaml>=6.0",
     "tensorflow>=2.20",
     "tensorflow-datasets>=4.9.7",
 ]
 PLOT = ["matplotlib>=3.8"]
-PARQUET = ["pyarrow>=16.0"]
 # What exports are converted with, and run in after that.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
 LITERT = ["ai-edge-litert>=2.0"]
@@ -37,7 +37,6 @@ EXTRAS = {
     "gpu": ["tensorflow[and-cuda]>=2.20"],
     "litert": LITERT,
     "onnx": ONNX,
-    "parquet": PARQUET,
     "plot": PLOT,
     "serve": SERVE,
     "tensorboard": TENSORBOARD,
@@ -46,7 +45,6 @@ EXTRAS = {
         *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
         *LITERT,
         *ONNX,
-        *PARQUET,
         *PLOT,
         *SERVE,
         *TENSORBOARD,

@@ -64,9 +64,9 @@ def load(
     requested = None if image is None else [name for name in (label, owner, image) if name is not None]
     selection = ColumnSelection(requested, ignore, image)
     splits = _source_files(data_dir, path, test)
-    tables, metadata = zip(*(read_table(source, files, selection) for source, files in splits))
-    names = _read_class_names(metadata[0], splits[0][1][0].parent, label)
-    tables = [_name_labels(table, label, names) for table in tables]
+    contents = [read_table(source, files, selection) for source, files in splits]
+    names = _read_class_names(contents[0][1], splits[0][1][0].parent, label)
+    tables = [_name_labels(table, label, names) for table, _ in contents]
     if image is not None:
         return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names)
     # Ignored columns were not read.

@@ -81,13 +81,13 @@ class RawTable:
 
     Attributes:
         source: File or folder.
-        columns: `{name: numbers [n], texts or pictures}`, all of the same length.
+        columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
         locate: `row -> "FILE:LINE"`, for messages.
         file_bytes: Total size of the files.
     """
 
     source: str
-    columns: dict[str, np.ndarray | TextColumn | list[bytes]]
+    columns: dict[str, Any]
     locate: Callable[[int], str]
     file_bytes: int
 
@@ -106,7 +106,7 @@ class RawTable:
 
     def read_texts(self, name: str) -> TextColumn:
         """Returns a column as texts; raises `InputError` for a missing value."""
-        column: Any = self.columns[name]
+        column = self.columns[name]
         if isinstance(column, np.ndarray):
             column = TextColumn.from_numbers(column)
         if missing := column.find(lambda text: text.strip().lower() in MISSING):
