@@ -45,7 +45,7 @@ def measure(args, name):
     build, process = timed(lambda: learning_process(recipe, data_dir=args.data_dir, parallel=args.threads))
     plan = shortened(process.plan(0), 1)
     state = process.initialize()
-    trace, function = timed(process._round.get_concrete_function)
+    trace, function = timed(process.runner.compiled_round.get_concrete_function)
     call, _ = timed(lambda: process.run(state, [plan]))
     graph = function.graph.as_graph_def()
     nodes = len(graph.node) + sum(len(inner.node_def) for inner in graph.library.function)

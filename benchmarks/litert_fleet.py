@@ -92,7 +92,7 @@ def measure(folder, files):
     print(f"round {rows[-1]['round']}: {rows[-1]['global_accuracy']:.1f} % on the test set by the server")
     print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, saved in {folder / 'run' / 'best'}")
     process, state = hetero_tf.load_run(folder / "run", "last")
-    test = process.dataset.test
+    test, (metrics, _) = process.dataset.test, process.evaluate(state, levels="all")
     pixels = test.x.astype(np.float32) / 255
     for level in LEVELS:
         statistics = {path: np.asarray(value) for path, value in process.statistics(state, level).items()}
@@ -104,7 +104,7 @@ def measure(folder, files):
         for pushed in ((weights,), (weights, statistics)):
             client.push(*pushed)
             reached.append(100 * np.mean(client.infer(image=pixels)["logits"].argmax(1) == test.y))
-        simulated = process.evaluator.measure_level(state, level, statistics)["accuracy"]
+        simulated = metrics[f"level_accuracy_{level}"]
         print(
             f"level {level}, file of round 1: {reached[0]:.1f} % without statistics, {reached[1]:.1f} % with them; "
             f"the simulator {simulated:.1f} %"

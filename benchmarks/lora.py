@@ -58,7 +58,7 @@ def trained(name, overrides, rounds, data_dir):
     """Runs the rounds of a recipe; returns the final state and its metrics."""
     process = learning_process(recipe.load(name, overrides), data_dir=data_dir)
     state, sent = process.initialize(), 0
-    process.compile()
+    process.runner.prepare()
     start = time.perf_counter()
     for number in range(rounds):
         state, row = process.next(state)

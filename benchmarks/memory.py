@@ -45,7 +45,7 @@ def over_rounds(recipe, rounds):
         process.evaluate(state)
         if state.round % max(rounds // 20, 1) == 0:
             seen[state.round] = resident_mb()
-    return seen, process._round.experimental_get_tracing_count()
+    return seen, process.runner.compiled_round.experimental_get_tracing_count()
 
 
 def over_processes(recipe, processes):

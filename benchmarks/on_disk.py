@@ -107,7 +107,7 @@ def measure(args):
         "loss": row["loss"],
         "global_loss": metrics["global_loss"],
         "sha256": digest[:8],
-        "traces": process._round.experimental_get_tracing_count(),
+        "traces": process.runner.compiled_round.experimental_get_tracing_count(),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 

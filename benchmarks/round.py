@@ -101,12 +101,12 @@ def measure(args):
     plan = process.plan(0, balanced_cohort(process))
     plan = shortened(plan, args.steps) if args.steps else plan
     state = process.initialize()
-    trace, _ = timed(process._round.get_concrete_function)
+    trace, _ = timed(process.runner.compiled_round.get_concrete_function)
     first, _ = timed(lambda: process.run(state, [plan]))
     seconds = median(args.repeats, lambda: process.run(state, [plan]))
     idle = shortened(plan, 0)
     merge = median(args.repeats, lambda: process.run(state, [idle]), warm=True)
-    steps, examples = int(plan.steps.sum()), process.examples(plan).sum()
+    steps, examples = int(plan.steps.sum()), process.runner.count_examples(plan).sum()
     peak = peak_flops(args.threads)
     result = {
         "recipe": loaded.name,
@@ -133,7 +133,7 @@ def measure(args):
         result["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - result["statistics_s"]
     if args.live:
         result["live_share"] = live_share(args.repeats, process, state, plan)
-    result["traces"] = process._round.experimental_get_tracing_count()
+    result["traces"] = process.runner.compiled_round.experimental_get_tracing_count()
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
 
@@ -167,7 +167,7 @@ def training_flops(process, plan):
     size = 1 if len(example) == 3 else example[0]
     return sum(
         6 * costs[process.family.submodel_of[level]] * examples / size
-        for level, examples in zip(plan.levels, process.examples(plan))
+        for level, examples in zip(plan.levels, process.runner.count_examples(plan))
     )
 
 

@@ -92,7 +92,7 @@ class ReferenceRounds:
         slots: dict = {}
         metrics = []
         for step in range(plan.steps[slot]):
-            rows, key = plan.rows[slot, step], [int(self.process._seed), round, client, step]
+            rows, key = plan.rows[slot, step], [int(self.process.seed), round, client, step]
             inputs, targets = self.batch(rows[rows >= 0], plan.starts[slot, step], key)
             self.prepare_step(model, key)
             with tf.GradientTape() as tape:

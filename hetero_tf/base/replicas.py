@@ -1,5 +1,6 @@
 """Replicas that share one round: a single process, or devices and processes of a tf.distribute strategy."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,12 +51,8 @@ class Replicas:
 
     def compiled(self, function: Callable, **options: Any) -> Callable:
         """Return `run` of a function as a tf.function; `options` are those of `tf.function`."""
-        if self.strategy is None:
-            return tf.function(function, autograph=False, **options)
-
-        def on_all(*arguments):
-            return self.run(function, *arguments)
-
+        # TensorFlow's warning of frequent traces counts them by code object, but those of each partial alone.
+        on_all = functools.partial(function) if self.strategy is None else functools.partial(self.run, function)
         return tf.function(on_all, autograph=False, **options)
 
     def share(self, count: tf.Tensor | int) -> tuple[tf.Tensor | int, tf.Tensor | int]:
@@ -63,6 +60,33 @@ class Replicas:
         if self.strategy is None:
             return 0, count
         return self.number * count // self.count, (self.number + 1) * count // self.count
+
+    def sum_range(self, count: tf.Tensor | int, function: Callable, start: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Add the lists `function(index)` to `start`, for this replica's `share` of `count` indices."""
+        first, end = self.share(count)
+
+        def body(index, total):
+            return index + 1, [summed + value for summed, value in zip(total, function(index))]
+
+        loop = tf.while_loop(lambda index, _: index < end, body, (first, start), parallel_iterations=self.parallel)
+        return loop[1]
+
+    def concat_range(self, count: tf.Tensor | int, function: Callable, dtype: tf.DType, shape: list) -> tf.Tensor:
+        """Concatenate the rows `function(index)`, of any number, for this replica's `share` of `count` indices.
+
+        Args:
+            count: Number of indices.
+            function: Returns rows of type `dtype`.
+            dtype, shape: Of the rows of one index; `shape` starts with None.
+        """
+        first, end = self.share(count)
+        rows = tf.TensorArray(dtype, size=end - first, infer_shape=False, element_shape=shape)
+
+        def body(index, rows):
+            return index + 1, rows.write(index - first, function(index))
+
+        loop = tf.while_loop(lambda index, _: index < end, body, (first, rows), parallel_iterations=self.parallel)
+        return loop[1].concat()
 
     def all_reduce_sum(self, values: Any) -> Any:
         """Sum a nest of tensors over all replicas, with one collective for each dtype."""

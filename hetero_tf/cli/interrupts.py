@@ -54,13 +54,13 @@ def _restore_handlers():
                 signal.signal(number, handler)
 
 
-def run_in_thread(work: Callable[[], Any]) -> Any:
-    """Run `work()` in a second thread while this one handles signals; return its result or raise its exception."""
+def run_in_thread(work: Callable, *arguments: Any) -> Any:
+    """Call `work` in a second thread while this one handles signals; return its result or raise its exception."""
     results = []
 
     def run():
         try:
-            results.append((work(), None))
+            results.append((work(*arguments), None))
         except BaseException as error:
             results.append((None, error))
 

@@ -124,7 +124,7 @@ def _run(command, flags):
             display.begin("loading TensorFlow")
             hardware.import_quietly()
     try:
-        result = interrupts.run_in_thread(lambda: module.run(recipe, flags, console))
+        result = interrupts.run_in_thread(module.run, recipe, flags, console)
     except Unfinished as unfinished:
         _print(unfinished.result, flags)
         raise

@@ -13,7 +13,6 @@ from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_blocks
-from hetero_tf.process.costs import process_costs
 from hetero_tf.process.learning_process import LearningProcess
 
 __all__ = ["Description", "describe", "to_json", "to_text"]
@@ -32,7 +31,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     if process.recipe.model.initial_weights is not None:
         first_weights(process.recipe, process.family)
     recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
-    example, levels, loads = tuple(process.example_shape), process_costs(process, recipe.levels.widths), None
+    example, levels, loads = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
     if has_unequal_loads(family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
         loads = level_loads(LevelCosts(family, example, dataset.classes), levels, examples_per_client)
@@ -56,7 +55,7 @@ def _replica_shares(process, replicas):
     """Return the share of each replica in the first round, see `Description`."""
     plan = process.plan(0)
     packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
-    work = process.work(plan)
+    work = process.round_cost(plan).train_flops
     shared = share_blocks(packed, slots, work, replicas)
     # [cohort]
     replica_of_client = shared.replicas[0, slots // shared.clients.shape[2]]

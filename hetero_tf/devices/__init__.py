@@ -1,20 +1,19 @@
 """Deployment: the rounds of a recipe on a fleet of devices, which Flower connects.
 
-`deployed` is the learning process of a recipe whose clients are devices; the rest of the package uses it like any
-other. It sends requests to a `Fleet`; `grid` implements one over Flower's network. `device_index` selects the values to
-transfer, `messages` checks responses. On a device, `tensorflow_client` or `litert_client` responds. `apps` contains the
-server and client apps that Flower runs; `processes` starts Flower's programs. Only `grid`, `apps` and `flower_child`
-import Flower.
+`device_rounds` has the round runner of a process whose clients are devices. It sends requests to a `Fleet`; `waiting`
+implements one over a network, and `grid` is Flower's. `device_index` selects the values to transfer, `messages` checks
+responses. On a device, `tensorflow_client` or `litert_client` responds. `apps` contains the server and client apps that
+Flower runs; `processes` starts Flower's programs. Only `grid`, `apps` and `flower_child` import Flower.
 
 Modules:
 
     apps               The apps that Flower runs
     certificates       Creates the certificate of the server and a key pair for every device of a fleet
-    deployed           The learning process of a recipe whose clients are devices
     device_index       Indices of a device's values in the global values
+    device_rounds      Rounds whose clients are devices, with the simulator's cut, merge and server
     endpoints          Endpoints of Flower's servers
     flower_child       One of Flower's programs. It ends when its parent process ends for any reason
-    grid               Flower's connected devices as a `deployed.Fleet`
+    grid               Flower's messages, and its connected devices as a `waiting.Network`
     job                The job that the command line passes to Flower's processes
     litert_client      A device with LiteRT
     machine            Builds the recipe, its plug-ins and the device of a machine from its job

@@ -13,8 +13,9 @@ from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import UserError
 from hetero_tf.devices import job
-from hetero_tf.devices.grid import FlowerFleet, from_records, to_records
+from hetero_tf.devices.grid import FlowerNetwork, from_records, to_records
 from hetero_tf.devices.machine import build_device, prepare_recipe
+from hetero_tf.devices.waiting import Waiting, WaitingFleet
 from hetero_tf.store import plain_json
 
 server = ServerApp()
@@ -49,19 +50,20 @@ def _train(current_job, grid, console):
     recipe = prepare_recipe(current_job)
     hardware.import_quietly()
     hardware.configure_threads(current_job.threads)
-    from hetero_tf.devices.deployed import Selection, deployed
+    from hetero_tf.devices.device_rounds import Selection, deployed
     from hetero_tf.run import experiment
 
     @contextlib.contextmanager
     def on_fleet(build, console, display):
         numbers = {int(node): number for node, number in current_job.clients.items()}
         selection = Selection(current_job.over_selection, current_job.quorum, current_job.max_examples)
-        quorum = selection.quorum_size(recipe.round.clients)
+        patience, deadline = current_job.patience, current_job.deadline
+        waiting = Waiting(
+            patience if deadline is None else deadline, patience, selection.quorum_size(recipe.round.clients)
+        )
         with experiment.simulated(build, console, display) as process:
-            fleet = FlowerFleet(
-                *(grid, process.recipe, process.dataset.classes, numbers),
-                *(current_job.patience, console.say, current_job.deadline, quorum),
-            )
+            network, classes = FlowerNetwork(grid, console.say), process.dataset.classes
+            fleet = WaitingFleet(network, process.recipe, classes, numbers, waiting, console.say)
             yield deployed(process, fleet, selection)
 
     data_dir = None if current_job.data_dir is None else Path(current_job.data_dir)

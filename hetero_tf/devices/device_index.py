@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.models.costs.level_costs import LevelCosts, run_and_trained
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.process.federation import Federation
 from hetero_tf.rounds.merge import coverage
 
 
@@ -38,10 +37,10 @@ class DeviceIndex:
     """Indices of the values that devices receive and return.
 
     Attributes:
-        process: Learning process of the recipe.
+        federation: The objects of the recipe.
     """
 
-    process: LearningProcess
+    federation: Federation
 
     def transfer_of(self, client: int, level: str, labels: np.ndarray, round: int) -> Transfer:
         """Return the transfer of a device in a round.
@@ -52,11 +51,11 @@ class DeviceIndex:
             labels: int [n], the labels of its examples.
             round: Round number, counted from 0.
         """
-        setup, position = self.process.setup, self.process.recipe.levels.names.index(level)
-        cut, submodel = setup.layout.cut, self.process.family.submodel_of[position]
+        setup, position = self.federation.setup, self.federation.recipe.levels.names.index(level)
+        cut, submodel = setup.layout.cut, self.federation.family.submodel_of[position]
         # Without the cut of labels a client trains all rows, but still returns only those of its own labels.
-        model_labels = np.arange(self.process.dataset.classes) if setup.examples.labels is None else labels
-        returned = np.arange(self.process.dataset.classes) if setup.layout.merge_absent_labels else labels
+        model_labels = np.arange(self.federation.dataset.classes) if setup.examples.labels is None else labels
+        returned = np.arange(self.federation.dataset.classes) if setup.layout.merge_absent_labels else labels
         received_coordinates, merged = {}, {}
         for axis in cut.distinct:
             if axis.label:
@@ -66,12 +65,12 @@ class DeviceIndex:
                 merged[axis] = np.asarray(returned)
             else:
                 coordinates = setup.algorithm.submodel(
-                    axis.size, axis.sizes[submodel], tf.constant(round), tf.constant(client), self._seed
+                    axis.size, axis.sizes[submodel], tf.constant(round), tf.constant(client), self.federation.seed
                 )
                 received_coordinates[axis] = merged[axis] = np.asarray(coordinates)
         received = self._received(level)
         down, up = {}, {}
-        for index, (path, shape) in enumerate(zip(self.process.paths, cut.shapes)):
+        for index, (path, shape) in enumerate(zip(self.federation.paths, cut.shapes)):
             if path in received:
                 down[path] = _index(shape, cut.axes[index], received_coordinates)
             if setup.layout.first_merged_stage[index][submodel]:
@@ -84,7 +83,7 @@ class DeviceIndex:
         Args:
             counted: Transfer and weight of each device that is merged.
         """
-        layout = self.process.setup.layout
+        layout = self.federation.setup.layout
         weights = np.asarray([weight for _, weight in counted], layout.dtype)
         masks = {
             axis: tf.constant(np.stack([_mask(axis, each.merged[axis], layout.dtype) for each, _ in counted]))
@@ -96,25 +95,21 @@ class DeviceIndex:
 
     def _received(self, level):
         """Paths of the values that a device of a level receives."""
-        process = self.process
-        run, _ = run_and_trained(self._costs.stages(level), process.recipe.model.exits)
-        model = process.family.training_model(level, process.dataset.classes)
+        federation = self.federation
+        run, _ = run_and_trained(self._costs.stages(level), federation.recipe.model.exits)
+        model = federation.family.training_model(level, federation.dataset.classes)
         fixed = {variable.path for variable in constants(model)}
-        submodel = process.family.submodel_of[process.recipe.levels.names.index(level)]
+        submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
         return {
             path
-            for path, contained in zip(process.paths, process.setup.layout.cut.contained)
-            if contained[submodel] and path not in fixed and process.recipe.model.unit_of(path) in run
+            for path, contained in zip(federation.paths, federation.setup.layout.cut.contained)
+            if contained[submodel] and path not in fixed and federation.recipe.model.unit_of(path) in run
         }
 
     @functools.cached_property
     def _costs(self):
-        process = self.process
-        return LevelCosts(process.family, process.example_shape, process.setup.examples.present.shape[1])
-
-    @functools.cached_property
-    def _seed(self):
-        return tf.constant(seeds.seed32(self.process.recipe.seed, "round"))
+        federation = self.federation
+        return LevelCosts(federation.family, federation.example_shape, federation.setup.examples.present.shape[1])
 
 
 def _index(shape, axes, coordinates):
@@ -127,7 +122,7 @@ def _mask(axis, coordinates, dtype):
     return mask
 
 
-def check_deployable(process: LearningProcess) -> None:
+def check_deployable(federation: Federation) -> None:
     """Refuse recipes that devices cannot run.
 
     Devices receive values, take local steps, return values and store nothing.
@@ -135,46 +130,36 @@ def check_deployable(process: LearningProcess) -> None:
     Raises:
         InputError: The message names the first unsupported key of the recipe.
     """
-    recipe, setup = process.recipe, process.setup
-    client, algorithm = recipe.client, setup.algorithm
-    queries = bool(statistics_paths(process.evaluator.global_model))
-    selected, best = process.selection_metric, f"evaluate.best: {process.selection_metric}"
-    keeps = "devices do not store state between rounds; use another method"
-    unsupported = {
-        "levels.assignment: dynamic": (
-            recipe.levels.assignment == "dynamic" and len(recipe.levels.names) > 1,
-            "a device has one level; set levels.assignment=fixed",
-        ),
-        "evaluate.statistics: pooled": (
-            queries and recipe.evaluate.statistics == "pooled",
-            "the server has no examples of its devices; set evaluate.statistics=clients",
-        ),
-        "availability": (recipe.availability.is_limited, "devices are not simulated; remove the key"),
-        "levels.members": (recipe.levels.ensemble is not None, "ensembles are not supported; use another method"),
-        "round.personal": (bool(recipe.round.personal), keeps),
-        "round.mask": (recipe.round.mask is not None, "masks of single entries are not supported; use another method"),
-        f"client.correction: {client.correction.name if client.correction else None}": (
-            algorithm.remember is not None or bool(algorithm.read_slots),
-            keeps,
-        ),
-        f"client.stages: {client.stages.name}": (bool(setup.peers), keeps),
-        f"precision: {recipe.precision}": (
-            recipe.precision != "float32",
-            "devices compute in float32; set precision=float32",
-        ),
-        "evaluate.fine_tune.epochs": (
-            bool(recipe.evaluate.fine_tune.epochs),
-            "the server does not train; set evaluate.fine_tune.epochs=0",
-        ),
-        "evaluate.levels: all": (
-            recipe.evaluate.levels == "all",
-            "only the global model is evaluated; set evaluate.levels=global",
-        ),
-        best: (
-            not selected.startswith("global_"),
-            "the server only evaluates the global model on the test set; set evaluate.best to a global_ metric",
-        ),
-    }
-    for key, (is_used, reason) in unsupported.items():
+    for key, is_used, reason in _unsupported_keys(federation):
         if is_used:
-            raise InputError(f"recipe {recipe.name!r} cannot be deployed on devices: {reason}. Received: {key}")
+            name = federation.recipe.name
+            raise InputError(f"recipe {name!r} cannot be deployed on devices: {reason}. Received: {key}")
+
+
+def _unsupported_keys(federation):
+    """Yield each key that devices do not support, whether the recipe uses it, and what to do."""
+    recipe, algorithm = federation.recipe, federation.setup.algorithm
+    levels, evaluate, correction = recipe.levels, recipe.evaluate, recipe.client.correction
+    changes_levels = levels.assignment == "dynamic" and len(levels.names) > 1
+    yield "levels.assignment: dynamic", changes_levels, "a device has one level; set levels.assignment=fixed"
+    pools = evaluate.statistics == "pooled" and bool(statistics_paths(federation.evaluator.global_model))
+    advice = "the server has no examples of its devices; set evaluate.statistics=clients"
+    yield "evaluate.statistics: pooled", pools, advice
+    yield "availability", recipe.availability.is_limited, "devices are not simulated; remove the key"
+    yield "levels.members", levels.ensemble is not None, "ensembles are not supported; use another method"
+    stateless = "devices do not store state between rounds; use another method"
+    yield "round.personal", bool(recipe.round.personal), stateless
+    advice = "masks of single entries are not supported; use another method"
+    yield "round.mask", recipe.round.mask is not None, advice
+    stores = algorithm.remember is not None or bool(algorithm.read_slots)
+    yield f"client.correction: {correction and correction.name}", stores, stateless
+    yield f"client.stages: {recipe.client.stages.name}", bool(federation.setup.peers), stateless
+    is_other = recipe.precision != "float32"
+    yield f"precision: {recipe.precision}", is_other, "devices compute in float32; set precision=float32"
+    advice = "the server does not train; set evaluate.fine_tune.epochs=0"
+    yield "evaluate.fine_tune.epochs", bool(evaluate.fine_tune.epochs), advice
+    advice = "only the global model is evaluated; set evaluate.levels=global"
+    yield "evaluate.levels: all", evaluate.levels == "all", advice
+    advice = "the server only evaluates the global model on the test set; set evaluate.best to a global_ metric"
+    selected = federation.selection_metric
+    yield f"evaluate.best: {selected}", not selected.startswith("global_"), advice

@@ -1,4 +1,4 @@
-"""Flower's connected devices as a `deployed.Fleet`."""
+"""Flower's messages, and its connected devices as a `waiting.Network`."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,8 +7,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 from hetero_tf.devices.messages import Message, Refused, to_npy
-from hetero_tf.devices.waiting import Lost, Waiting, WaitingFleet
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.devices.waiting import Lost
 
 VALUES_KEY, METADATA_KEY = "values", "told"
 MESSAGE_TYPES = {
@@ -81,32 +80,3 @@ class FlowerNetwork:
             return problem
         except Exception as problem:
             return Refused(f"it cannot be read: {type(problem).__name__}: {' '.join(str(problem).split())[:200]}")
-
-
-class FlowerFleet(WaitingFleet):
-    """The devices of a run.
-
-    Args:
-        grid: Flower's grid.
-        recipe: The recipe of the run.
-        classes: Length of the global label axis.
-        clients: `{node id: client number}`; other nodes are ignored.
-        patience: See `Waiting`.
-        say: Prints a message.
-        deadline: See `Waiting`; None: equal to `patience`.
-        quorum: See `Waiting`.
-    """
-
-    def __init__(
-        self,
-        grid: Grid,
-        recipe: Recipe,
-        classes: int,
-        clients: Mapping[int, int],
-        patience: float,
-        say: Callable[[str], None],
-        deadline: float | None = None,
-        quorum: int = 1,
-    ):
-        waiting = Waiting(patience if deadline is None else deadline, patience, quorum)
-        super().__init__(FlowerNetwork(grid, say), recipe, classes, clients, waiting, say)

@@ -28,7 +28,7 @@ class Job:
         allow_other_machine: Server: see `run.experiment.Settings`.
         clients: Server: `{node id: client number}`.
         patience, deadline, quorum: Server: see `waiting.Waiting`; the quorum is a share of `round.clients`.
-        over_selection, max_examples: Server: see `deployed.Selection`.
+        over_selection, max_examples: Server: see `device_rounds.Selection`.
         client: Device: client number.
         level: Device: name of its level; None: the recipe's.
         litert: Device: folder of an export to train with LiteRT; None: train with TensorFlow.

@@ -75,7 +75,7 @@ class Device:
 
 @dataclass
 class WaitingFleet:
-    """A `deployed.Fleet` of the devices of a network.
+    """A `device_rounds.Fleet` of the devices of a network.
 
     Attributes:
         network: Connection to the devices.

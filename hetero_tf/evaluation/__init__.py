@@ -8,5 +8,4 @@ Modules:
     fairness        Fairness of a model over the clients
     global_metrics  Metrics of a model on a split under all labels
     predictor       The prediction model of a level
-    unit_by_unit    Prediction with the weights of one unit in memory at a time
 """

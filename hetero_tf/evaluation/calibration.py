@@ -1,6 +1,6 @@
 """The query for the statistics of static batch normalisation: one pass over the data, after training."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ BATCHES_PER_CALL = 20
 
 
 def statistics_paths(model: keras.Model) -> list[str]:
-    """Return the paths of the non-trainable values that `calibrate` gathers, in model order."""
+    """Return the paths of the non-trainable values that the query gathers, in model order."""
     return [variable.path for variable in queried(model)]
 
 
@@ -43,95 +43,87 @@ def statistics_batches(
     return np.concatenate(full), short
 
 
-def build_calibrate(
-    model: keras.Model,
-    grouped_model: keras.Model,
-    source: Input,
-    x: tf.Tensor,
-    y: tf.Tensor | None,
-    batch_size: int,
-    replicas: Replicas,
-) -> Callable:
-    """Compile the static batch normalisation query.
+class StatisticsQuery:
+    """The compiled query of one model.
 
     Args:
-        model: Keras model at the global level.
+        model: Keras model of a level.
         grouped_model: A second one, which is changed to normalise groups of `batch_size` examples separately, so that
             many batches run as one.
         source: `inputs.Input`; x, y: the stored training split.
+        batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of calls that each has in flight.
-
-    Returns:
-        `(weights, full, short, seed) -> list`; weights: those of `variables.values(model)`; full and short: the result
-        of `statistics_batches`. The results are averages over all batches of the batch mean and the unbiased batch
-        variance, every batch counting 1 (the cumulative average of the authors' code), in the order of
-        `statistics_paths`.
     """
-    for layer in all_layers(grouped_model):
-        if getattr(layer, "QUERIED", ()):
-            layer.group_size = batch_size
-    paths = statistics_paths(model)
-    indices = [index for index, v in enumerate(model.non_trainable_variables) if v.path in paths]
 
-    def moments(chosen_model, weights, rows, key):
-        inputs, _ = source.batch(x, y, rows, 0, key, all_labels(0), training=True)
-        _, state = chosen_model.stateless_call(*with_values(chosen_model, weights), inputs, training=True)
-        return [state[index] for index in indices]
-
-    def over_groups(weights, full, seed):
-        """Sum the moments of this replica's full batches, `BATCHES_PER_CALL` of them at a time."""
-        batches = tf.shape(full)[0]
-        start, end = replicas.share((batches + BATCHES_PER_CALL - 1) // BATCHES_PER_CALL)
-        zeros = [tf.zeros(model.non_trainable_variables[index].shape, weights[0].dtype) for index in indices]
-
-        def body(group, total):
-            first = group * BATCHES_PER_CALL
-            rows = full[first : first + BATCHES_PER_CALL]
-            batch_moments = moments(grouped_model, weights, tf.reshape(rows, [-1]), tf.stack([seed, first]))
-            count = tf.cast(tf.shape(rows)[0], weights[0].dtype)
-            return group + 1, [value + count * moment for value, moment in zip(total, batch_moments)]
-
-        return tf.while_loop(lambda group, _: group < end, body, (start, zeros), parallel_iterations=replicas.parallel)[
-            1
-        ]
-
-    def over_short(weights, short, lengths, seed, total):
-        """Add the moments of this replica's shorter batches, one at a time."""
-        first, end = replicas.share(tf.shape(short)[0])
-
-        def body(number, total):
-            # A sum that would leave the range of its type wraps to 0.
-            key = tf.cast((tf.cast(seed, tf.int64) + tf.cast(number, tf.int64) + 1) % 2**31, tf.int32)
-            batch_moments = moments(model, weights, short[number, : lengths[number]], tf.stack([key, -1]))
-            return number + 1, [value + moment for value, moment in zip(total, batch_moments)]
-
-        return tf.while_loop(
-            lambda number, _: number < end, body, (first, total), parallel_iterations=replicas.parallel
-        )[1]
-
-    def averages(weights, full, short, lengths, seed):
-        total = over_short(weights, short, lengths, seed, over_groups(weights, full, seed))
-        count = tf.cast(tf.shape(full)[0] + tf.shape(short)[0], weights[0].dtype)
-        return [value / count for value in replicas.all_reduce_sum(total)]
-
-    # Unknown numbers of batches, so that a run needs one trace.
-    rows = tf.TensorSpec([None, None], tf.int32)
-    compiled = tf.function(
-        lambda weights, *arguments: replicas.run(averages, weights, *arguments),
-        input_signature=[
+    def __init__(
+        self,
+        model: keras.Model,
+        grouped_model: keras.Model,
+        source: Input,
+        x: tf.Tensor,
+        y: tf.Tensor | None,
+        batch_size: int,
+        replicas: Replicas,
+    ):
+        for layer in all_layers(grouped_model):
+            if getattr(layer, "QUERIED", ()):
+                layer.group_size = batch_size
+        paths = statistics_paths(model)
+        self._indices = [index for index, v in enumerate(model.non_trainable_variables) if v.path in paths]
+        self._model, self._grouped_model, self._replicas = model, grouped_model, replicas
+        self._source, self._x, self._y, self._batch_size = source, x, y, batch_size
+        # Unknown numbers of batches, so that a run needs one trace.
+        rows = tf.TensorSpec([None, None], tf.int32)
+        signature = [
             [tf.TensorSpec(value.shape, value.dtype) for value in values(model)],
             *(rows, rows, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)),
-        ],
-        autograph=False,
-    )
+        ]
+        self._compiled = replicas.compiled(self._averages, input_signature=signature)
 
-    def calibrate(weights, full, short, seed):
+    def __call__(self, weights: list, full: np.ndarray, short: list[np.ndarray], seed: int) -> list[tf.Tensor]:
+        """Return the mean of the batch means and of the unbiased batch variances, in the order of `statistics_paths`.
+
+        Every batch counts 1 (the cumulative average of the authors' code).
+
+        Args:
+            weights: Those of `variables.values(model)`.
+            full, short: The result of `statistics_batches`.
+            seed: Of the noise of inputs.
+        """
         # Short batches as one padded matrix, with their lengths.
         lengths = np.array([len(rows) for rows in short], np.int32)
-        padded = np.full((len(short), batch_size), -1, np.int32)
+        padded = np.full((len(short), self._batch_size), -1, np.int32)
         for number, rows in enumerate(short):
             padded[number, : len(rows)] = rows
         # A Python number would cause a new trace for every seed.
-        return compiled(weights, *map(tf.constant, (full, padded, lengths)), tf.constant(seed))
+        return self._compiled(weights, *map(tf.constant, (full, padded, lengths)), tf.constant(seed))
 
-    return calibrate
+    def _averages(self, weights, full, short, lengths, seed):
+        zeros = [
+            tf.zeros(self._model.non_trainable_variables[index].shape, weights[0].dtype) for index in self._indices
+        ]
+
+        def group(index):
+            """Moments of `BATCHES_PER_CALL` full batches, times their number."""
+            first = index * BATCHES_PER_CALL
+            rows = full[first : first + BATCHES_PER_CALL]
+            count = tf.cast(tf.shape(rows)[0], weights[0].dtype)
+            key = tf.stack([seed, first])
+            return [count * value for value in self._moments(self._grouped_model, weights, tf.reshape(rows, [-1]), key)]
+
+        def short_batch(index):
+            # A sum that would leave the range of its type wraps to 0.
+            key = tf.cast((tf.cast(seed, tf.int64) + tf.cast(index, tf.int64) + 1) % 2**31, tf.int32)
+            return self._moments(self._model, weights, short[index, : lengths[index]], tf.stack([key, -1]))
+
+        groups = (tf.shape(full)[0] + BATCHES_PER_CALL - 1) // BATCHES_PER_CALL
+        total = self._replicas.sum_range(groups, group, zeros)
+        total = self._replicas.sum_range(tf.shape(short)[0], short_batch, total)
+        count = tf.cast(tf.shape(full)[0] + tf.shape(short)[0], weights[0].dtype)
+        return [value / count for value in self._replicas.all_reduce_sum(total)]
+
+    def _moments(self, model, weights, rows, key):
+        """The moments of one batch, or their means over a group of batches."""
+        inputs, _ = self._source.batch(self._x, self._y, rows, 0, key, all_labels(0), training=True)
+        _, state = model.stateless_call(*with_values(model, weights), inputs, training=True)
+        return [state[index] for index in self._indices]

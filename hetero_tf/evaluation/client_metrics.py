@@ -49,6 +49,7 @@ def build_client_logits(
     A personal model has the values that stay with the client, and the global ones elsewhere. Statistics of static batch
     normalisation pooled over all clients would not be those of its activations. So they are queried with the client's
     model on its training examples: averages over its batches in their stored order, each counting 1. A client without
+    training examples keeps mean 0 and variance 1.
 
     Args:
         models: Keras predictors, one for each level that a client may be tested at.
@@ -62,46 +63,33 @@ def build_client_logits(
     clients; seed int32 [], for the noise of the query.
     """
     clients, ends = tests.clients, np.cumsum(tests.counts)
+    bounds = (ends - tests.counts, ends, shares.starts[clients], shares.starts[clients + 1])
     # One row for each tested client: its id and level, and the ranges of its test and training examples.
-    table = np.stack(
-        [
-            clients,
-            np.asarray(levels)[clients],
-            ends - tests.counts,
-            ends,
-            shares.starts[clients],
-            shares.starts[clients + 1],
-        ],
-        1,
-    )
+    table = np.stack([clients, np.asarray(levels)[clients], *bounds], 1)
     predictors = [_Predictor(model, batches) for model in models]
 
     def logits(weights, personal, seed):
         rows_of_clients = tf.constant(table, tf.int32)
         test_rows, train_rows = tf.constant(tests.examples), tf.constant(shares.ids)
-        first, end = replicas.share(len(clients))
 
-        # Logits of one client's test examples, by its personal model.
-        def predict(predictor, client, test_begin, test_end, train_begin, train_end):
-            client_weights = weights | {path: table_of_path[client] for path, table_of_path in personal.items()}
-            variables = predictor.values(client_weights)
-            state = predictor.state(variables, train_rows[train_begin:train_end], tf.stack([seed, client]))
-            return predictor.logits(variables, state, test_rows[test_begin:test_end])
-
-        def body(index, record):
+        def predict(index):
             client, level, *bounds = tf.unstack(rows_of_clients[index])
-            branches = [functools.partial(predict, predictor, client, *bounds) for predictor in predictors]
-            return index + 1, record.write(index - first, tf.switch_case(level, branches))
+            test, train = test_rows[bounds[0] : bounds[1]], train_rows[bounds[2] : bounds[3]]
+            client_weights = weights | {path: values[client] for path, values in personal.items()}
+            key = tf.stack([seed, client])
+            branches = [functools.partial(each.predict, client_weights, train, key, test) for each in predictors]
+            return tf.switch_case(level, branches)
 
         shape, dtype = [None, tests.present.shape[1]], next(iter(weights.values())).dtype
-        # Logits of each client have another number of rows, so no common element shape.
-        record = tf.TensorArray(dtype, size=end - first, infer_shape=False, element_shape=shape)
-        _, record = tf.while_loop(
-            lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
-        )
-        return replicas.all_gather_rows(record.concat(), tf.constant([0, *ends], tf.int32)[first], len(tests.examples))
+        rows = replicas.concat_range(len(clients), predict, dtype, shape)
+        first_row = tf.constant([0, *ends], tf.int32)[replicas.share(len(clients))[0]]
+        return replicas.all_gather_rows(rows, first_row, len(tests.examples))
 
     return logits
+
+
+# A loop over the batches of one client.
+_SEQUENTIAL = Replicas(parallel=1)
 
 
 @dataclass(frozen=True)
@@ -111,14 +99,29 @@ class _Predictor:
     model: keras.Model
     batches: Batches
 
-    def values(self, weights):
-        """Slice `{path: value}` of the model's variables from `weights` in their global shapes."""
-        return {variable.path: prediction_value(variable, weights.__getitem__) for variable in values(self.model)}
+    def predict(self, weights, train_rows, key, test_rows):
+        """Return logits [rows, classes] on rows of the test split.
 
-    def _trainable(self, variables):
-        return [variables[variable.path] for variable in self.model.trainable_variables]
+        Args:
+            weights: `{path: value}` of the client's model in their global shapes.
+            train_rows: Rows of the training split for the query of static batch normalisation.
+            key: int32 [2], seed of the query.
+            test_rows: Rows of the test split.
+        """
+        client_values = {v.path: prediction_value(v, weights.__getitem__) for v in values(self.model)}
+        trainable = [client_values[variable.path] for variable in self.model.trainable_variables]
+        state, size = self._state(client_values, trainable, train_rows, key), self.batches.batch_size
 
-    def state(self, client_values, rows, key):
+        def predict(batch):
+            rows = test_rows[batch * size : (batch + 1) * size]
+            no_key = tf.zeros([1], tf.int32)
+            inputs, _ = self.batches.source.batch(*self.batches.test, rows, 0, no_key, all_labels(0), training=False)
+            return self.model.stateless_call(trainable, state, inputs, training=False)[0]
+
+        count, shape = -(-tf.shape(test_rows)[0] // size), [None, self.model.outputs[0].shape[-1]]
+        return _SEQUENTIAL.concat_range(count, predict, trainable[0].dtype, shape)
+
+    def _state(self, client_values, trainable, rows, key):
         """Return the non-trainable values; static batch normalisation is queried on rows of the training split."""
         variables = self.model.non_trainable_variables
         start = [client_values[v.path] if v.path in client_values else tf.convert_to_tensor(v) for v in variables]
@@ -126,40 +129,20 @@ class _Predictor:
         positions = [position for position, variable in enumerate(variables) if variable.path in paths]
         if not positions:
             return start
-        # Average the batch statistics over the client's batches.
         size = self.batches.statistics_batch
-        count = -(-tf.shape(rows)[0] // size)
 
-        def body(batch, total):
+        def moments(batch):
             batch_rows = rows[batch * size : (batch + 1) * size]
             noise_key = tf.concat([key, [batch]], 0)
             inputs, _ = self.batches.source.batch(
                 *self.batches.train, batch_rows, 0, noise_key, all_labels(0), training=True
             )
-            _, after = self.model.stateless_call(self._trainable(client_values), start, inputs, training=True)
-            return batch + 1, [summed + after[position] for summed, position in zip(total, positions)]
+            _, after = self.model.stateless_call(trainable, start, inputs, training=True)
+            return [after[position] for position in positions]
 
-        zeros = [tf.zeros_like(start[position]) for position in positions]
-        _, total = tf.while_loop(lambda batch, _: batch < count, body, (0, zeros), parallel_iterations=1)
+        count = -(-tf.shape(rows)[0] // size)
+        total = _SEQUENTIAL.sum_range(count, moments, [tf.zeros_like(start[position]) for position in positions])
         for position, summed in zip(positions, total):
-            # A client without training examples keeps mean 0 and variance 1.
             mean = summed / tf.cast(tf.maximum(count, 1), summed.dtype)
             start[position] = tf.where(count > 0, mean, start[position])
         return start
-
-    def logits(self, client_values, state, rows):
-        """Return logits [rows, classes] on rows of the test split."""
-        size, trainable = self.batches.batch_size, self._trainable(client_values)
-        count = -(-tf.shape(rows)[0] // size)
-
-        def body(batch, record):
-            batch_rows = rows[batch * size : (batch + 1) * size]
-            inputs, _ = self.batches.source.batch(
-                *self.batches.test, batch_rows, 0, tf.zeros([1], tf.int32), all_labels(0), training=False
-            )
-            outputs, _ = self.model.stateless_call(trainable, state, inputs, training=False)
-            return batch + 1, record.write(batch, outputs)
-
-        shape = [None, self.model.outputs[0].shape[-1]]
-        record = tf.TensorArray(trainable[0].dtype, size=count, infer_shape=False, element_shape=shape)
-        return tf.while_loop(lambda batch, _: batch < count, body, (0, record), parallel_iterations=1)[1].concat()

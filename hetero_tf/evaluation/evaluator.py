@@ -84,14 +84,6 @@ class Evaluator:
             statistics = {self._global.level: statistics}
         return {name: float(value) for name, value in metrics.items()}, statistics
 
-    def measure_level(self, state: State, level: str | None = None, statistics: dict | None = None) -> dict[str, float]:
-        """Measure the model of a level on the test set under all labels: "loss", and "accuracy" or "perplexity".
-
-        Arguments as for `model`.
-        """
-        predictor = self._predictor(level)
-        return self._measured(predictor, self._predicting(state, predictor.level), statistics)[0]
-
     def statistics(
         self,
         state: State,
@@ -196,9 +188,9 @@ class Evaluator:
 
         return sort_networks(state, levels.ensemble, accuracy)
 
-    def _measured(self, predictor, state, statistics=None):
+    def _measured(self, predictor, state):
         """Return the metrics of the first networks of a state on the test set, and their normalisation statistics."""
-        statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
+        statistics = predictor.statistics(state, self._statistics_rows)
         measured = predictor.measure("test", state, statistics)
         return {name: float(value) for name, value in measured.items()}, statistics
 

@@ -18,39 +18,6 @@ from hetero_tf.planning.plan import Plan
 MAX_LOGITS = 2**19
 
 
-def build_metrics(
-    model: keras.Model,
-    source: Input,
-    x: np.ndarray | tf.Tensor,
-    y: np.ndarray | tf.Tensor | None,
-    classes: int,
-    batch_size: int,
-    seed: int,
-    replicas: Replicas,
-) -> Callable:
-    """Compile `(weights, state) -> {"loss", "accuracy"}` of images, or `{"loss", "perplexity"}` of text.
-
-    Args:
-        model: Keras model; weights and state are its trainable and other values, in its order.
-        source: Makes batches of examples.
-        x, y: Stored values of the split; y is None for text.
-        classes: Length of the global label axis.
-        batch_size: Examples of a batch.
-        seed: Of the run, for the masks of text.
-        replicas: The replicas that share the work, and the number of batches that each has in flight.
-    """
-    if y is None:
-        text_metrics = build_text_metrics(model, source, x, classes, batch_size, seed, replicas)
-        return replicas.compiled(text_metrics)
-    # Models and data must be built outside the graph.
-    logits_of, targets = build_image_logits(model, source, x, batch_size, replicas), tf.constant(y)
-
-    def metrics(weights, state):
-        return image_metrics(logits_of(weights, state), targets)
-
-    return replicas.compiled(metrics)
-
-
 def with_prefix(metrics: dict, prefix: str, suffix: str = "") -> dict:
     """Rename metrics: `loss` to `prefix_loss`, or to `prefix_loss_suffix`."""
     return {f"{prefix}_{name}{suffix and '_'}{suffix}": value for name, value in metrics.items()}
@@ -73,21 +40,13 @@ def build_image_logits(
     x, y = stored(x), tf.zeros([count], tf.int32)
 
     def logits(weights, state):
-        first, end = replicas.share(batches)
-
-        def body(batch, record):
+        def predict(batch):
             rows = tf.range(batch * batch_size, tf.minimum((batch + 1) * batch_size, count))
             inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
-            outputs, _ = model.stateless_call(weights, state, inputs, training=False)
-            return batch + 1, record.write(batch - first, outputs)
+            return model.stateless_call(weights, state, inputs, training=False)[0]
 
-        shape = [None, *model.outputs[0].shape[1:]]
-        # Logits of this replica's batches; the last batch may be shorter.
-        record = tf.TensorArray(weights[0].dtype, size=end - first, infer_shape=False, element_shape=shape)
-        _, record = tf.while_loop(
-            lambda batch, _: batch < end, body, (first, record), parallel_iterations=replicas.parallel
-        )
-        return replicas.all_gather_rows(record.concat(), first * batch_size, count)
+        rows = replicas.concat_range(batches, predict, weights[0].dtype, [None, *model.outputs[0].shape[1:]])
+        return replicas.all_gather_rows(rows, replicas.share(batches)[0] * batch_size, count)
 
     return logits
 

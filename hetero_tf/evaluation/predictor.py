@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
-from hetero_tf.evaluation.global_metrics import build_metrics
+from hetero_tf.evaluation.global_metrics import build_image_logits, build_text_metrics, image_metrics
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
@@ -94,23 +94,29 @@ class Predictor:
         return dict(zip(paths, averages))
 
     def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
-        """Return loss, and accuracy or perplexity, on a split under all labels, see `global_metrics.build_metrics`."""
+        """Return loss, and accuracy or perplexity, on a split under all labels."""
         return self.compiled(split)(self.trainable(state), self.others(state, statistics))
 
     def compiled(self, split: str) -> Callable:
         """Return `(trainable, others) -> metrics` on a split, compiled once."""
         if split not in self._compiled:
-            (x, y), source, settings = self.splits[split], self.examples.input, self.recipe.evaluate
-            self._compiled[split] = build_metrics(
-                self.model, source, x, y, self.family.classes, settings.batch_size, self.recipe.seed, self.replicas
-            )
+            self._compiled[split] = self.replicas.compiled(self._build_metrics(*self.splits[split]))
         return self._compiled[split]
 
+    def _build_metrics(self, x, y):
+        source, size = self.examples.input, self.recipe.evaluate.batch_size
+        if y is None:
+            classes, seed = self.family.classes, self.recipe.seed
+            return build_text_metrics(self.model, source, x, classes, size, seed, self.replicas)
+        # Models and data must be built outside the graph.
+        logits_of, targets = build_image_logits(self.model, source, x, size, self.replicas), tf.constant(y)
+        return lambda weights, state: image_metrics(logits_of(weights, state), targets)
+
     @functools.cached_property
-    def calibrate(self) -> Callable:
-        """The compiled query, see `calibration.build_calibrate`."""
+    def calibrate(self) -> calibration.StatisticsQuery:
+        """The compiled query."""
         train, size = self.examples, self.recipe.evaluate.statistics_batch
-        return calibration.build_calibrate(
+        return calibration.StatisticsQuery(
             self.model, self._build(), train.input, train.x, train.y, size, self.replicas
         )
 

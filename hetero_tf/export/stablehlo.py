@@ -53,7 +53,7 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
         tf.nest.map_structure(tf.constant, packed),
         tf.constant(rates, process.recipe.float_type),
         tf.constant(state.round),
-        process._seed,
+        process.seed,
     )
     compiled = tf.function(program, jit_compile=True, autograph=False)
     module = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,20 +143,6 @@ class ModelFamily:
         for model in models if levels.members_fan_in == "wide" else ():
             shrink_to_part(model, levels.widths[level])
         return models
-
-    def unit_models(self, level: str, member: int | None = None) -> Iterator[keras.Model]:
-        """Yield a model of each unit on the route to a level's last exit; each takes the output of the one before.
-
-        Args:
-            level: Name of the level.
-            member: Index of a network of its ensemble; None without an ensemble.
-        """
-        route = self.route(level)
-        for index in range(len(route.units)):
-            exits = route.exits[-1:] if index + 1 == len(route.units) else ()
-            # A route with only its last unit after the buffer: the earlier units are not built.
-            part = Route(route.units[: index + 1], exits, route.width, frozen=index, buffered=index > 0)
-            yield self._build(part, 1.0, self.classes, self.recipe.float_type, member=member)
 
     def peer(self, level: str, number: int) -> keras.Model:
         """Build a level's prediction model with the initial values of the clients' n-th peers."""

@@ -45,6 +45,15 @@ class Plan:
         """Return the arrays in the order of the attributes."""
         return tuple(getattr(self, name) for name in ARRAYS)
 
+    @property
+    def examples_of_steps(self) -> np.ndarray:
+        """Number of examples of each step: int [cohort, steps]."""
+        return np.count_nonzero(self.rows >= 0, axis=-1)
+
+    def work(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the number of steps [cohort], and the examples and the stage of each [cohort, steps]."""
+        return self.steps, self.examples_of_steps, self.stages
+
 
 # Number of steps whose stages are drawn together, so memory does not grow with the examples that a device reports.
 CHUNK = 2**16
@@ -63,6 +72,12 @@ class DevicePlan(Plan):
     """
 
     stage_examples: np.ndarray
+
+    def work(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the work of `Plan.work`; each stage counts as one step that reads all of its examples."""
+        cohort, stages = self.stage_examples.shape
+        position = np.broadcast_to(np.arange(stages), (cohort, stages))
+        return np.where(self.steps > 0, stages, 0), self.stage_examples, position
 
 
 @dataclass(frozen=True)

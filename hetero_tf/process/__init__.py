@@ -2,8 +2,8 @@
 
 Modules:
 
-    build_round       Builds the setup of a round from a recipe and its data
-    costs             Costs of the levels of a learning process
     data              Loads the data of a recipe, splits them over the clients, and checks the recipe against them
+    federation        A recipe on its data
     learning_process  The learning process of a recipe as pure functions, for notebooks and the command line
+    simulated_rounds  Rounds whose clients are simulated: planned on the host, and trained by the compiled round
 """

@@ -17,13 +17,12 @@ from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
-from hetero_tf.process.costs import mix_costs
 from hetero_tf.process.data import load_data, split
-from hetero_tf.process.learning_process import LearningProcess, described_process, learning_process
+from hetero_tf.process.learning_process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import best, data_description, readme, resume
 from hetero_tf.run.checkpoint import open_newest
-from hetero_tf.run.loop import Progress, train_rounds
+from hetero_tf.run.loop import Progress, TrainingLoop
 from hetero_tf.runs import facts
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -51,24 +50,24 @@ class Settings:
 # `build(strategy, devices)` builds the learning process; `strategy` is a `tf.distribute` strategy or None.
 Build = Callable[[Any, int], LearningProcess]
 # `(build, console, display)` -> a context with the process to train: simulated, on workers or on real devices.
-Runner = Callable[[Build, Console, ProgressDisplay], AbstractContextManager[LearningProcess]]
+Execution = Callable[[Build, Console, ProgressDisplay], AbstractContextManager[LearningProcess]]
 
 
 @contextlib.contextmanager
 def simulated(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
-    """The `Runner` that simulates all clients in this process."""
+    """The `Execution` that simulates all clients in this process."""
     display.begin("building the models")
     yield build(None, 1)
 
 
-def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner = simulated) -> dict:
+def train(recipe: Recipe, settings: Settings, console: Console, execution: Execution = simulated) -> dict:
     """Train a recipe to its last round; continue the run if the folder has one.
 
     Args:
         recipe: The recipe to train.
         settings: Settings of the command line.
         console: Prints progress.
-        runner: Runs the rounds.
+        execution: Opens the process that runs the rounds.
 
     Returns:
         The summary, ready for JSON.
@@ -91,7 +90,7 @@ def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner =
             parallel = max(settings.threads // devices, 1)
             return learning_process(recipe, *loaded, parallel=parallel, strategy=strategy)
 
-        with runner(build, console, display) as process:
+        with execution(build, console, display) as process:
             resume.check_best(run, process, newest_facts)
             _announce(process, console)
             run_environment = _run_environment(process, settings)
@@ -106,10 +105,10 @@ def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner =
             readme.write(run, recipe, settings.command, process.selection_metric)
             if not run.costs.exists():
                 # For tables and figures, which then need no TensorFlow.
-                files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))
+                files.write_atomic(run.costs, plain_json.dump(process.mix_costs(), "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
-            progress = train_rounds(run, process, progress, run_environment, console, display)
+            progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
     return _finish(run, process, progress, run_environment, console)
 
 
@@ -138,7 +137,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     partition = dataclasses.replace(
         partition, test=ClientExamples.empty(clients), held_out=ClientExamples.empty(clients)
     )
-    return described_process(recipe, dataset, partition, settings.threads)
+    return learning_process(recipe, dataset, partition, parallel=settings.threads)
 
 
 def _load(recipe, settings, run, newest_facts) -> tuple[Dataset, Partition]:
@@ -154,7 +153,7 @@ def _announce(process, console):
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
     else:
         console.say(f"data: {dataset.source}")
-    clients, *engine_lines = process.describe_rounds()
+    clients, *engine_lines = process.runner.describe()
     console.say(clients)
     if partition.held_out.ids.size:
         unit = "rows of text" if dataset.train.y is None else "examples"

@@ -43,15 +43,8 @@ class Progress:
     rows: bytes
 
 
-def train_rounds(
-    run: RunFolder,
-    process: LearningProcess,
-    progress: Progress,
-    run_environment: dict,
-    console: Console,
-    display: ProgressDisplay,
-) -> Progress:
-    """Call the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
+class TrainingLoop:
+    """Calls the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
 
     Args:
         run: The folder of the run, which this process has locked.
@@ -60,152 +53,162 @@ def train_rounds(
         run_environment: The environment, as checkpoints store it.
         console: Its phases end with those of the first call.
         display: Shows the current work between two lines of the console.
-
-    Returns:
-        The progress after the last round.
-
-    Raises:
-        NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
     """
-    recipe, clock, first = process.recipe, console.clock, progress.state.round
-    process, save_lock = process.with_progress(display.add_progress), threading.Lock()
 
-    def save_last_round():
-        if not save_lock.acquire(timeout=MAX_SAVE_SECONDS):
+    def __init__(
+        self,
+        run: RunFolder,
+        process: LearningProcess,
+        progress: Progress,
+        run_environment: dict,
+        console: Console,
+        display: ProgressDisplay,
+    ):
+        self.progress = progress
+        self._run, self._environment, self._console, self._display = run, run_environment, console, display
+        self._process, self._recipe = process.with_progress(display.add_progress), process.recipe
+        self._first, self._save_lock = progress.state.round, threading.Lock()
+        # Of the calls so far: seconds by part, and (rounds, seconds). The last evaluation predicts the next one.
+        self._parts: list[dict] = []
+        self._calls: list[tuple[int, float]] = []
+        self._evaluation_seconds: float | None = None
+
+    def train(self) -> Progress:
+        """Train to the last round and return the progress.
+
+        Raises:
+            NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
+        """
+        runner, console = self._process.runner, self._console
+        with ThreadPoolExecutor(1) as planner, exits.before_exit(self._save_last_round):
+            next_plans = self._plan(planner, self._first)
+            if self._first < self._recipe.rounds:
+                console.mark_phase("build")
+                self._display.begin(*runner.preparation)
+                runner.prepare()
+                console.mark_phase("trace")
+            while self.progress.state.round < self._recipe.rounds:
+                next_plans = self._run_call(planner, next_plans)
+        if self._parts:
+            console.say(f"time: {timings.shares(self._parts)}")
+        return self.progress
+
+    def _plan(self, planner, first):
+        """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
+        plan = functools.partial(self._timed, plan_call, self._process, first)
+        return planner.submit(plan).result if self._process.runner.can_plan_ahead else plan
+
+    def _timed(self, function, *arguments):
+        """The result of a function, and its duration in seconds."""
+        began = self._console.clock()
+        return function(*arguments), self._console.clock() - began
+
+    def _run_call(self, planner, next_plans):
+        """Run one call, evaluate and save; return the function that returns the plans of the next call."""
+        began, done, display = self._console.clock(), self.progress.state.round, self._display
+        planned, planning = next_plans()
+        next_plans = self._plan(planner, done + len(planned))
+        self._display_call(planned)
+        try:
+            (state, rows, trained), seconds = self._timed(advance, self._process, self.progress.state, planned)
+        except (NotFinite, TooFewDevices):
+            self._save_last_round()
+            raise
+        merging, training, seconds = display.since_last_step, display.seconds_of_steps, max(seconds, 1e-6)
+        if len(rows) < len(planned):
+            # The call ended before a failed round: the next call starts with that round.
+            next_plans = self._plan(planner, state.round)
+        if done == self._first:
+            self._report_first_call(len(rows))
+        (metrics, statistics), evaluation = self._timed(self._evaluate, state)
+        with self._save_lock:
+            row, saving = self._timed(self._save_call, state, rows, metrics, statistics)
+        parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
+        self._parts.append(parts)
+        examples = sum(int(self._process.runner.count_examples(plan).sum()) for plan in trained)
+        metrics_file.append(self._run.timings, timings.call_row(state.round, trained, examples, seconds, parts))
+        self._calls.append((len(rows), self._console.clock() - began))
+        left = timings.seconds_left(self._calls, training, self._recipe.rounds - state.round)
+        line = _progress_line(self._process, row, examples / seconds, left)
+        self._console.progress(line, keep=bool(metrics))
+        return next_plans
+
+    def _display_call(self, planned):
+        """Display the rounds of a call and their numbers of steps and clients."""
+        steps = sum(int(plan.steps.sum()) for plan in planned)
+        clients = sum(int((plan.steps > 0).sum()) for plan in planned)
+        done, last = self.progress.state.round, self.progress.state.round + len(planned)
+        numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
+        self._display.begin(f"round {numbers}/{self._recipe.rounds}", None, steps, clients)
+
+    def _report_first_call(self, rounds):
+        """Print the time from the command to the end of the first call, by phase."""
+        self._console.mark_phase("round")
+        seconds_by_phase = self._console.phase_seconds
+        labels = {"round": "first round" if rounds == 1 else f"first {rounds} rounds"}
+        shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in seconds_by_phase.items())
+        self._console.say(f"ready in {sum(seconds_by_phase.values()):.1f} s ({shares})")
+
+    def _evaluate(self, state):
+        """Metrics and statistics of the state if its round is evaluated; else empty."""
+        if not is_measured(self._recipe, state.round):
+            return {}, {}
+        self._display.begin(f"measuring round {state.round}/{self._recipe.rounds}", self._evaluation_seconds)
+        evaluation, self._evaluation_seconds = self._timed(self._process.evaluate, state)
+        return evaluation
+
+    def _save_call(self, state, rows, metrics, statistics):
+        """Write the rows of metrics and the checkpoints, update the progress, and return the last row."""
+        run, progress, last = self._run, self.progress, self.progress.last
+        if metrics:
+            last = {"round": state.round, **plain_json.finite(metrics)}
+        rows = accumulate_bytes(rows, progress.spent)
+        rows[-1] |= metrics
+        # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
+        checkpoints.make(run.checkpoints)
+        repair_metrics(run, progress.rows, self._console.say)
+        written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
+        progress = dataclasses.replace(
+            progress, state=state, last=last, spent=rows[-1]["bytes"], rows=progress.rows + written
+        )
+        self.progress = self._save_checkpoints(progress, statistics, self._is_due(state.round))
+        return rows[-1]
+
+    def _is_due(self, round):
+        """True if the state after a round is saved as a checkpoint."""
+        return round == self._recipe.rounds or round % self._recipe.checkpoint.every == 0
+
+    def _save_last_round(self):
+        """Save the last finished round if its checkpoint is not due; called before the process ends."""
+        if not self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
             return
         try:
-            if progress.state.round > first and not _is_due(recipe, progress.state.round):
-                _save_checkpoints(run, process, progress, {}, run_environment, always=True)
+            if self.progress.state.round > self._first and not self._is_due(self.progress.state.round):
+                self._save_checkpoints(self.progress, {}, due=True)
         finally:
-            save_lock.release()
+            self._save_lock.release()
 
-    with ThreadPoolExecutor(1) as planner, exits.before_exit(save_last_round):
-        next_plans = _plan_ahead(planner, clock, process, first)
-        _trace(process, progress, console, display)
-        spent, calls, measuring, ended = [], [], None, clock()
-        while progress.state.round < recipe.rounds:
-            (planned, planning), started = next_plans(), clock()
-            next_plans = _plan_ahead(planner, clock, process, progress.state.round + len(planned))
-            _begin_call(display, process, progress.state.round, planned)
-            try:
-                state, rows, trained = advance(process, progress.state, planned)
-            except (NotFinite, TooFewDevices):
-                save_last_round()
-                raise
-            merging, training, seconds = display.since_last_step, display.seconds_of_steps, max(clock() - started, 1e-6)
-            if len(rows) < len(planned):
-                # The call ended before a failed round: the next call starts with that round.
-                next_plans = _plan_ahead(planner, clock, process, state.round)
-            if progress.state.round == first:
-                _report_first_call(console, len(rows))
-            rows = accumulate_bytes(rows, progress.spent)
-            # Expect the duration of the previous evaluation.
-            (measured, statistics), measure_seconds = _timed(clock, _measure, process, state, display, measuring)
-            measuring = measure_seconds if measured else measuring
-            with save_lock:
-                began = clock()
-                progress = _write_and_save(
-                    run, process, progress, state, rows, measured, statistics, run_environment, console.say
-                )
-                save_seconds = clock() - began
-            parts = dict(
-                zip(timings.PARTS, (planning, seconds - (merging or 0), merging, measure_seconds, save_seconds))
-            )
-            spent.append(parts)
-            examples = sum(int(process.examples(plan).sum()) for plan in trained)
-            metrics_file.append(run.timings, timings.call_row(state.round, trained, examples, seconds, parts))
-            now = clock()
-            calls.append((len(rows), now - ended))
-            ended, left = now, timings.seconds_left(calls, training, recipe.rounds - state.round)
-            console.progress(
-                _progress_line(process, rows[-1] | measured, examples / seconds, left), keep=bool(measured)
-            )
-    if spent:
-        console.say(f"time: {timings.shares(spent)}")
-    return progress
-
-
-def _timed(clock, function, *arguments):
-    """The result of a function, and its duration in seconds."""
-    began = clock()
-    return function(*arguments), clock() - began
-
-
-def _plan_ahead(planner, clock, process, first):
-    """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
-    plan = functools.partial(_timed, clock, plan_call, process, first)
-    return planner.submit(plan).result if process.can_plan_ahead else plan
-
-
-def _trace(process, progress, console, display):
-    """Compile the round if there are rounds to run."""
-    if progress.state.round < process.recipe.rounds:
-        console.mark_phase("build")
-        display.begin(*process.preparation)
-        process.compile()
-        console.mark_phase("trace")
-
-
-def _begin_call(display, process, done, planned):
-    """Display the rounds of a call and their numbers of steps and clients."""
-    steps = sum(int(plan.steps.sum()) for plan in planned)
-    clients = sum(int((plan.steps > 0).sum()) for plan in planned)
-    last = done + len(planned)
-    numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
-    display.begin(f"round {numbers}/{process.recipe.rounds}", None, steps, clients)
-
-
-def _report_first_call(console, rounds):
-    """Print the time from the command to the end of the first call, by phase."""
-    console.mark_phase("round")
-    labels = {"round": "first round" if rounds == 1 else f"first {rounds} rounds"}
-    shares = ", ".join(f"{labels.get(name, name)} {seconds:.1f}" for name, seconds in console.phase_seconds.items())
-    console.say(f"ready in {sum(console.phase_seconds.values()):.1f} s ({shares})")
-
-
-def _measure(process, state, display, expected):
-    """Metrics and statistics of the state if its round is evaluated; else empty."""
-    if not is_measured(process.recipe, state.round):
-        return {}, {}
-    display.begin(f"measuring round {state.round}/{process.recipe.rounds}", expected)
-    return process.evaluate(state)
-
-
-def _write_and_save(run, process, progress, state, rows, measured, statistics, run_environment, say):
-    """Write the rows of metrics and the checkpoints; return the new `Progress`."""
-    if measured:
-        progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
-    rows = [*rows[:-1], rows[-1] | measured]
-    # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
-    checkpoints.make(run.checkpoints)
-    repair_metrics(run, progress.rows, say)
-    written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
-    progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
-    return _save_checkpoints(run, process, progress, statistics, run_environment)
-
-
-def _is_due(recipe, round):
-    """True if the state after a round is saved as a checkpoint."""
-    return round == recipe.rounds or round % recipe.checkpoint.every == 0
-
-
-def _save_checkpoints(run, process, progress, statistics, run_environment, always=False):
-    """Save the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
-    state, last = progress.state, progress.last
-    recipe, metric = process.recipe, process.selection_metric
-    improved = last.get("round") == state.round and is_improvement(metric, last, progress.best)
-    due = always or _is_due(recipe, state.round)
-    if not (improved or due):
+    def _save_checkpoints(self, progress, statistics, due):
+        """Save the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""
+        run, recipe, state, last = self._run, self._recipe, progress.state, progress.last
+        improved = last.get("round") == state.round and is_improvement(
+            self._process.selection_metric, last, progress.best
+        )
+        if not (improved or due):
+            return progress
+        info = {
+            "last": last,
+            "spent": progress.spent,
+            **facts.checkpoint_info(recipe, self._environment, progress.rows),
+        }
+        values = arrays_of(state, statistics, recipe.levels.global_level)
+        if improved:
+            path = checkpoints.save(run.best, state.round, values, {**info, "best": last}, keep=1)
+            progress = dataclasses.replace(progress, best=last, best_digest=checkpoints.read_digest(path))
+        if due:
+            info |= {"best": progress.best, "best_seal": progress.best_digest}
+            checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep)
         return progress
-    info = {"last": last, "spent": progress.spent, **facts.checkpoint_info(recipe, run_environment, progress.rows)}
-    values = arrays_of(state, statistics, recipe.levels.global_level)
-    if improved:
-        path = checkpoints.save(run.best, state.round, values, {**info, "best": last}, keep=1)
-        progress = dataclasses.replace(progress, best=last, best_digest=checkpoints.read_digest(path))
-    if due:
-        info |= {"best": progress.best, "best_seal": progress.best_digest}
-        checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep)
-    return progress
 
 
 def _progress_line(process, row, speed, left):

@@ -2,8 +2,8 @@
 
 Modules:
 
-    channel  Messages of the leading process to the others: JSON and arrays as bytes, sent by a collective
-    cluster  The processes that share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives
-    lead     Processes that share a run: one leads it like any run, the others repeat its calls
-    runners  Runners of shared rounds: on several devices of this process, and on several worker processes
+    channel        Messages of the leading process to the others: JSON and arrays as bytes, sent by a collective
+    cluster        The processes that share a run
+    executions     Executions of shared rounds: on several devices of this process, and on several worker processes
+    worker_rounds  Rounds that the processes of a cluster share: one leads the run, the others repeat its calls
 """

@@ -18,7 +18,7 @@ def test_metrics_table_matches_written_rows(train, tmp_path):
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")
     entries = {f"{name}_{level}": f"{name}_LEVEL" for name in of_levels for level in "abc"}
-    # Rounds that real devices play have one more, see tests/devices/test_deployed.py.
+    # Rounds that real devices play have one more, see tests/devices/test_device_rounds.py.
     assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.METRICS)
     for row, targets in ((images, "label"), (text, "positions")):
         assert {name for name in row if metrics.find_metric(name).targets} == {

@@ -19,7 +19,7 @@ from campaign.world import Failed
 from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import UserError
-from hetero_tf.devices.deployed import deployed
+from hetero_tf.devices.device_rounds import deployed
 from hetero_tf.devices.messages import Message, Refused, to_npy
 from hetero_tf.run import experiment
 

@@ -328,7 +328,7 @@ def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, 
     def fail(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("hetero_tf.process.learning_process.plan_round", fail)
+    monkeypatch.setattr("hetero_tf.process.simulated_rounds.plan_round", fail)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback\n"

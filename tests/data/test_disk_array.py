@@ -21,7 +21,7 @@ from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.rounds.disk_rows import read_training_rows
-from hetero_tf.workers import lead
+from hetero_tf.workers import worker_rounds
 
 
 def save(folder, array, name="x"):
@@ -127,7 +127,7 @@ def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides,
     assert train_and_evaluate(process) == train_and_evaluate(
         tiny.process(base, *overrides, data=(dataset, partition), device=device)
     )
-    assert process._round.experimental_get_tracing_count() == 1
+    assert process.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
 def test_personal_models_and_validation_equal_those_in_memory(tmp_path):
@@ -143,7 +143,7 @@ def test_worker_reads_only_rows_of_its_clients(tmp_path):
     process = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition))
     plan = process.plan(0, (0, 1, 2, 3))
     packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
-    shared = share_blocks(packed, slots, process.work(plan), 2)
+    shared = share_blocks(packed, slots, process.round_cost(plan).train_flops, 2)
     of_workers = []
     for worker in range(2):
         compact, inputs = read_training_rows(process.setup.examples, shared, range(worker, worker + 1))
@@ -191,7 +191,7 @@ def test_file_truncated_during_evaluation_is_reported(tmp_path):
     assert str(refusal) == f"{tmp_path / 'test.npy'}: was truncated after it was opened; restore it and start again"
     assert error_from_graph(tf.errors.UnknownError(None, None, "nothing of ours")) is None
     assert error_from_graph(ValueError("InputError: x")) is None
-    with pytest.raises(Damaged, match="was truncated"), lead.detecting_lost_workers():
+    with pytest.raises(Damaged, match="was truncated"), worker_rounds.detecting_lost_workers():
         process.evaluate(state)
 
 

@@ -16,7 +16,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import NotFinite, TooFewDevices
-from hetero_tf.devices.deployed import Selection, deployed
+from hetero_tf.devices.device_rounds import Selection, deployed
 from hetero_tf.devices.messages import Message, Refused, parse_member, to_npy
 from hetero_tf.recipe import load, loads
 from hetero_tf.run import calls, experiment
@@ -98,10 +98,10 @@ def test_statistics_are_those_of_the_devices_that_stay(process, moment):
     wide = [client for client, device in devices.items() if device.member.level == "a"]
     assert len(wide) == 2
     real = deployed(process, LeavingFleet(process, devices, leaving=wide[:1], **moment))
-    assert all(np.array_equal(value, np.ones_like(value)) for value in real.statistics(state).values())
-    assert wide[0] in real.fleet.left
+    assert all(np.array_equal(value, np.ones_like(value)) for value in real.runner.statistics(state).values())
+    assert wide[0] in real.runner.fleet.left
     everyone = deployed(process, LeavingFleet(process, devices, leaving=wide, **moment))
-    assert everyone.evaluate(state) == ({}, {}) and "no evaluation, since" in everyone.fleet.messages[0]
+    assert everyone.evaluate(state) == ({}, {}) and "no evaluation, since" in everyone.runner.fleet.messages[0]
 
 
 def test_a_device_with_another_level_than_planned_is_dropped(process):
@@ -124,7 +124,7 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
         "round 1: 2 of 5 devices returned a result, and the quorum is 3, also with a second cohort; the state before "
         "this round is kept. Start the same command again once more devices are connected"
     )
-    assert not equal(deployed(process, real.fleet, Selection(quorum=0.4)).next(state)[0], state)
+    assert not equal(deployed(process, real.runner.fleet, Selection(quorum=0.4)).next(state)[0], state)
     nobody = deployed(process, LocalFleet(process, {}))
     assert "0 of 5 devices returned a result" in refusal(
         calls.advance, nobody, state, [nobody.plan(0)], kind=TooFewDevices
@@ -200,8 +200,8 @@ def test_a_negative_variance_is_refused(process):
 
     devices[0].respond = respond
     real = deployed(process, LocalFleet(process, devices))
-    assert all((value >= 0).all() for value in map(np.asarray, real.statistics(process.initialize()).values()))
-    assert "must not be negative" in real.fleet.messages[0]
+    assert all((value >= 0).all() for value in map(np.asarray, real.runner.statistics(process.initialize()).values()))
+    assert "must not be negative" in real.runner.fleet.messages[0]
 
 
 def test_a_device_that_claims_more_examples_than_the_data_have_does_not_take_part(weighted):
@@ -210,8 +210,10 @@ def test_a_device_that_claims_more_examples_than_the_data_have_does_not_take_par
         real = deployed(weighted, LeavingFleet(weighted, devices, claims={0: claimed}))
         plan = real.plan(0)
         assert (0 in plan.clients) == is_accepted and equal(real.run(state, [plan])[0], state) is False
-        assert [line for line in real.fleet.messages if f"Received: {claimed}" in line] == real.fleet.messages
-        assert len(real.fleet.messages) == (not is_accepted)
+        assert [
+            line for line in real.runner.fleet.messages if f"Received: {claimed}" in line
+        ] == real.runner.fleet.messages
+        assert len(real.runner.fleet.messages) == (not is_accepted)
 
 
 def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process):

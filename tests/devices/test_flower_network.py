@@ -17,7 +17,7 @@ from ports import free_ports
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.devices.deployed import deployed
+from hetero_tf.devices.device_rounds import deployed
 from hetero_tf.devices.flower_child import MOST_BYTES
 from hetero_tf.devices.machine import share_of
 from hetero_tf.devices.tensorflow_client import TensorFlowClient

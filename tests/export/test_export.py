@@ -216,9 +216,10 @@ def test_vocabulary_is_an_asset_of_the_model(exported, text_process):
 
 def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_process):
     """Measured with the exported files; perplexity uses the same masks and batches."""
-    for folder, process in zip(exported, (image_process, text_process)):
+    for folder, process, metric in zip(exported, (image_process, text_process), ("accuracy", "perplexity")):
         state = perturbed_state(process)
-        expected = process.evaluator.measure_level(state, None, process.statistics(state))
+        metrics, _ = process.evaluate(state)
+        expected = {name: metrics[f"global_{name}"] for name in ("loss", metric)}
         measured = json.loads((folder / "export.json").read_text())["measured"]
         assert measured.pop("on") == "the whole test set, by these files"
         assert measured == pytest.approx(expected, rel=1e-5) and len(measured) == 2
@@ -262,7 +263,8 @@ def test_narrow_level_is_exported(image_process, tmp_path):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     about = json.loads((folder / "export.json").read_text())
     assert (about["level"], about["width"]) == ("e", 0.0625)
-    expected = image_process.evaluator.measure_level(state, "e", statistics)
+    metrics, _ = image_process.evaluate(state, levels="all")
+    expected = {name: metrics[f"level_{name}_e"] for name in ("loss", "accuracy")}
     assert about == returned and {name: returned["measured"][name] for name in expected} == pytest.approx(
         expected, rel=1e-5
     )

@@ -68,7 +68,7 @@ def test_taps_are_faster_on_small_maps_with_wide_kernels(positions, kernel, fast
 
 def operations(process):
     """Numbers of convolutions and products in a round."""
-    graphs = [process._round.get_concrete_function().graph]
+    graphs = [process.runner.compiled_round.get_concrete_function().graph]
     graphs += [graphs[0]._get_function(name).graph for name in graphs[0]._functions]
     kinds = [operation.type for graph in graphs for operation in graph.get_operations()]
     return kinds.count("Conv2D"), kinds.count("MatMul")
@@ -91,7 +91,7 @@ def test_rounds_and_statistics_equal_those_of_convolutions(everywhere):
     for path, value in statistics.items():
         np.testing.assert_allclose(value, queried[path], atol=1e-11)
     np.testing.assert_allclose([row["loss"] for row in rows], [row["loss"] for row in others], rtol=1e-11)
-    assert fast._round.experimental_get_tracing_count() == 1
+    assert fast.runner.compiled_round.experimental_get_tracing_count() == 1
     # At both levels the first layer and the second one of the block; what has a stride, or one tap, is a convolution.
     (convolutions, products), (all_of_them, few) = operations(fast), operations(plain)
     assert convolutions < all_of_them and products > few

@@ -45,7 +45,7 @@ def functions_of(process):
 
 
 def count_nodes(process):
-    library = process._round.get_concrete_function().graph.as_graph_def().library
+    library = process.runner.compiled_round.get_concrete_function().graph.as_graph_def().library
     return sum(len(function.node_def) for function in library.function)
 
 
@@ -66,7 +66,7 @@ def test_rounds_equal_those_of_blocks_traced_one_by_one(name, monkeypatch):
 
 def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
     process, _, _ = trained("dropout", "levels.widths={a: 1, b: 1, c: 0.5}", "levels.mix=a-b-c", "levels.depths={b: 1}")
-    process.compile()
+    process.runner.prepare()
     used = [f for f in functions_of(process).values() if f.experimental_get_tracing_count()]
     widths = set(process.setup.block_sizes)
     assert len(widths) <= len(used) <= 2 * len(widths)

@@ -129,7 +129,7 @@ def _statistics(replay, weights):
     images, labels = tf.constant(file.input("sbn/img")), tf.constant(file.input("sbn/label"))
     models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
     size = file.meta["sbn_batch"]
-    calibrate = calibration.build_calibrate(*models, process.input, images, labels, size, Replicas(2))
+    calibrate = calibration.StatisticsQuery(*models, process.input, images, labels, size, Replicas(2))
     full, short = calibration.statistics_batches([np.arange(len(images))], size)
     return calibrate(weights, full, short, 0)
 

@@ -25,8 +25,8 @@ def build_process(*overrides, base=tiny.DENSE):
 
 def expected_metrics(process, state):
     """Pooled accuracy and cross-entropy of all clients, each tuned by the eager loop of the oracle."""
-    tuning = process._fine_tuning
-    plan, hits, losses = tuning.plan(state.round, range(4)), [], []
+    rounds = process.runner.fine_tuning
+    plan, tuning, hits, losses = rounds.plan(state.round, range(4)), rounds.federation, [], []
     for slot, client in enumerate(plan.clients.tolist()):
         level = process.recipe.levels.names[plan.levels[slot]]
         model = tuning.family.new_training_model(level, process.dataset.classes)
@@ -67,7 +67,7 @@ def test_tuned_metrics_match_an_eager_training_loop(units, eager):
 def test_only_the_named_units_change_and_the_state_stays_unchanged(eager):
     process = build_process(EPOCHS, "model.frozen=[1]", "evaluate.fine_tune.units=[1]", "levels.mix=a1")
     state, _ = process.next(process.initialize())
-    before, tuning = tiny.arrays(state), process._fine_tuning
+    before, tuning = tiny.arrays(state), process.runner.fine_tuning
     after = tuning.fine_tune(state, range(4))
     moved = {path: bool(np.any(np.asarray(table) != before[path])) for path, table in after.clients["personal"].items()}
     assert moved == {path: path.startswith("1_") for path in before}

@@ -78,10 +78,10 @@ def test_training_lowers_the_loss():
 def test_examples_counts_pixels_by_image_and_text_by_word():
     process = dense()
     plan = process.plan(0, [0, 1, 2, 3])
-    assert dict(zip(plan.clients.tolist(), process.examples(plan).tolist())) == {0: 7, 1: 5, 2: 9, 3: 4}
+    assert dict(zip(plan.clients.tolist(), process.runner.count_examples(plan).tolist())) == {0: 7, 1: 5, 2: 9, 3: 4}
     text = tiny.process(tiny.TEXT)
     plan = text.plan(0, [0, 1, 2, 3])
-    assert dict(zip(plan.clients.tolist(), text.examples(plan).tolist())) == {0: 10, 1: 30, 2: 20, 3: 10}
+    assert dict(zip(plan.clients.tolist(), text.runner.count_examples(plan).tolist())) == {0: 10, 1: 30, 2: 20, 3: 10}
 
 
 def test_a_level_has_the_first_channels_of_the_global_weights():
@@ -136,7 +136,8 @@ def test_bytes_and_operations_of_a_round_are_counted():
     per_level = process.client_costs
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
     assert row["train_flops"] == sum(
-        per_level[level].train_flops[0] * count for level, count in zip(plan.levels, process.examples(plan))
+        per_level[level].train_flops[0] * count
+        for level, count in zip(plan.levels, process.runner.count_examples(plan))
     )
 
 

@@ -139,12 +139,12 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
 @pytest.mark.long
 def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not():
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
-        graph_nodes = nodes(built("images", "stacked", precision)._round)
+        graph_nodes = nodes(built("images", "stacked", precision).runner.compiled_round)
         assert {tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in PRODUCTS} == types
         assert {
             tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")
         } == {tf.float32}
-    graph_nodes = nodes(built("text", "sequential", "mixed_bfloat16")._round)
+    graph_nodes = nodes(built("text", "sequential", "mixed_bfloat16").runner.compiled_round)
     assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in graph_nodes)
     assert {tf.as_dtype(node.attr["T"].type) for node in graph_nodes if node.op in ("Softmax", "Erf")} == {tf.float32}
 

@@ -36,7 +36,7 @@ QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "c
 QUICK += ("workers/__init__", "workers/cluster")
 QUICK += ("planning/__init__", "planning/level_assignment", "planning/split", "devices")
 NOT_QUICK = ("base/replicas", "base/graph_random", "base/picture_decoding", "base/written_gradient")
-NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "deployed", "device_index", "tensorflow_client"))
+NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client"))
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {
@@ -239,7 +239,7 @@ def test_every_folder_of_modules_is_a_package():
         ("from .. import recipe", "base", "recipe"),
         ("from hetero_tf import process", "__init__", "process"),
         ("from hetero_tf.describe import describe", "run", "describe"),
-        ("from hetero_tf.workers import lead", "devices", "workers"),
+        ("from hetero_tf.workers import worker_rounds", "devices", "workers"),
     ],
 )
 def test_imports_against_the_order_are_reported(source, unit, other):

@@ -24,7 +24,7 @@ def test_two_halves_of_a_cohort_sum_to_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")
     state, setup, layout = process.initialize(), process.setup, process.state_layout
-    before, seed = layout.pack(layout.values_of(state)), process._seed
+    before, seed = layout.pack(layout.values_of(state)), process.seed
 
     @tf.function(autograph=False)
     def trained(packed):

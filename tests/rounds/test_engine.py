@@ -115,8 +115,8 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case,
     for cohort in COHORTS:
         check_against_plain_loop(process, case, cohort)
     # No operation of the graph makes clients wait for each other.
-    assert stateful_operations(process._round) == set()
-    assert process._round.experimental_get_tracing_count() == 1
+    assert stateful_operations(process.runner.compiled_round) == set()
+    assert process.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
 def test_blocks_of_different_sizes_equal_the_plain_loop():
@@ -146,7 +146,7 @@ def test_training_compiled_by_xla_equals_the_plain_loop():
     process = build_process(case, "stacked")
     process = tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes_of(process)})
     check_against_plain_loop(process, case, "everyone")
-    assert stateful_operations(process._round) == set()
+    assert stateful_operations(process.runner.compiled_round) == set()
 
 
 def test_compared_plans_cover_all_cases_of_blocks():

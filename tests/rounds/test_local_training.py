@@ -13,7 +13,7 @@ from hetero_tf.inputs.examples import Examples
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.process.build_round import local_optimizer
+from hetero_tf.process.federation import local_optimizer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
 from hetero_tf.rounds.local_training import LocalTraining, clip_by_norm

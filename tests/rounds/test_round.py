@@ -48,7 +48,7 @@ def test_twenty_rounds_of_five_levels_are_one_trace(engine):
         assert np.isfinite(row["loss"])
     assert seen == set("abcde")
     assert state.round == 20
-    assert process._round.experimental_get_tracing_count() == 1
+    assert process.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
 @both_engines
@@ -218,12 +218,12 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
 
 def run_packed(process, packed):
     """One call with the given packing."""
-    after, metrics = process._round(
+    after, metrics = process.runner.compiled_round(
         process.state_layout.values_of(process.initialize()),
         tf.nest.map_structure(tf.constant, packed),
         tf.constant([0.1], process.recipe.precision),
         0,
-        process._seed,
+        process.seed,
     )
     return (
         {path: value.numpy() for path, value in after["weights"].items()},

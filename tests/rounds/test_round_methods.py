@@ -82,8 +82,8 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     state, row = process.next(state, cohort=[2])
     assert state.round == 11 and row["non_finite"] == 0
     assert all(np.isfinite(value).all() for value in tables(state).values())
-    assert process._round.experimental_get_tracing_count() == 1
-    assert stateful_operations(process._round) == set()
+    assert process.runner.compiled_round.experimental_get_tracing_count() == 1
+    assert stateful_operations(process.runner.compiled_round) == set()
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients,
 
 
 def count_nodes(process):
-    library = process._round.get_concrete_function().graph.as_graph_def().library
+    library = process.runner.compiled_round.get_concrete_function().graph.as_graph_def().library
     return sum(len(function.node_def) for function in library.function)
 
 
@@ -108,14 +108,14 @@ def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
         base = base.replace(f"!w {narrow}", f"!w {wide}")
     process = tiny.process(base, *settings)
     parameters = max(submodel.block.parameters for submodel in process.setup.submodels)
-    library = process._round.get_concrete_function().graph.as_graph_def().library
+    library = process.runner.compiled_round.get_concrete_function().graph.as_graph_def().library
     sizes = [node.attr["value"].ByteSize() for function in library.function for node in function.node_def]
     assert parameters > 5000 and max(sizes) < parameters / 4
 
 
 def test_function_is_traced_once_per_shape_and_not_per_caller():
     process = methods.built("fjord", "auto")
-    process.compile()
+    process.runner.prepare()
     steps = {id(step): step for step in shared_steps(process)}
     for step in steps.values():
         assert isinstance(step, WidthStep) and len(step._functions) == 1

@@ -43,7 +43,7 @@ def test_progress_reports_every_step_and_client_once_without_changing_results(ba
     }
     assert totals(watch) == expected_totals(plans) and len(watch.calls) > 2
     # No operation of the graph makes clients wait for each other.
-    assert watched._round.experimental_get_tracing_count() == 1
+    assert watched.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
 def test_long_training_reports_rarely_and_completely(monkeypatch):

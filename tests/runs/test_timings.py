@@ -10,6 +10,7 @@ import pytest
 import runs
 
 from hetero_tf.base.console import Console, ProgressDisplay
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run import loop
 from hetero_tf.runs import timings
 from hetero_tf.store import metrics_file
@@ -68,7 +69,7 @@ def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training
 def test_the_time_left_after_the_first_round_is_that_of_its_steps(train, tmp_path, monkeypatch):
     """Graphs that are optimised before the first step, and the first evaluation, do not come again."""
     seconds = [0.0]
-    advance, measure, seen = loop.advance, loop._measure, ProgressDisplay.add_progress
+    advance, evaluate, seen = loop.advance, LearningProcess.evaluate, ProgressDisplay.add_progress
 
     def later(by, function):
         def call(*arguments):
@@ -78,7 +79,8 @@ def test_the_time_left_after_the_first_round_is_that_of_its_steps(train, tmp_pat
         return call
 
     monkeypatch.setattr(loop, "advance", later(lambda arguments: 100 * (arguments[1].round == 0), advance))
-    monkeypatch.setattr(loop, "_measure", later(lambda arguments: 50 * (arguments[1].round == 1), measure))
+    first = later(lambda arguments: 50 * (arguments[1].round == 1), evaluate)
+    monkeypatch.setattr(LearningProcess, "evaluate", first)
     monkeypatch.setattr(ProgressDisplay, "add_progress", later(lambda arguments: arguments[1], seen))
     printed = io.StringIO()
     train(tmp_path / "run", programs.RECIPE, console=Console(printed, lambda: seconds[0]))

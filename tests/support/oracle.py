@@ -50,7 +50,7 @@ def coordinates(process, size, count, number, client):
         return np.arange(count)
     if process.recipe.round.submodel.name == "rolling":
         return (np.arange(count) - number) % size
-    draws = uniform([int(process._seed), number, client, size], [size])
+    draws = uniform([int(process.seed), number, client, size], [size])
     return np.sort(np.argsort(draws, kind="stable")[:count])
 
 

@@ -184,7 +184,7 @@ def train(process, ways, models, level, initial, peers, memory_and_control, plan
     local_values |= {(1 + index, path): value for path, rows in peers.items() for index, value in enumerate(rows)}
     start = dict(local_values)
     for step in range(plan.steps[slot]):
-        key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
+        key, rows = [int(process.seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
         used, units = ways(level, plan.stages[slot, step])
         inside = {entry: oracle_seams.inside(local_values[entry], thresholds[entry[1]]) for entry in local_values}

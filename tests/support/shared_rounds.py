@@ -73,7 +73,7 @@ def compare(name, strategy):
         "statistics": max(
             gaps(values, statistics_of_shared[level]) if values else 0.0 for level, values in statistics.items()
         ),
-        "traces": two._round.experimental_get_tracing_count(),
+        "traces": two.runner.compiled_round.experimental_get_tracing_count(),
     }
 
 

@@ -8,10 +8,8 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.commands import RECIPE_FLAGS
-from hetero_tf.cli.commands.train import train
+from hetero_tf.cli.commands import RECIPE_FLAGS, train
 from hetero_tf.cli.flags import program_name
-from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "launch --local N --recipe FILE", "trains with N logical devices that share each round"
@@ -23,7 +21,6 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Train on --local logical devices of this process; no port is opened."""
     if flags.local is None:
         raise InputError(f"--local is missing; try {program_name()} launch --local 2 --recipe digits")
-    settings = build_settings(recipe, flags)
-    from hetero_tf.workers import runners
+    from hetero_tf.workers import executions
 
-    return train(recipe, settings, flags, console, runners.on_devices(flags.local))
+    return train.run(recipe, flags, console, executions.on_devices(flags.local))

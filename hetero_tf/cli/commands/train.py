@@ -14,7 +14,7 @@ from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from hetero_tf.run.experiment import Runner, Settings
+    from hetero_tf.run.experiment import Execution
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 CLUSTER_FLAGS = ("workers", "worker", "devices")
@@ -22,41 +22,34 @@ FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *CLUSTER_FLAGS, *
 WORDS, SOURCE = None, "recipe"
 
 
-def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
-    """Train, and print the next commands.
+def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Execution | None" = None) -> dict:
+    """Train, print the next commands, and return the summary, ready for JSON.
+
+    Args:
+        execution: Opens the process that runs the rounds; None: the one of the flags and TF_CONFIG.
 
     Raises:
         InputError: The flags or TF_CONFIG define no cluster with this process.
     """
     settings = build_settings(recipe, flags)
-    if not flags.workers and flags.worker is None and flags.devices == 1 and "TF_CONFIG" not in os.environ:
-        return train(recipe, settings, flags, console)
-    from hetero_tf.workers import runners
-    from hetero_tf.workers.cluster import read_cluster
+    is_shared = execution is None and (
+        flags.workers or flags.worker is not None or flags.devices > 1 or "TF_CONFIG" in os.environ
+    )
+    if is_shared:
+        from hetero_tf.workers import executions
+        from hetero_tf.workers.cluster import read_cluster
 
-    cluster = read_cluster(flags.workers, flags.worker, os.environ)
-    if cluster is not None and flags.devices > 1:
-        raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
-    if cluster is None:
-        return train(recipe, settings, flags, console, runners.on_devices(flags.devices))
-    if cluster.leads:
-        return train(recipe, settings, flags, console, runners.on_workers(cluster))
-    runners.follow(recipe, cluster, settings.data_dir, settings.threads, console)
-    return {"worker": cluster.index}
-
-
-def train(
-    recipe: Recipe, settings: "Settings", flags: FlagValues, console: Console, runner: "Runner | None" = None
-) -> dict:
-    """Train with these settings, print the next commands, and return the summary, ready for JSON.
-
-    Args:
-        runner: Runs the rounds; None: they are simulated in this process.
-    """
+        cluster = read_cluster(flags.workers, flags.worker, os.environ)
+        if cluster is not None and flags.devices > 1:
+            raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
+        if cluster is not None and not cluster.leads:
+            executions.follow(recipe, cluster, settings.data_dir, settings.threads, console)
+            return {"worker": cluster.index}
+        execution = executions.on_devices(flags.devices) if cluster is None else executions.on_workers(cluster)
     from hetero_tf.run import experiment
 
     start = console.clock()
-    summary = experiment.train(recipe, settings, console, runner or experiment.simulated)
+    summary = experiment.train(recipe, settings, console, execution or experiment.simulated)
     summary["seconds"] = round(console.clock() - start, 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")

@@ -54,7 +54,7 @@ class InferenceMemory:
 
     Attributes:
         whole: With all weights of one network.
-        by_unit: With the weights of one unit at a time, see `evaluation.unit_by_unit`.
+        by_unit: With the weights of one unit at a time.
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), "memory-efficient inference".
     """

@@ -11,8 +11,8 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.devices import on_device, tensorflow_client
-from hetero_tf.devices.deployed import deployed
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
+from hetero_tf.devices.device_rounds import deployed
 from hetero_tf.devices.litert_client import LiteRTClient
 from hetero_tf.devices.machine import Share, client_examples, share_of
 from hetero_tf.devices.messages import (
@@ -77,8 +77,8 @@ def test_a_round_of_devices_and_its_measurement_are_the_simulators(digits):
     simulated, real = digits
     state = check_round(simulated, real)
     # Only devices of the global level hold its model.
-    wide = [client for client, member in real.fleet.members(0).items() if member.level == "a"]
-    actual = real.statistics(state)
+    wide = [client for client, member in real.runner.fleet.members(0).items() if member.level == "a"]
+    actual = real.runner.statistics(state)
     assert actual and len(wide) < 5
     metrics, statistics = real.evaluate(state)
     assert 0 <= metrics["global_accuracy"] <= 100
@@ -96,7 +96,7 @@ def test_a_device_traces_its_steps_once(monkeypatch):
     for _ in range(2):
         state, row = real.next(state)
         assert row["dropped"] == row["refused"] == 0
-    assert len(traced) == len(real.fleet.devices) == 5
+    assert len(traced) == len(real.runner.fleet.devices) == 5
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
     assert row["refused"] == row["dropped"] == row["non_finite"] == 0
     check_equal(actual, expected)
     # Every device can measure level c, so its statistics are the simulator's; a file measures its level only.
-    expected, measured = simulated.statistics(actual, "c"), real.statistics(actual, "c")
+    expected, measured = simulated.statistics(actual, "c"), real.runner.statistics(actual, "c")
     for path, value in expected.items():
         np.testing.assert_allclose(measured[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
     narrow = next(client for client in levels if levels[client] == "c")
@@ -197,7 +197,7 @@ def bytes_of_round(process, client, level, labels):
 def test_transferred_bytes_equal_those_of_describe(digits):
     simulated, real = digits
     costs = dict(zip(simulated.recipe.levels.names, simulated.client_costs))
-    for client, member in real.fleet.members(0).items():
+    for client, member in real.runner.fleet.members(0).items():
         actual = bytes_of_round(real, client, member.level, member.labels)
         assert actual == (costs[member.level].bytes_down, costs[member.level].bytes_up)
 
@@ -233,7 +233,7 @@ def without_the_last(digits):
     _, real = digits
     plan = real.plan(0)
     silent = {int(plan.clients[-1]): lambda message: None}
-    fleet = dataclasses.replace(real, fleet=LocalFleet(real, real.fleet.devices, silent))
+    fleet = deployed(real, LocalFleet(real, real.runner.fleet.devices, silent))
     state, (row,) = fleet.run(real.initialize(), [plan])
     return state, row
 
@@ -244,13 +244,13 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
     state = real.initialize()
     everybody = real.plan(0)
     liar = int(everybody.clients[-1])
-    fleet = dataclasses.replace(real, fleet=LocalFleet(real, real.fleet.devices, {liar: changed(HOSTILE[reason])}))
+    fleet = deployed(real, LocalFleet(real, real.runner.fleet.devices, {liar: changed(HOSTILE[reason])}))
     actual, (row,) = fleet.run(state, [everybody])
     expected, without = without_the_last
     bad = reason == "holds NaN or infinity"
     assert (row["refused"], row["non_finite"], row["dropped"]) == (int(not bad), int(bad), 0)
     assert (without["refused"], without["non_finite"], without["dropped"]) == (0, 0, 1)
-    assert f"client {liar} was refused" in fleet.fleet.messages[0] and reason in fleet.fleet.messages[0]
+    assert f"client {liar} was refused" in fleet.runner.fleet.messages[0] and reason in fleet.runner.fleet.messages[0]
     for path, value in expected.weights.items():
         np.testing.assert_array_equal(actual.weights[path], value)
 
@@ -270,7 +270,7 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
 )
 def test_device_with_invalid_claims_does_not_take_part(digits, change, sentence):
     _, real = digits
-    description = dict(real.fleet.devices[0].respond("introduction", Message()).metadata)
+    description = dict(real.runner.fleet.devices[0].respond("introduction", Message()).metadata)
     with pytest.raises(Refused, match=sentence):
         parse_member(description | change, 0, real.recipe, 10)
 

@@ -1,19 +1,22 @@
-"""Processes that share a run: one leads it like any run, the others repeat its calls."""
+"""Rounds that the processes of a cluster share: one leads the run, the others repeat its calls."""
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
-from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.state import State, flatten_state, unflatten_state
 from hetero_tf.planning.plan import ARRAYS, Plan
+from hetero_tf.process.federation import Federation
 from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.workers.channel import Channel, RemoteCall
 from hetero_tf.workers.cluster import Cluster
 
@@ -48,8 +51,8 @@ def detecting_lost_workers() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class LeadProcess(LearningProcess):
-    """A learning process whose calls are executed by all processes of a cluster.
+class WorkerRounds(SimulatedRounds):
+    """Rounds of the process that leads a cluster: all processes make each call of the graph together.
 
     Attributes:
         channel: Channel to the other processes.
@@ -59,42 +62,22 @@ class LeadProcess(LearningProcess):
     channel: Channel
     synced_state: list[State]
 
-    def compile(self) -> None:
-        with self._broadcast_call("compile"):
-            super().compile()
+    def prepare(self) -> None:
+        with self._broadcast_call("prepare"):
+            super().prepare()
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
-        if len(planned) > 1:
-            return super().run(state, planned)
-        (plan,) = planned
-        arrays = dict(zip(ARRAYS, plan.arrays()))
-        with self._broadcast_call("run", state, arrays):
-            after, rows = super().run(state, planned)
-        self.synced_state[:] = [after]
-        return after, rows
+        rows = []
+        for plan in planned:
+            with self._broadcast_call("run", state, dict(zip(ARRAYS, plan.arrays()))):
+                state, row = super().run(state, [plan])
+            self.synced_state[:] = [state]
+            rows += row
+        return state, rows
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
         with self._broadcast_call("evaluate", state, levels=levels):
             return super().evaluate(state, levels)
-
-    def statistics(self, state: State, level: str | None = None) -> dict:
-        with self._broadcast_call("statistics", state, level=level):
-            return super().statistics(state, level)
-
-    def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        with self._broadcast_call("network", state, statistics or {}, level=level):
-            return super().network(state, level, statistics)
-
-    def client_results(self, state: State, level: str | None = None) -> ClientResults:
-        with self._broadcast_call("client_results", state, level=level):
-            return super().client_results(state, level)
-
-    def end(self, problem: UserError | None = None) -> None:
-        """End the other processes, with the same message and exit code if there is a problem."""
-        if not isinstance(problem, WorkerLost):
-            words = {"call": "end", "problem": problem and str(problem), "code": problem.code if problem else 0}
-            with contextlib.suppress(WorkerLost), detecting_lost_workers():
-                self.channel.send(words, {})
 
     @contextlib.contextmanager
     def _broadcast_call(self, call, state=None, arrays=None, **words):
@@ -108,18 +91,7 @@ class LeadProcess(LearningProcess):
             yield
 
 
-def lead(process: LearningProcess, cluster: Cluster) -> LeadProcess:
-    """Return the process as leader of a cluster, whose other processes repeat its calls.
-
-    Raises:
-        InputError: A worker has another recipe, data set, version or number of threads.
-        WorkerLost: A worker stopped.
-    """
-    fields = {name: getattr(process, name) for name in process.__dataclass_fields__}
-    return LeadProcess(**fields, channel=_open_channel(process, cluster), synced_state=[])
-
-
-def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None]) -> None:
+def follow(federation: Federation, cluster: Cluster, say: Callable[[str], None]) -> None:
     """Repeat the calls of the leading process until it ends.
 
     Raises:
@@ -127,14 +99,14 @@ def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None
         UserError: The leading process failed.
         WorkerLost: The leading process or another worker stopped.
     """
-    channel, state = _open_channel(process, cluster), process.blank()
+    rounds, channel, state = SimulatedRounds(federation), _open_channel(federation, cluster), federation.blank()
     say(f"worker {cluster.index} of {len(cluster.addresses)} follows worker 0 at {cluster.addresses[0]}")
     while True:
         with detecting_lost_workers():
             message = channel.receive()
             if message.words["call"] == "end":
                 break
-            state = _make_call(process, message, _read_state(message, state))
+            state = _make_call(rounds, message, _read_state(message, state))
     if message.words["problem"]:
         raise UserError(f"worker 0 ended: {message.words['problem']}", message.words["code"])
 
@@ -144,35 +116,50 @@ def _read_state(message, current):
     return unflatten_state(message.words["round"], sent, current) if sent else current
 
 
-def _make_call(process: LearningProcess, message: RemoteCall, state: State) -> State:
+def _make_call(rounds: SimulatedRounds, message: RemoteCall, state: State) -> State:
     """Execute one call and return the state after it."""
     words, arrays = message.words, message.arrays
     # A refused call is refused on all processes, and the leading one reports it.
     with contextlib.suppress(UserError):
-        if words["call"] == "compile":
-            process.compile()
-        elif words["call"] == "run":
-            return process.run(state, [_read_plan(arrays)])[0]
-        elif words["call"] == "evaluate":
-            process.evaluate(state, words["levels"])
-        elif words["call"] == "network":
-            statistics = {name: value for name, value in arrays.items() if not name.startswith("state/")}
-            process.network(state, words["level"], statistics or None)
-        else:
-            {"statistics": process.statistics, "client_results": process.client_results}[words["call"]](
-                state, words["level"]
-            )
+        match words["call"]:
+            case "prepare":
+                rounds.prepare()
+            case "run":
+                plan: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+                return rounds.run(state, [Plan(**plan)])[0]
+            case "evaluate":
+                rounds.evaluate(state, words["levels"])
     return state
 
 
-def _read_plan(arrays):
-    return Plan(**{name: arrays[name] for name in ARRAYS})
+@contextlib.contextmanager
+def leading(process: LearningProcess, cluster: Cluster) -> Iterator[LearningProcess]:
+    """Lead the other processes of a cluster; end them after the block, with its error if it raises one.
+
+    Raises:
+        InputError: A worker has another recipe, data set, version or number of threads.
+        WorkerLost: A worker stopped.
+    """
+    channel = _open_channel(process, cluster)
+    try:
+        yield dataclasses.replace(process, build_runner=lambda federation: WorkerRounds(federation, channel, []))
+    except UserError as problem:
+        if not isinstance(problem, WorkerLost):
+            _end(channel, str(problem), problem.code)
+        raise
+    _end(channel, None, 0)
 
 
-def _open_channel(process, cluster):
+def _end(channel, problem, code):
+    """End the other processes, with the same message and exit code if there is a problem."""
+    with contextlib.suppress(WorkerLost), detecting_lost_workers():
+        channel.send({"call": "end", "problem": problem, "code": code}, {})
+
+
+def _open_channel(federation, cluster):
     """The channel of a cluster, after a check that all processes have the same recipe, data, versions and threads."""
-    facts, count = _shared_facts(process), len(cluster.addresses)
-    channel = Channel(process.setup.engine.replicas, count)
+    facts, count = _shared_facts(federation), len(cluster.addresses)
+    channel = Channel(federation.setup.engine.replicas, count)
     with detecting_lost_workers():
         rows = channel.gather(np.concatenate(list(map(_digest, facts.values()))), cluster.index, count)
     # [workers, facts, words of a digest]
@@ -187,13 +174,13 @@ def _open_channel(process, cluster):
     return channel
 
 
-def _shared_facts(process):
+def _shared_facts(federation):
     """Properties that must be equal on all workers, as text by name."""
-    engine = process.setup.engine
+    engine = federation.setup.engine
     return {
-        "recipe": process.recipe.source,
-        "data set": process.dataset.sha256,
-        "split of the data": process.partition.sha256,
+        "recipe": federation.recipe.source,
+        "data set": federation.dataset.sha256,
+        "split of the data": federation.partition.sha256,
         "number of --threads or kind of device": f"{engine.replicas.parallel} {engine.compiled}",
         "version of TensorFlow or Keras": f"{tf.__version__} {keras.__version__}",
     }

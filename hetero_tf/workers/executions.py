@@ -1,51 +1,45 @@
-"""Runners of shared rounds: on several devices of this process, and on several worker processes."""
+"""Executions of shared rounds: on several devices of this process, and on several worker processes."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.base.errors import UserError
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.learning_process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run.experiment import Build, Runner
-from hetero_tf.workers import lead
+from hetero_tf.run.experiment import Build, Execution
+from hetero_tf.workers import worker_rounds
 from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 
 
-def on_devices(count: int) -> Runner:
-    """Returns a runner that shares each round among `count` devices of this process."""
+def on_devices(count: int) -> Execution:
+    """Return the execution that shares each round among `count` devices of this process."""
 
     @contextlib.contextmanager
-    def runner(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
+    def execution(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
         strategy = mirrored(count)
         display.begin("building the models")
         yield build(strategy, count)
 
-    return runner
+    return execution
 
 
-def on_workers(cluster: Cluster) -> Runner:
-    """Returns a runner that shares each round among the processes of a cluster, which this one leads."""
+def on_workers(cluster: Cluster) -> Execution:
+    """Return the execution that shares each round among the processes of a cluster, which this one leads."""
 
     @contextlib.contextmanager
-    def runner(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
+    def execution(build: Build, console: Console, display: ProgressDisplay) -> Iterator[LearningProcess]:
         strategy = _connect(cluster, console)
         display.begin("building the models")
-        process = lead.lead(build(strategy, 1), cluster)
-        try:
+        with worker_rounds.leading(build(strategy, 1), cluster) as process:
             yield process
-        except UserError as problem:
-            process.end(problem)
-            raise
-        process.end()
 
-    return runner
+    return execution
 
 
 def follow(recipe: Recipe, cluster: Cluster, data_dir: Path | None, threads: int, console: Console) -> None:
-    """Makes the calls that the leading process of a cluster makes, without a run folder.
+    """Repeat the calls of the leading process of a cluster, without a run folder.
 
     Raises:
         InputError: The leading process has another recipe, data set or number of threads.
@@ -60,7 +54,7 @@ def follow(recipe: Recipe, cluster: Cluster, data_dir: Path | None, threads: int
         display.begin("building the models")
         process = learning_process(recipe, dataset, partition, parallel=threads, strategy=strategy)
         display.begin("doing what worker 0 does")
-        lead.follow(process, cluster, console.say)
+        worker_rounds.follow(process, cluster, console.say)
 
 
 def _connect(cluster, console):

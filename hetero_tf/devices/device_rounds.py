@@ -1,9 +1,9 @@
-"""The learning process of a recipe whose clients are devices, with the simulator's cut, merge and server."""
+"""Rounds whose clients are devices, with the simulator's cut, merge and server."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,10 +25,10 @@ from hetero_tf.devices.messages import (
     shapes_of,
     weighted_mean,
 )
-from hetero_tf.evaluation.calibration import statistics_paths
-from hetero_tf.models.costs.traffic import round_cost
 from hetero_tf.models.state import State, concat_values
+from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, draw_cohort, plan_devices
+from hetero_tf.process.federation import Federation
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.rounds.merge import is_finite, merge_updates
@@ -94,42 +94,33 @@ DEFAULT_SELECTION = Selection()
 
 
 @dataclass(frozen=True)
-class DeployedProcess(LearningProcess):
-    """A `LearningProcess` whose rounds run on devices. Create it with `deployed`.
+class DeviceRounds:
+    """The `RoundRunner` whose clients are devices. Create it with `deployed`.
 
     Attributes:
+        federation: The objects of the recipe.
         fleet: The devices.
         selection: Numbers of selected devices and needed results.
     """
 
+    federation: Federation
     fleet: Fleet
     selection: Selection = DEFAULT_SELECTION
+    # A plan needs the devices that are connected when its round starts, and may wait for them.
+    can_plan_ahead = False
+    preparation = ("waiting for devices", None)
 
-    def with_progress(self, on_progress: Callable[[int, int], None]) -> "DeployedProcess":
-        """Return the same process: steps of devices are not reported."""
-        return self
-
-    @property
-    def preparation(self) -> tuple[str, float | None]:
-        """Description of `compile` for the progress display."""
-        return "waiting for devices", None
-
-    @property
-    def can_plan_ahead(self) -> bool:
-        """False: a plan needs the devices that are connected when its round starts, and may wait for them."""
-        return False
-
-    def compile(self) -> None:
+    def prepare(self) -> None:
         """Wait for the devices of a round. Devices trace their steps themselves."""
-        self.fleet.members(self.recipe.round.clients)
+        self.fleet.members(self.federation.recipe.round.clients)
 
-    def describe_rounds(self) -> list[str]:
-        """Return lines that describe the clients."""
-        return [f"clients: devices with local examples; {self.recipe.round.clients} train in each round"]
+    def describe(self) -> list[str]:
+        active = self.federation.recipe.round.clients
+        return [f"clients: devices with local examples; {active} train in each round"]
 
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> DevicePlan:
         """Plan a round of the connected devices; with all devices it equals the simulator's plan."""
-        recipe, members = self.recipe, self._members(self.recipe.round.clients)
+        recipe, members = self.federation.recipe, self._members(self.federation.recipe.round.clients)
         if cohort is None:
             able = np.asarray(sorted(client for client in members if members[client].level not in recipe.levels.idle))
             count = min(self.selection.cohort_size(recipe.round.clients), len(able))
@@ -138,12 +129,12 @@ class DeployedProcess(LearningProcess):
 
     def _plan(self, round, members):
         """The plan of some devices, given by client."""
-        names = self.recipe.levels.names
+        federation, names = self.federation, self.federation.recipe.levels.names
         return plan_devices(
-            self.recipe,
+            federation.recipe,
             [member.examples for member in members.values()],
-            self.input.starts(self.dataset.train.x),
-            self.division,
+            federation.input.starts(federation.dataset.train.x),
+            federation.division,
             round,
             list(members),
             [names.index(member.level) for member in members.values()],
@@ -152,7 +143,7 @@ class DeployedProcess(LearningProcess):
     def _members(self, least):
         """The devices that may take part; excludes devices that claim too many examples."""
         members = self.fleet.members(least)
-        limit = self.selection.max_examples or len(self.dataset.train.x)
+        limit = self.selection.max_examples or len(self.federation.dataset.train.x)
         for client in [client for client, member in members.items() if member.examples > limit]:
             count = members.pop(client).examples
             if self._reported.get(client) != count:
@@ -170,7 +161,7 @@ class DeployedProcess(LearningProcess):
         return {}
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
-        """Run the planned rounds, see `LearningProcess.run`; rows also count "dropped" and "refused" devices.
+        """Run the planned rounds, see `RoundRunner.run`; rows also count "dropped" and "refused" devices.
 
         A round without a quorum of results, or whose merge overflows, fails and ends the call.
         """
@@ -182,36 +173,25 @@ class DeployedProcess(LearningProcess):
                 break
         return state, rows
 
-    def examples(self, plan: Plan) -> np.ndarray:
-        """Number of images, or tokens of text, that each device of a plan trains on: int [cohort]."""
-        if not isinstance(plan, DevicePlan):
-            return super().examples(plan)
-        counts, x = plan.stage_examples.sum(axis=1), self.dataset.train.x
-        if self.dataset.train.y is None:
-            lengths = [int(self.input.length(x, start)) for start in self.input.starts(x)]
+    def count_examples(self, plan: Plan) -> np.ndarray:
+        assert isinstance(plan, DevicePlan)
+        counts, source, train = plan.stage_examples.sum(axis=1), self.federation.input, self.federation.dataset.train
+        if train.y is None:
+            lengths = [int(source.length(train.x, start)) for start in source.starts(train.x)]
             counts = counts * sum(lengths) // len(lengths)
         return np.where(plan.steps > 0, counts, 0)
-
-    def _cost(self, plan):
-        if not isinstance(plan, DevicePlan):
-            return super()._cost(plan)
-        cohort, stages = plan.stage_examples.shape
-        # Count each stage as one step that reads all of its examples.
-        steps = np.where(plan.steps > 0, stages, 0)
-        position = np.broadcast_to(np.arange(stages), (cohort, stages))
-        return round_cost(self.client_costs, plan.levels, steps, plan.stage_examples, position)
 
     def _run_round(self, state, plan):
         """The state after one round, and its row of metrics."""
         # Read the fleet once: claims of a device must not change within a round.
-        members, names = self._members(0), self.recipe.levels.names
+        federation, members, names = self.federation, self._members(0), self.federation.recipe.levels.names
         levels = {client: names[level] for client, level in zip(plan.clients.tolist(), plan.levels.tolist())}
         cohort = {
             client: members[client]
             for client, level in levels.items()
             if client in members and members[client].level == level
         }
-        rate = self.learning_rate(state.round)
+        rate = federation.learning_rate(state.round)
         transfers = {
             client: self._device_index.transfer_of(client, member.level, member.labels, state.round)
             for client, member in cohort.items()
@@ -234,7 +214,7 @@ class DeployedProcess(LearningProcess):
         refused = {client: each for client, each in results.items() if isinstance(each, Refused)}
         for client, problem in refused.items():
             self.fleet.say(f"note: round {state.round + 1}: client {client} was refused: {problem}")
-        row = self._row_of(self._plan(state.round, cohort), len(levels), rate, counted, refused)
+        row = self._row(self._plan(state.round, cohort), len(levels), rate, counted, refused)
         after, failure = self._merge(state, cohort, transfers, counted)
         return after, row if failure is None else {**row, FAILURE: failure}
 
@@ -253,7 +233,7 @@ class DeployedProcess(LearningProcess):
         try:
             if isinstance(response, Refused):
                 raise response
-            values = parse_arrays(response.arrays, shapes_of(transfer.up), self.setup.layout.dtype)
+            values = parse_arrays(response.arrays, shapes_of(transfer.up), self._dtype)
             return Result(values, number(response.metadata, "loss"), number(response.metadata, "gradient_norm"))
         except Refused as problem:
             return problem
@@ -264,7 +244,8 @@ class DeployedProcess(LearningProcess):
         Results are summed in the order of the plan, independent of the order of responses. A failed round only changes
         the round number of the state.
         """
-        unchanged, clients = dataclasses.replace(state, round=state.round + 1), self.recipe.round.clients
+        federation, unchanged = self.federation, dataclasses.replace(state, round=state.round + 1)
+        clients = federation.recipe.round.clients
         quorum = self.selection.quorum_size(clients)
         if len(counted) < quorum:
             return unchanged, RoundFailure(
@@ -272,8 +253,8 @@ class DeployedProcess(LearningProcess):
                 TooFewDevices,
                 "Start the same command again once more devices are connected",
             )
-        total = {path: np.zeros(value.shape, self.setup.layout.dtype) for path, value in state.weights.items()}
-        uniform = self.recipe.round.weighting == "uniform"
+        total = {path: np.zeros(value.shape, self._dtype) for path, value in state.weights.items()}
+        uniform = federation.recipe.round.weighting == "uniform"
         weights = {client: np.float32(1 if uniform else cohort[client].examples) for client in counted}
         # An overflow is detected after the server's step.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -284,9 +265,9 @@ class DeployedProcess(LearningProcess):
                     {path: partial[path] + weights[client] * value for path, value in result.values.items()}, up, total
                 )
         covered = self._device_index.coverage([(transfers[client], weights[client]) for client in counted])
-        layout = self.state_layout
+        layout = federation.state_layout
         rows = layout.pack(layout.values_of(state))
-        merged = merge_updates(self.setup, rows, concat_values([total[path] for path in layout.shapes]), covered)
+        merged = merge_updates(federation.setup, rows, concat_values([total[path] for path in layout.shapes]), covered)
         if is_finite(merged):
             return layout.state_of(state.round + 1, layout.unpack(merged)), None
         largest = {
@@ -296,7 +277,7 @@ class DeployedProcess(LearningProcess):
         reason = f"{OVERFLOW.reason}; the largest of them, {largest[client]:.3g}, is from client {client}"
         return unchanged, dataclasses.replace(OVERFLOW, reason=reason)
 
-    def _row_of(self, plan, requested, rate, counted, refused):
+    def _row(self, plan, requested, rate, counted, refused):
         """The row of metrics; steps of devices without a response are not counted.
 
         Args:
@@ -315,7 +296,8 @@ class DeployedProcess(LearningProcess):
             for name in ("loss", "gradient_norm")
         }
         plan = dataclasses.replace(plan, steps=np.where(reached, plan.steps, 0), outcome=outcome)
-        return self._row(plan, rate, {**records, "finite": ~np.asarray(infinite, bool)})
+        records["finite"] = ~np.asarray(infinite, bool)
+        return self.federation.metrics_row(plan, rate, records)
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
         """Evaluate the global model on the server's test set; empty if no device returned its statistics.
@@ -324,7 +306,7 @@ class DeployedProcess(LearningProcess):
             state: `State`.
             levels: "global" or None.
         """
-        global_level = self.recipe.levels.global_level
+        evaluator, global_level = self.federation.evaluator, self.federation.recipe.levels.global_level
         queried = dict.fromkeys((global_level, *self._levels_of_files()))
         by_level = {level: self.statistics(state, level) for level in queried}
         statistics = by_level[global_level]
@@ -334,8 +316,7 @@ class DeployedProcess(LearningProcess):
                 f"{global_level} responded to the statistics query"
             )
             return {}, {}
-        measure = self.evaluator.measure_global
-        metrics = measure(*self.evaluator.global_values(state, statistics))
+        metrics = evaluator.measure_global(*evaluator.global_values(state, statistics))
         # Local metrics need the clients' test sets, which the server does not have.
         return {name: float(value) for name, value in metrics.items() if name.startswith("global_")}, by_level
 
@@ -344,13 +325,13 @@ class DeployedProcess(LearningProcess):
 
         Devices are weighted by their numbers of batches, so with all devices the result is the simulator's mean.
         """
-        recipe = self.recipe
+        recipe = self.federation.recipe
         level = recipe.levels.global_level if level is None else level
         if not self._has_statistics:
             return {}
         # Read the fleet once: a device that disconnects is excluded together with its batches.
         members = self._members(0)
-        width, everything = recipe.levels.widths[level], np.arange(self.dataset.classes)
+        width, everything = recipe.levels.widths[level], np.arange(self.federation.dataset.classes)
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         requests = {
             client: Message(
@@ -363,12 +344,13 @@ class DeployedProcess(LearningProcess):
             or member.measures == ITS_LEVEL
             and member.level == level
         }
-        shapes, moments = self._statistics_shapes(level), {}
+        shapes = {v.path: tuple(v.shape) for v in queried(self.federation.family.predictor(level))}
+        moments: dict[int, dict] = {}
         for client, response in self._request("statistics", requests).items():
             try:
                 if isinstance(response, Refused):
                     raise response
-                moments[client] = _parse_moments(response.arrays, shapes, self.setup.layout.dtype)
+                moments[client] = _parse_moments(response.arrays, shapes, self._dtype)
             except Refused as problem:
                 self.fleet.say(f"note: round {state.round}: statistics of client {client} were refused: {problem}")
         if not moments:
@@ -387,20 +369,18 @@ class DeployedProcess(LearningProcess):
         """`{level: {path: float32 array}}` of the last query of each level."""
         return {}
 
-    def _statistics_shapes(self, level):
-        """`{path: shape}` of the statistics of a level."""
-        model = self.family.predictor(level)
-        paths = set(statistics_paths(model))
-        return {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in paths}
-
     @property
     def _has_statistics(self):
         """True if the model has statistics to query."""
-        return bool(statistics_paths(self.evaluator.global_model))
+        return bool(queried(self.federation.evaluator.global_model))
+
+    @property
+    def _dtype(self):
+        return self.federation.setup.layout.dtype
 
     @functools.cached_property
     def _device_index(self):
-        return DeviceIndex(self)
+        return DeviceIndex(self.federation)
 
 
 def _parse_moments(arrays, shapes, dtype):
@@ -412,7 +392,7 @@ def _parse_moments(arrays, shapes, dtype):
     return moments
 
 
-def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION) -> DeployedProcess:
+def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION) -> LearningProcess:
     """Return the process of a recipe whose clients are the devices of a fleet.
 
     Args:
@@ -424,5 +404,4 @@ def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFA
         InputError: Devices cannot run the recipe; the message names the key.
     """
     check_deployable(process)
-    fields = {each.name: getattr(process, each.name) for each in dataclasses.fields(LearningProcess)}
-    return DeployedProcess(**fields, fleet=fleet, selection=selection)
+    return dataclasses.replace(process, build_runner=lambda federation: DeviceRounds(federation, fleet, selection))

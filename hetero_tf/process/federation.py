@@ -1,0 +1,292 @@
+"""A recipe on its data: the clients with their examples, the models of all levels, and the setup of a round."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import registry, seeds
+from hetero_tf.base.metrics import default_selection_metric
+from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.evaluation.evaluator import Evaluator
+from hetero_tf.evaluation.global_metrics import round_metrics
+from hetero_tf.inputs import Input, stored
+from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.models import global_layout
+from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
+from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
+from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost
+from hetero_tf.models.custom_model import ModelBuilder
+from hetero_tf.models.family import ModelFamily, build_family
+from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
+from hetero_tf.models.state import State, StateLayout
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.plan import Division, Plan
+from hetero_tf.process.data import example_shape
+from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.rounds.buffers import check_buffers
+from hetero_tf.rounds.engine import Engine, choose_engine, report
+from hetero_tf.rounds.layout import entry_masks
+from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
+from hetero_tf.store.plain_json import finite
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The objects of a recipe. Create them with `Federation.of`.
+
+    Attributes:
+        recipe: The recipe.
+        dataset: Its examples.
+        partition: The examples of each client.
+        input: Converts examples to batches.
+        family: The models of all levels.
+        setup: The objects of a round.
+        evaluator: Evaluates states.
+    """
+
+    recipe: Recipe
+    dataset: Dataset
+    partition: Partition
+    input: Input
+    family: ModelFamily
+    setup: RoundSetup
+    evaluator: Evaluator
+
+    @classmethod
+    def of(
+        cls, family: ModelFamily, dataset: Dataset, partition: Partition, source: Input, replicas: Replicas, device: str
+    ) -> "Self":
+        """Build the objects of a model family; arguments as for `build_setup`."""
+        recipe = family.recipe
+        setup = build_setup(recipe, dataset, partition, family, source, replicas, device)
+        evaluator = Evaluator(recipe, dataset, partition, family, setup.examples, replicas)
+        return cls(recipe, dataset, partition, source, family, setup, evaluator)
+
+    @functools.cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the global values, in order."""
+        return tuple(shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
+
+    @functools.cached_property
+    def seed(self) -> tf.Tensor:
+        """Seed of the random numbers inside the round."""
+        return tf.constant(seeds.seed32(self.recipe.seed, "round"))
+
+    @property
+    def selection_metric(self) -> str:
+        """Metric that selects the best round."""
+        return self.recipe.evaluate.best or self.default_selection_metric
+
+    @property
+    def default_selection_metric(self) -> str:
+        """Metric that selects the best round if the recipe has none."""
+        return default_selection_metric(self.dataset.kind, bool(self.partition.held_out.ids.size))
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """Shape of one input: (height, width, channels), or (positions,) of a text segment."""
+        return example_shape(self.input, self.dataset.train.x)
+
+    @property
+    def division(self) -> Division:
+        """Stages of the levels of the mix."""
+        stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
+        return Division(stages, self.family.drawn)
+
+    @functools.cached_property
+    def client_costs(self) -> tuple[ClientCost, ...]:
+        """Cost of a client in a round, by level of the mix."""
+        costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
+        return client_costs(costs, self.partition.label_mask.sum(axis=1))
+
+    @functools.cached_property
+    def state_layout(self) -> StateLayout:
+        """Order and shapes of the values of a state."""
+        setup = self.setup
+        return StateLayout(
+            shapes=dict(zip(self.paths, setup.layout.cut.shapes, strict=True)),
+            dtype=setup.layout.dtype,
+            slots=registry.find("servers", self.recipe.round.server.name).SLOTS,
+            registered=len(self.partition.train),
+            ensemble=self.recipe.levels.ensemble,
+            personal=tuple(self.paths[position] for position in setup.layout.personal),
+            has_memory=setup.algorithm.remember is not None,
+            peers=setup.peers,
+        )
+
+    def begin(self, weights: dict[str, tf.Tensor]) -> State:
+        """Return the state before the first round for global weights by path; see `models.initial_weights`."""
+        values = self.state_layout.build(tf.zeros) | {"weights": weights}
+        tables = values["clients"]
+        # Personal units of every client start from the global values.
+        tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        if tables["peers"]:
+            drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
+            tables["peers"] = {path: zeros + peers for (path, zeros), peers in zip(tables["peers"].items(), drawn)}
+        return self.state_layout.state_of(0, values)
+
+    def blank(self) -> State:
+        """Return a state with the right shapes, without reading `model.initial_weights`."""
+        return self.begin(initial_values(self.family))
+
+    def learning_rate(self, round: int) -> float:
+        """Return the local learning rate of a round, counted from 0."""
+        schedule = self.recipe.schedule
+        multiplier = registry.find("schedules", schedule.name).multiplier
+        return self.recipe.optimizer.learning_rate * multiplier(round, **schedule.options)
+
+    def round_cost(self, plan: Plan) -> RoundCost:
+        """Return the cost of a round for each client of its plan."""
+        return round_cost(self.client_costs, plan.levels, *plan.work())
+
+    def metrics_row(self, plan: Plan, learning_rate: float, records: dict) -> dict:
+        """Return the metrics of a round, see `base.metrics`; records: see `global_metrics.round_metrics`."""
+        metrics = round_metrics(plan, records, self.recipe.levels.names)
+        return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **plan.outcome}
+
+    def engine_report(self) -> dict:
+        """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
+        blocks = [submodel.block for submodel in self.setup.submodels]
+        return report(self.setup.engine, blocks, self.recipe, self.family.submodel_of)
+
+    def costs_of(self, levels: Iterable[str]) -> dict[str, LevelCost]:
+        """Return the costs of some levels, with the labels and the batches of the clients."""
+        labels = self.partition.label_mask.sum(axis=1)
+        batch = min(self.recipe.client.batch_size, int(self.partition.train.sizes.max()))
+        return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
+
+    def mix_costs(self) -> dict:
+        """Return the costs of the mix's levels, ready for JSON: "example", "classes", "levels" and "mix"."""
+        levels = self.recipe.levels
+        costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
+        return finite({"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs})
+
+
+def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
+    """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
+    x = dataset.train.x
+    return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
+
+
+def build_setup(
+    recipe: Recipe,
+    dataset: Dataset,
+    partition: Partition,
+    family: ModelFamily,
+    source: Input,
+    replicas: Replicas,
+    device: str,
+) -> RoundSetup:
+    """Build the `RoundSetup` of a recipe.
+
+    Args:
+        replicas: Replicas that share the round, and the number of blocks that each trains in parallel.
+        device: "cpu" or "gpu", the device for which the engine is chosen.
+    """
+    labels = cut_labels(recipe, dataset, partition)
+    label_axis = dataset.classes if labels is None else labels.shape[1]
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    example = example_shape(source, dataset.train.x)
+    engine, blocks = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
+    for block in blocks:
+        check_buffers(source, dataset.train.x, block)
+    layout = _global_layout(recipe, family, label_axis)
+    return RoundSetup(
+        _examples(recipe, dataset, partition, source, labels, engine),
+        _algorithm(recipe, len(partition.train)),
+        layout,
+        build_submodels(layout, blocks, entry_masks(family, label_axis)),
+        engine,
+        on_progress=None,
+    )
+
+
+def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
+    """Return the table of labels of each client that label axes are cut to; None if not exact or without effect."""
+    if not may_cut_labels(recipe):
+        return None
+    table = label_table(partition.label_mask)
+    return table if table.shape[1] < dataset.classes else None
+
+
+def _examples(
+    recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
+) -> Examples:
+    sizes, y = partition.train.sizes, dataset.train.y
+    shapes = batch_shapes(recipe, dataset, partition, source)
+    # XLA needs all shapes in advance; a single static shape also simplifies gradients.
+    known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
+    return Examples(
+        input=source,
+        x=stored(dataset.train.x),
+        y=None if y is None else tf.constant(y),
+        # XLA compiles a program per number of rows, so use the maximum over all cohorts.
+        min_rows=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
+        labels=None if labels is None else tf.constant(labels),
+        present=tf.constant(partition.label_mask if labels is None else labels >= 0),
+        counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
+        batch_shapes=shapes if known else (None,),
+        sizes=tf.constant(sizes, tf.int32),
+        longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
+    )
+
+
+def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
+    client, server = recipe.client, registry.find("servers", recipe.round.server.name)
+    correct, remember, reads = _correction(client.correction)
+    return Algorithm(
+        submodel=_function("submodels", recipe.round.submodel),
+        loss=_function("losses", client.loss),
+        couple=_function("couplings", client.coupling),
+        correct=correct,
+        remember=remember,
+        read_slots=tuple(server.SLOTS.index(name) for name in reads),
+        update=_function("updates", client.update),
+        optimizer=local_optimizer(recipe.optimizer),
+        server=functools.partial(_function("servers", recipe.round.server), registered=registered),
+        sums_memory="memory_change" in inspect.signature(server.apply).parameters,
+    )
+
+
+def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> GlobalLayout:
+    cut, personal = global_layout.build_cut(family, label_axis), global_layout.personal_positions(family)
+    return GlobalLayout(
+        cut=cut,
+        dtype=recipe.float_type,
+        trainable=global_layout.count_trainable(family),
+        first_merged_stage=global_layout.first_merged_stages(family, cut, personal),
+        merge_absent_labels=recipe.round.label_rows == "all",
+        zeros_count=recipe.round.uncovered == "zeros",
+        personal=personal,
+    )
+
+
+def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
+    """Return the `LocalOptimizer` of a recipe."""
+    slots = registry.find("optimizers", optimizer.method.name).SLOTS
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+
+
+def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
+    """Return the functions `correct` and `remember` of a correction (or None), and the server slots that it reads."""
+    if plugin is None:
+        return None, None, ()
+    module = registry.find("corrections", plugin.name)
+    remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
+    return functools.partial(module.correct, **plugin.options), remember, module.READS
+
+
+def _function(kind: str, plugin: Plugin | None) -> Any:
+    """Return a plug-in's function with the options of the recipe; None without a plug-in."""
+    if plugin is None:
+        return None
+    return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
