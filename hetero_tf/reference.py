@@ -37,7 +37,7 @@ class ReferenceRounds:
         self.models: dict[str, keras.Model] = {}
 
     def run(self, weights: Weights, plans: list[Plan], first_round: int = 0) -> tuple[Weights, list[np.ndarray]]:
-        """Returns the weights after some rounds, and `[mean loss, mean gradient norm]` of each round."""
+        """Return the weights after some rounds, and `[mean loss, mean gradient norm]` of each round."""
         metrics = []
         for round, plan in enumerate(plans, first_round):
             weights, of_clients = self.run_round(weights, plan, round)
@@ -45,7 +45,7 @@ class ReferenceRounds:
         return weights, metrics
 
     def run_round(self, weights: Weights, plan: Plan, round: int) -> tuple[Weights, list[np.ndarray]]:
-        """Returns the weights after a round, and `[loss, gradient norm]` of each client, means over its steps.
+        """Return the weights after a round, and `[loss, gradient norm]` of each client, means over its steps.
 
         `plan` has the clients, their levels and the examples of each local step; `round` counts from 0.
         """
@@ -66,28 +66,28 @@ class ReferenceRounds:
         return self.merge(weights, total, count), metrics
 
     def model(self, level: str) -> keras.Model:
-        """Returns the Keras model of a level, with all classes."""
+        """Return the Keras model of a level, with all classes."""
         if level not in self.models:
             self.models[level] = self.process.family.new_training_model(level, self.process.dataset.classes)
         return self.models[level]
 
     def cut_variables(self, model: keras.Model) -> list[keras.Variable]:
-        """Lists the variables of a model that have a global value."""
+        """List the variables of a model that have a global value."""
         return model.trainable_variables
 
     def coordinates(self, weights: Weights, model: keras.Model, round: int, client: int) -> Coordinates:
-        """Returns the part of each global variable that a client receives."""
+        """Return the part of each global variable that a client receives."""
         shapes = {
             variable.path: (weights[variable.path].shape, variable.shape) for variable in self.cut_variables(model)
         }
         return {path: [self.axis(*sizes, round, client) for sizes in zip(*pair)] for path, pair in shapes.items()}
 
     def axis(self, size: int, count: int, round: int, client: int) -> np.ndarray:
-        """Returns the `count` of `size` global indices that a client has of one axis: the first ones (section 3)."""
+        """Return the `count` of `size` global indices that a client has of one axis: the first ones (section 3)."""
         return np.arange(count)
 
     def train_client(self, model: keras.Model, plan: Plan, slot: int, round: int) -> np.ndarray:
-        """Takes the local steps of one client in place; returns the means of loss and gradient norm over the steps."""
+        """Take the local steps of one client in place; return the means of loss and gradient norm over the steps."""
         client, rate = int(plan.clients[slot]), self.process.learning_rate(round)
         slots: dict = {}
         metrics = []
@@ -110,7 +110,7 @@ class ReferenceRounds:
         """Does nothing: dropout draws from Keras, so its noise differs from that of the compiled round."""
 
     def batch(self, rows: np.ndarray, start: int, key: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the model inputs and the targets of one step."""
+        """Return the model inputs and the targets of one step."""
         train = self.process.dataset.train
         labels, key = all_labels(self.process.dataset.classes), tf.constant(key, tf.int32)
         return self.process.input.batch(train.x, train.y, tf.constant(rows), start, key, labels, training=True)
@@ -125,7 +125,7 @@ class ReferenceRounds:
     def step(
         self, path: str, value: np.ndarray, gradient: np.ndarray, slots: dict, rate: float, step: int
     ) -> np.ndarray:
-        """Returns a variable after a step of SGD with momentum and weight decay; `slots` keeps the velocities."""
+        """Return a variable after a step of SGD with momentum and weight decay; `slots` keeps the velocities."""
         options = self.process.recipe.optimizer.method.options
         gradient = gradient + options["weight_decay"] * value
         velocity = slots[path] = options["momentum"] * slots.get(path, 0) + gradient
@@ -133,24 +133,24 @@ class ReferenceRounds:
         return value - rate * push
 
     def add(self, total: np.ndarray, count: np.ndarray, value: np.ndarray, axes: list[np.ndarray], client: int) -> None:
-        """Adds a trained value to the sums of the merge, in place; of a label axis only the client's labels."""
+        """Add a trained value to the sums of the merge, in place; of a label axis only the client's labels."""
         merged = [self.merged_part(axis, client) for axis in axes]
         positions = [np.isin(axis, part) for axis, part in zip(axes, merged)]
         total[np.ix_(*merged)] += value[np.ix_(*positions)]
         count[np.ix_(*self.counted(merged, count.shape))] += 1
 
     def merged_part(self, axis: np.ndarray, client: int) -> np.ndarray:
-        """Returns the coordinates of an axis that are merged; a label axis may have one more entry, the mask token."""
+        """Return the coordinates of an axis that are merged; a label axis may have one more entry, the mask token."""
         if len(axis) - self.process.dataset.classes not in (0, 1):
             return axis
         return np.flatnonzero(self.process.partition.label_mask[client])
 
     def counted(self, merged: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
-        """Returns the coordinates in whose mean a client counts: those that it trained."""
+        """Return the coordinates in whose mean a client counts: those that it trained."""
         return merged
 
     def merge(self, weights: Weights, total: Weights, count: Weights) -> Weights:
-        """Returns the mean over the clients that trained an entry; other entries keep their value (Algorithm 1)."""
+        """Return the mean over the clients that trained an entry; other entries keep their value (Algorithm 1)."""
         return {
             path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), value)
             for path, value in weights.items()
@@ -158,7 +158,7 @@ class ReferenceRounds:
 
 
 def check_supported(process: LearningProcess) -> None:
-    """Raises `InputError` if the recipe asks for a method that `ReferenceRounds` does not have."""
+    """Raise `InputError` if the recipe asks for a method that `ReferenceRounds` does not have."""
     none: tuple = (None, (), {})
     recipe = process.recipe
     of_round, of_client, levels = recipe.round, recipe.client, recipe.levels
@@ -183,7 +183,7 @@ def check_supported(process: LearningProcess) -> None:
 
 
 def main(recipe: str) -> None:
-    """Trains a recipe by the plain loop and prints each round's loss and accuracy."""
+    """Train a recipe by the plain loop and print each round's loss and accuracy."""
     process = learning_process(recipe)
     check_supported(process)
     reference = ReferenceRounds(process)

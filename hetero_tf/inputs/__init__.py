@@ -74,12 +74,12 @@ class Labels:
 
 
 def stored(x: np.ndarray | DiskArray) -> tf.Tensor | DiskArray:
-    """Returns the examples of a split in the form that graphs use: a tensor, or an unchanged `DiskArray`."""
+    """Return the examples of a split in the form that graphs use: a tensor, or an unchanged `DiskArray`."""
     return x if isinstance(x, DiskArray) else tf.constant(x)
 
 
 def gather_examples(x: tf.Tensor | DiskArray, rows: tf.Tensor) -> tf.Tensor:
-    """Gathers stored examples [*rows.shape, ...] in the graph; a `DiskArray` is read at run time, without XLA.
+    """Gather stored examples [*rows.shape, ...] in the graph; a `DiskArray` is read at run time, without XLA.
 
     Args:
         x: Result of `stored`.
@@ -93,5 +93,5 @@ def gather_examples(x: tf.Tensor | DiskArray, rows: tf.Tensor) -> tf.Tensor:
 
 
 def all_labels(classes: int) -> Labels:
-    """Returns the label axis of the global model: the identity."""
+    """Return the label axis of the global model: the identity."""
     return Labels(local=lambda targets: targets, count=classes)

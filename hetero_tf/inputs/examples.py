@@ -27,12 +27,12 @@ class Pass:
 
     @classmethod
     def of(cls, examples: int, batch_size: int) -> "Pass":
-        """Returns the pass of a client with a given number of examples."""
+        """Return the pass of a client with a given number of examples."""
         return cls(-(-examples // batch_size), min(batch_size, examples))
 
 
 def batch_shapes(recipe: Recipe, dataset: Dataset, partition: Partition, source: Input) -> tuple[tuple[int, int], ...]:
-    """Returns (examples, positions) of every possible batch of any client, in descending order."""
+    """Return (examples, positions) of every possible batch of any client, in descending order."""
     size, counts = recipe.client.batch_size, np.unique(partition.train.sizes)
     examples = {size} if (counts >= size).any() else set()
     examples |= set((counts % size).tolist()) - {0}

@@ -28,7 +28,7 @@ def build(
     std: tuple[Spread, ...] = (1.0,),
     augment: Literal["none", "crop_flip"] = "none",
 ) -> Input:
-    """Makes batches of normalised images.
+    """Make batches of normalised images.
 
     Args:
         mean: mean per channel or one for all, subtracted from pixels in 0..1.

@@ -16,7 +16,7 @@ CONFLICTS = {"it has no row for the mask; use MaskedTokenEmbedding": {"model.lay
 def build(
     dtype: tf.DType, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform
 ) -> Input:
-    """Makes segments with masked positions; the targets are all original tokens.
+    """Make segments with masked positions; the targets are all original tokens.
 
     Args:
         segment: positions per model input; the last segment of a row may be shorter.

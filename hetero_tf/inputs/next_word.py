@@ -14,7 +14,7 @@ HIDDEN = "the words to predict"
 
 
 def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
-    """Makes segments of words; targets are the words one position later.
+    """Make segments of words; targets are the words one position later.
 
     Args:
         segment: positions per model input; the last segment of a row may be shorter.

@@ -12,7 +12,7 @@ CONFLICTS = {"it has one row for each label; use Embedding": {"model.layers": "M
 
 
 def build(dtype: tf.DType) -> Input:
-    """Makes batches of complete rows, padded after the last word, see the layer Embedding."""
+    """Make batches of complete rows, padded after the last word, see the layer Embedding."""
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         return tf.gather(x, rows), labels.local(tf.gather(y, rows))

@@ -17,7 +17,7 @@ UNCHANGED = (np.zeros(1), np.ones(1))
 
 
 def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard", statistics=UNCHANGED) -> Input:
-    """Makes batches of table rows.
+    """Make batches of table rows.
 
     Args:
         normalise: standard: subtract the mean of each feature and divide by its standard deviation, both over all

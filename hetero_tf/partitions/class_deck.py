@@ -24,7 +24,7 @@ def split(
     test: Literal["own", "new", "equal", "contiguous"] = "own",
     test_least: CountOrZero = 0,
 ) -> Partition:
-    """Draws labels from a deck that is reshuffled when empty, then divides each label's examples among its clients.
+    """Draw labels from a deck that is reshuffled when empty, then divide each label's examples among its clients.
 
     A client may draw a label twice, from the end of one deck and the start of the next. It then has fewer labels but
     the same number of shares. Every example is used.
@@ -76,14 +76,14 @@ def split(
 
 
 def _draw_class_sets(deck, clients, per_client, rng):
-    """Draws the labels of each client: int `[clients, per_client]`."""
+    """Draw the labels of each client: int `[clients, per_client]`."""
     count = clients * per_client
     decks = np.tile(deck, (-(-count // len(deck)), 1))
     return rng.permuted(decks, axis=1).reshape(-1)[:count].reshape(clients, per_client)
 
 
 def _assign(labels, class_sets, sizes, name, least, rng):
-    """Assigns consecutive ranges of each label's examples to the clients with that label."""
+    """Assign consecutive ranges of each label's examples to the clients with that label."""
     clients, per_client = class_sets.shape
     present, firsts = np.unique(labels, return_index=True)
     ids, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

@@ -24,7 +24,7 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Divides each label among clients by a Dirichlet draw, repeated until every client has enough examples.
+    """Divide each label among clients by a Dirichlet draw, repeated until every client has enough examples.
 
     A client with at least n / clients examples gets no more of the following labels. Without this cap, sizes would vary
     more than in the papers.
@@ -60,7 +60,7 @@ def split(
 
 
 def _draw_until_enough(labels, classes, clients, alpha, least, rng):
-    """Returns the first draw in which every client has `least` examples."""
+    """Return the first draw in which every client has `least` examples."""
     ids_by_label = [np.flatnonzero(labels == label) for label in range(classes)]
     best = 0
     for _ in range(ATTEMPTS):

@@ -23,7 +23,7 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Gives every client floor(n / clients) examples, weighted by label; the rest is unused.
+    """Give every client floor(n / clients) examples, weighted by label; the rest is unused.
 
     In sequence, each client draws label weights from a Dirichlet distribution, then examples without replacement with
     probability proportional to the weight of their label. The probability of a label is thus its weight times its
@@ -74,7 +74,7 @@ def _assign(labels, classes, clients, alpha, rng):
 
 
 def _draw_label_counts(weights, remaining, count, rng):
-    """Counts the labels of `count` examples drawn by weight without replacement: int64 `[classes]`.
+    """Count the labels of `count` examples drawn by weight without replacement: int64 `[classes]`.
 
     Weighted sampling without replacement is a race of exponential clocks: the examples are the first `count` arrivals.
     Within a label, the gaps between arrivals are exponential too, scaled by the number of waiting examples.

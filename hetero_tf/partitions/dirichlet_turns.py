@@ -83,7 +83,7 @@ def _draw_sizes(total, clients, sigma, rng):
 
 
 def _draw_labels(turns, priors, remaining, rng):
-    """Draws the label of each turn, int64 `[turns]`; `remaining` is reduced to 0 in place."""
+    """Draw the label of each turn, int64 `[turns]`; `remaining` is reduced to 0 in place."""
     labels = np.empty(len(turns), np.int64)
     for first in range(0, len(turns), BLOCK):
         waiting = np.arange(first, min(first + BLOCK, len(turns)))
@@ -102,7 +102,7 @@ def _draw_labels(turns, priors, remaining, rng):
 
 
 def _previous_counts(values):
-    """Counts the earlier occurrences of each value: int64 of the same length."""
+    """Count the earlier occurrences of each value: int64 of the same length."""
     order = np.argsort(values, kind="stable")
     counts = np.bincount(values)
     previous = np.empty(len(values), np.int64)

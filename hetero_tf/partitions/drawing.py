@@ -18,7 +18,7 @@ COLUMNS, ROWS = 400, 100
 
 
 def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
-    """Writes the plot as a PNG file, atomically.
+    """Write the plot as a PNG file, atomically.
 
     Clients run from left to right. The bars show the number of training examples, with held-out examples in a lighter
     colour on top. The colours below show the share of each label among the training examples. Beyond `COLUMNS` clients
@@ -46,7 +46,7 @@ def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
 
 
 def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
-    """Draws the plot into an empty figure.
+    """Draw the plot into an empty figure.
 
     Args:
         figure: Figure with constrained layout.
@@ -88,7 +88,7 @@ def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
 
 
 def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the plotted numbers.
+    """Return the plotted numbers.
 
     Returns:
         float64 `[columns]`, the mean number of training examples of a column's clients; float64 `[rows, columns]`, the

@@ -27,7 +27,7 @@ def split(
     clients: Count,
     path: str,
 ) -> Partition:
-    """Loads a partition and checks that it fits the data.
+    """Load a partition and check that it fits the data.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.

@@ -17,7 +17,7 @@ def split(
     clients: Count,
     held_out: Share = 0.0,
 ) -> Partition:
-    """Gives every client floor(n / clients) examples, drawn without replacement; the rest is unused.
+    """Give every client floor(n / clients) examples, drawn without replacement; the rest is unused.
 
     The test split is divided independently in the same way; clients get no test rows of text.
 

@@ -20,7 +20,7 @@ def split(
     keep_duplicates: bool = False,
     held_out: Share = 0.0,
 ) -> Partition:
-    """Gives every client up to `per_client` labels and one shard of the examples of each.
+    """Give every client up to `per_client` labels and one shard of the examples of each.
 
     Every class is divided into `clients * per_client / classes` shards, contiguous in data order. As many copies of
     every label are shuffled, and each client gets `per_client` of them. The test split is divided into shards in the
@@ -62,7 +62,7 @@ def split(
 
 
 def _count_shards(labels, classes, clients, per_client):
-    """Checks the numbers and returns the number of shards of each class."""
+    """Check the numbers and return the number of shards of each class."""
     if not 1 <= per_client <= classes:
         raise InputError(
             f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}"
@@ -84,7 +84,7 @@ def _count_shards(labels, classes, clients, per_client):
 
 
 def _assign_shards(labels, client, label, shape, shards, rng):
-    """Assigns a random unused shard of the label to each pair of a client and a label, sorted by client."""
+    """Assign a random unused shard of the label to each pair of a client and a label, sorted by client."""
     clients, classes = shape
     drawn = np.empty(len(label), np.int64)
     owners = np.bincount(label, minlength=classes)

@@ -23,7 +23,7 @@ def split(
     train_owners,
     test_owners,
 ) -> Partition:
-    """Uses owners with enough examples as clients; draws a random subset if there are more owners than clients.
+    """Use owners with enough examples as clients; draw a random subset if there are more owners than clients.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
@@ -67,7 +67,7 @@ def split(
 
 
 def _choose_owners(owners, clients, least, rng):
-    """Selects the owners that become clients, sorted: int `[clients]`."""
+    """Select the owners that become clients, sorted: int `[clients]`."""
     candidates, counts = np.unique(owners, return_counts=True)
     candidates = candidates[counts >= least]
     if not 1 <= clients <= len(candidates):
@@ -79,7 +79,7 @@ def _choose_owners(owners, clients, least, rng):
 
 
 def _select_owners(owners, chosen):
-    """Returns the `ClientExamples` of the selected owners."""
+    """Return the `ClientExamples` of the selected owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
     return splitting.group(ids, client[ids], len(chosen))

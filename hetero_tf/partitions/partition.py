@@ -71,7 +71,7 @@ class Partition:
         return digest.hexdigest()
 
     def summary(self, train_labels: np.ndarray | None = None) -> dict:
-        """Returns summary statistics of the partition as JSON values.
+        """Return summary statistics of the partition as JSON values.
 
         Args:
             train_labels: int `[n]` of images, or int `[rows, length]` of text; None: without `label_distance`.
@@ -100,7 +100,7 @@ class Partition:
         }
 
     def save(self, path: Path) -> None:
-        """Writes the partition as one .npz file, atomically.
+        """Write the partition as one .npz file, atomically.
 
         Raises:
             DiskProblem: The operating system failed to write.
@@ -110,7 +110,7 @@ class Partition:
 
     @classmethod
     def load(cls, path: Path | str) -> "Partition":
-        """Loads a file of `save`.
+        """Load a file of `save`.
 
         Raises:
             InputError: The file is missing, damaged, modified, or has another format.
@@ -144,7 +144,7 @@ class Partition:
 
 
 def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
-    """Marks the labels that occur in each client's examples.
+    """Mark the labels that occur in each client's examples.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
@@ -164,7 +164,7 @@ def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np
 
 
 def check_clients(clients: int, examples: int) -> None:
-    """Raises `InputError` for a number of clients below 1 or above the number of training examples."""
+    """Raise `InputError` for a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
         raise InputError(
             f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
@@ -173,7 +173,7 @@ def check_clients(clients: int, examples: int) -> None:
 
 
 def _to_arrays(partition):
-    """Returns the arrays of the file: example ids grouped by client, and sizes."""
+    """Return the arrays of the file: example ids grouped by client, and sizes."""
     arrays, splits = {}, {"train": partition.train, "test": partition.test}
     # Without held-out examples, the file and digest equal those of earlier versions.
     if partition.held_out.ids.size:

@@ -24,7 +24,7 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "new", "equal", "contiguous"] = "own",
 ) -> Partition:
-    """Splits the examples into parts of random size, independent of labels; every example is used.
+    """Split the examples into parts of random size, independent of labels; every example is used.
 
     Args:
         train_labels: int `[n]` of images, or int `[rows, length]` of text.
@@ -72,7 +72,7 @@ def split(
 
 
 def _draw_proportions(sizes, spread, clients, rng):
-    """Draws each client's proportion, float64 `[clients]`; None for equal proportions."""
+    """Draw each client's proportion, float64 `[clients]`; None for equal proportions."""
     if sizes == "equal":
         return None
     if sizes == "dirichlet":

@@ -43,14 +43,14 @@ class ClientExamples:
 
     @classmethod
     def from_sizes(cls, ids: np.ndarray, sizes: np.ndarray) -> "ClientExamples":
-        """Splits ids int32 `[total]` into clients of the given sizes, int `[clients]`."""
+        """Split ids int32 `[total]` into clients of the given sizes, int `[clients]`."""
         starts = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(np.asarray(sizes, np.int64), out=starts[1:])
         return cls(ids, starts)
 
     @classmethod
     def from_lists(cls, lists: Iterable[np.ndarray]) -> "ClientExamples":
-        """Builds `ClientExamples` from one int32 `[examples]` array per client; intended for few clients.
+        """Build `ClientExamples` from one int32 `[examples]` array per client; intended for few clients.
 
         Raises:
             InputError: An array has another dtype or shape, or an id is negative.
@@ -68,7 +68,7 @@ class ClientExamples:
 
     @classmethod
     def empty(cls, clients: int) -> "ClientExamples":
-        """Builds `ClientExamples` of `clients` clients without examples."""
+        """Build `ClientExamples` of `clients` clients without examples."""
         return cls(np.zeros(0, np.int32), np.zeros(clients + 1, np.int64))
 
     @property

@@ -8,13 +8,13 @@ from hetero_tf.partitions.statistics import label_counts
 
 
 def check_images(name: str, labels: np.ndarray) -> None:
-    """Raises `InputError` for text, which has no label per example; `name` is the partition."""
+    """Raise `InputError` for text, which has no label per example; `name` is the partition."""
     if labels.ndim != 1:
         raise InputError(f"the partition `{name}` needs one label per example, which text does not have; use `iid`")
 
 
 def check_least(name: str, least: int, examples: int, shares: int, description: str) -> None:
-    """Raises `InputError` if `examples` are too few for `shares` of `least` each; `description` names the examples."""
+    """Raise `InputError` if `examples` are too few for `shares` of `least` each; `description` names the examples."""
     if not 0 <= least * shares <= examples:
         raise InputError(
             f"`{name}` must be in 0..{examples // shares}: {examples} {description} are split into {shares} shares. "
@@ -23,7 +23,7 @@ def check_least(name: str, least: int, examples: int, shares: int, description: 
 
 
 def check_no_empty_client(train: ClientExamples, advice: str) -> None:
-    """Raises `InputError` if a client has no training example; `advice` is the suggestion of the message."""
+    """Raise `InputError` if a client has no training example; `advice` is the suggestion of the message."""
     empty = np.flatnonzero(train.sizes == 0)
     if empty.size:
         raise InputError(
@@ -32,7 +32,7 @@ def check_no_empty_client(train: ClientExamples, advice: str) -> None:
 
 
 def cut(total: int, count: int, least: int, proportions: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
-    """Splits `total` examples into `count` sizes: `least` each, and the rest by `proportions`.
+    """Split `total` examples into `count` sizes: `least` each, and the rest by `proportions`.
 
     Args:
         proportions: float `[count]` with sum 1, or None for equal proportions.
@@ -54,7 +54,7 @@ def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> ClientExamples:
 
 
 def shuffle(examples: ClientExamples, rng: np.random.Generator) -> ClientExamples:
-    """Shuffles the ids of each client; ids must be unique."""
+    """Shuffle the ids of each client; ids must be unique."""
     owners = np.empty(examples.ids.max(initial=-1) + 1, np.int32)
     owners[examples.ids] = examples.owners
     # A permutation of all ids is also a random permutation of the ids of each client.
@@ -63,7 +63,7 @@ def shuffle(examples: ClientExamples, rng: np.random.Generator) -> ClientExample
 
 
 def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tuple[ClientExamples, ClientExamples]:
-    """Holds out int(share * size) examples of every client for validation.
+    """Hold out int(share * size) examples of every client for validation.
 
     Args:
         examples: Examples of the clients; shuffle them first for a random choice.
@@ -91,7 +91,7 @@ def hold_out(examples: ClientExamples, share: float, first: bool = False) -> tup
 
 
 def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenates the ranges `first, ..., first + length - 1`: int64 `[sum of lengths]`."""
+    """Concatenate the ranges `first, ..., first + length - 1`: int64 `[sum of lengths]`."""
     ends = np.cumsum(lengths)
     return np.repeat(firsts - ends + lengths, lengths) + np.arange(lengths.sum())
 
@@ -104,7 +104,7 @@ def split_test(
     train: ClientExamples,
     rng: np.random.Generator,
 ) -> ClientExamples:
-    """Assigns every test example to one client.
+    """Assign every test example to one client.
 
     Args:
         test: "own": each label is divided in proportion to the clients' training examples of it; "equal": equal numbers

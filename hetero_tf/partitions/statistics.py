@@ -8,7 +8,7 @@ from hetero_tf.partitions.shares import ClientExamples
 def label_counts(
     labels: np.ndarray, examples: ClientExamples, classes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts the labels of each client as a sparse table.
+    """Count the labels of each client as a sparse table.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
@@ -26,7 +26,7 @@ def label_counts(
 
 
 def label_distances(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
-    """Computes the distance between each client's label distribution and that of all clients.
+    """Compute the distance between each client's label distribution and that of all clients.
 
     Args:
         labels, examples, classes: As for `label_counts`.

@@ -19,7 +19,7 @@ _LAYER = {"$ref": "#/definitions/layer"}
 
 
 def recipe_schema() -> dict:
-    """Builds the schema, with the plug-ins that are registered now, ready for JSON."""
+    """Build the schema, with the plug-ins that are registered now, ready for JSON."""
     schema = _section(Recipe)
     schema["properties"]["base"] = {"type": "string", "description": "another recipe, which this one changes"}
     return schema | {

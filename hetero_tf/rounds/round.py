@@ -17,7 +17,7 @@ from hetero_tf.rounds.round_setup import RoundSetup
 
 
 def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
-    """Builds the compiled round.
+    """Build the compiled round.
 
     Args:
         layout: Of the run's state.
