@@ -1,11 +1,13 @@
 """Rules between two or more keys of a recipe; those of plug-ins are in their modules, see `plugin_rules`."""
 
+import itertools
+
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
-from hetero_tf.recipe.schema import Levels, Recipe
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
 
 # Expected number of clients that return in the whole run.
@@ -51,49 +53,31 @@ UNUSED: Rules = {
 
 def check_keys(recipe: Recipe) -> None:
     """Raise `InvalidValue` for the first rule that a recipe violates."""
-    _check_levels(recipe.levels)
-    _check_by_level(recipe)
-    _check_names(recipe)
-    _check_depths(recipe)
-    _check_members(recipe)
-    _check_idle(recipe)
-    _check_entries(recipe)
-    _check_returns(recipe)
+    _raise_first(recipe, _unknown_levels, _unknown_names, _larger_levels, _members, _idle, _limits)
     for reason, values in CONFLICTS.items():
         check_conflict(recipe, reason, values)
     check_plugins(recipe)
     for reason, values in UNUSED.items():
         check_unused(recipe, reason, values)
-    _check_units(recipe)
-    _check_clients(recipe)
-    _check_options(recipe)
-    _check_text(recipe)
-    _check_metric(recipe)
+    _raise_first(recipe, _units, _clients, _options, _text, _metric)
     if recipe.model.layers:
-        _check_layers(recipe)
+        if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
+            text = "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
+            raise InvalidValue(("model", "layers"), text)
+        check_shapes(recipe)
 
 
-def _check_levels(levels: Levels) -> None:
-    """Check that each level of the mix has a width, at most that of the global model."""
-    for name in levels.names:
-        if name not in levels.widths:
-            text = f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
-            raise InvalidValue(("levels", "mix"), text)
-    widest = levels.widths[levels.global_level]
-    for name in levels.names:
-        if levels.widths[name] > widest:
-            raise InvalidValue(
-                ("levels", "mix"),
-                f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
-                f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
-                "list the widest level first",
-            )
+def _raise_first(recipe, *rules):
+    """Raise the first violation `(path, text, received value)` that a rule yields."""
+    for path, text, value in itertools.chain.from_iterable(rule(recipe) for rule in rules):
+        raise InvalidValue(path, f"{text}. Received: {format_value(value)}")
 
 
-def _check_by_level(recipe):
-    """Check that mappings by level have only known levels, and those that need it every level of the mix."""
+def _unknown_levels(recipe):
+    """Mappings by level have only known levels, and some need every level of the mix."""
     levels, availability, epochs = recipe.levels, recipe.availability, recipe.client.epochs
     for path, values, noun in (
+        (("levels", "mix"), levels.mix, None),
         (("levels", "depths"), levels.depths, None),
         (("levels", "members"), levels.members or None, "number of networks"),
         (("levels", "budgets"), levels.budgets, None),
@@ -103,88 +87,81 @@ def _check_by_level(recipe):
     ):
         for name in values or ():
             if name not in levels.widths:
+                key = path if values is levels.mix else (*path, name)
                 text = f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
-                raise InvalidValue((*path, name), text, True)
+                raise InvalidValue(key, text, key != path)
         for name in levels.names if values is not None and noun else ():
             if name not in values:
-                text = f"level {name!r} is missing; set the {noun} of every level of the mix"
-                raise InvalidValue(path, f"{text}. Received: {format_value(values)}")
+                yield path, f"level {name!r} is missing; set the {noun} of every level of the mix", values
 
 
-def _check_names(recipe):
-    """Check that the names in lists of units, layers and levels exist."""
+def _unknown_names(recipe):
+    """Lists of units, layers and levels have only existing names."""
     layers = [spec.name for spec in recipe.model.layers]
-    units = list(dict.fromkeys(spec.unit for spec in recipe.model.layers))
+    units, tuned = list(dict.fromkeys(spec.unit for spec in recipe.model.layers)), recipe.evaluate.fine_tune.units
     for path, names, known, noun in (
         (("model", "reinitialize"), recipe.model.reinitialize, layers, "unknown layer"),
         (("round", "personal"), recipe.round.personal, ["all", *units], "unknown unit"),
         (("model", "frozen"), recipe.model.frozen, units, "unknown unit"),
-        (("evaluate", "fine_tune", "units"), recipe.evaluate.fine_tune.units, ["all", *units], "unknown unit"),
+        (("evaluate", "fine_tune", "units"), tuned, ["all", *units], "unknown unit"),
         (("levels", "idle"), recipe.levels.idle, recipe.levels.names, "the mix has no level"),
     ):
         for index, name in enumerate(names):
             # A layer of a block has a name such as `1_0_block/conv`.
             if (name.split("/")[0] if known is layers else name) not in known:
                 raise InvalidValue((*path, index), f"{noun} {name!r}{did_you_mean(name, known)}")
-    if not recipe.evaluate.fine_tune.units:
-        raise InvalidValue(("evaluate", "fine_tune", "units"), "no unit is selected; list units, or all. Received: []")
+    if not tuned:
+        yield ("evaluate", "fine_tune", "units"), "no unit is selected; list units, or all", []
 
 
-def _check_depths(recipe):
+def _larger_levels(recipe):
+    """The first level of the mix, that of the global model, is the largest."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     for name, depth in levels.depths.items():
         if depth > last:
-            raise InvalidValue(
-                ("levels", "depths", name),
-                f"unknown exit; must be a whole number from 1 to {last}, the end of the trunk (each `Exit` "
-                f"in model.layers adds one). Received: {depth}",
+            text = (
+                f"must be a whole number from 1 to {last}, the end of the trunk (each `Exit` in model.layers adds one)"
             )
-    first = levels.depth_of(levels.global_level, last)
-    for name in levels.names:
-        depth = levels.depth_of(name, last)
-        if depth > first:
-            raise InvalidValue(
-                ("levels", "depths"),
-                f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
-                f"{levels.global_level!r} (depth {first}), which is the global model's; "
-                "list the deepest level first",
-            )
+            yield ("levels", "depths", name), f"unknown exit; {text}", depth
+    top = levels.global_level
+    for key, noun, sizes in (
+        ("mix", "width", levels.widths),
+        ("depths", "depth", {name: levels.depth_of(name, last) for name in levels.names}),
+        ("members", "networks", levels.members),
+    ):
+        for name in levels.names if sizes else ():
+            if sizes[name] > sizes[top]:
+                text = (
+                    f"level {name!r} ({noun}: {sizes[name]:g}) exceeds the first of the mix, {top!r} ({noun}: "
+                    f"{sizes[top]:g}), which is the global model's; list the largest level first"
+                )
+                yield ("levels", key), text, getattr(levels, key)
 
 
-def _check_members(recipe):
+def _members(recipe):
+    """The networks of an ensemble have one width; keys of ensembles have an effect."""
     levels = recipe.levels
-    members, top = levels.members, levels.global_level
-    if not members:
+    members, widths = ([values.get(name) for name in levels.names] for values in (levels.members, levels.widths))
+    if not levels.members:
         return
-    for name in levels.names:
-        if members[name] > members[top]:
-            raise InvalidValue(
-                ("levels", "members", name),
-                f"more networks than the first level of the mix, {top!r}, which has all of them; "
-                f"must be at most {members[top]}. Received: {members[name]}",
-            )
-        if levels.widths[name] != levels.widths[top]:
-            raise InvalidValue(
-                ("levels", "widths"),
-                "all levels of the mix must have the same width with levels.members: that of the networks of the "
-                f"ensemble. Received: {format_value(levels.widths)}",
-            )
-    if levels.members_fan_in == "wide" and levels.widths[top] == 1:
+    if len(set(widths)) > 1:
+        text = (
+            "all levels of the mix must have the same width with levels.members: that of the networks of the ensemble"
+        )
+        yield ("levels", "widths"), text, levels.widths
+    if levels.members_fan_in == "wide" and widths[0] == 1:
         text = "has no effect because the networks have width 1; reduce levels.widths or remove this key"
-        raise InvalidValue(("levels", "members_fan_in"), f"{text}. Received: 'wide'")
-    if recipe.evaluate.members == "best" and len({members[name] for name in levels.names}) == 1:
+        yield ("levels", "members_fan_in"), text, "wide"
+    if recipe.evaluate.members == "best" and len(set(members)) == 1:
         text = "has no effect because every level predicts with all networks; reduce levels.members of a level"
-        raise InvalidValue(("evaluate", "members"), f"{text} or remove this key. Received: 'best'")
+        yield ("evaluate", "members"), f"{text} or remove this key", "best"
 
 
-def _check_idle(recipe):
-    """Check that enough clients train; the number of active clients may have a limit for each level."""
+def _idle(recipe):
+    """Enough clients train."""
     levels, clients = recipe.levels, recipe.partition.options.get("clients")
     if set(levels.names) <= set(levels.idle):
-        raise InvalidValue(
-            ("levels", "idle"),
-            f"all levels of the mix are idle; leave at least one out. Received: {format_value(levels.idle)}",
-        )
+        yield ("levels", "idle"), "all levels of the mix are idle; leave at least one out", levels.idle
     if not levels.idle or clients is None or levels.assignment == "dynamic":
         return
     each = clients // sum(levels.mix.values())
@@ -193,134 +170,93 @@ def _check_idle(recipe):
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if recipe.round.clients > able:
-        raise InvalidValue(
-            ("round", "clients"),
-            f"more active clients than clients that are not idle (levels.idle); must be at most "
-            f"{able}. Received: {recipe.round.clients}",
-        )
+        text = f"more active clients than clients that are not idle (levels.idle); must be at most {able}"
+        yield ("round", "clients"), text, recipe.round.clients
 
 
-def _check_entries(recipe):
-    levels = recipe.levels
+def _limits(recipe):
+    """The global model has all entries, and some client returns."""
+    levels, dropout, chances = recipe.levels, recipe.availability.dropout, recipe.round.clients * recipe.rounds
     if levels.entries_of(levels.global_level) != 1:
-        raise InvalidValue(
-            ("levels", "entries", levels.global_level),
-            "must be 1 for the first level of the mix, which is that of the global model. "
-            f"Received: {levels.entries[levels.global_level]:g}",
-        )
-
-
-def _check_returns(recipe):
-    """Reject a dropout with which practically no client ever returns."""
-    dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
+        text = "must be 1 for the first level of the mix, which is that of the global model"
+        yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
     returns = (1 - dropout) * chances
     if returns < FEWEST_RETURNS:
-        raise InvalidValue(
-            ("availability", "dropout"),
+        text = (
             f"only {returns:.1g} of {chances} clients return on average in the whole run; must be at most "
-            f"{1 - FEWEST_RETURNS / chances:.9g}. Received: {dropout!r}",
+            f"{1 - FEWEST_RETURNS / chances:.9g}"
         )
+        yield ("availability", "dropout"), text, dropout
 
 
-def _check_units(recipe):
-    """Reject frozen units that would be trained or personal, and scales of adapters that a layer lacks."""
+def _units(recipe):
+    """Frozen units are neither personal nor adapted; layers without an adapter have no scale of one."""
     frozen = recipe.model.frozen
     for index, unit in enumerate(recipe.round.personal):
         if unit in frozen:
             text = "has no effect because model.frozen keeps it constant on all clients; unfreeze the unit"
-            raise InvalidValue(("round", "personal", index), f"{text} or remove this key. Received: {unit!r}")
+            yield ("round", "personal", index), f"{text} or remove this key", unit
     for spec in recipe.model.layers:
         has_adapter = spec.args.get("lora_rank") is not None
         if has_adapter and spec.unit in frozen:
             text = "a frozen unit cannot have a trained adapter; unfreeze the unit or remove its lora_rank"
-            raise InvalidValue(("model", "frozen", frozen.index(spec.unit)), f"{text}. Received: {spec.unit}")
+            yield ("model", "frozen", frozen.index(spec.unit)), text, spec.unit
         if not has_adapter and "lora_scale" in spec.args:
             text = "has no effect because the layer has no adapter; set lora_rank or remove this key"
-            path, value = (*spec.path, "lora_scale"), spec.args["lora_scale"]
-            raise InvalidValue(path, f"{text}. Received: {format_value(value)}")
+            yield (*spec.path, "lora_scale"), text, spec.args["lora_scale"]
 
 
-def _check_clients(recipe):
-    clients = recipe.partition.options.get("clients")
+def _clients(recipe):
+    clients, mix = recipe.partition.options.get("clients"), recipe.levels.mix
     if clients is None:
         return
     if recipe.round.clients > clients:
-        raise InvalidValue(
-            ("round", "clients"),
-            f"more active clients than registered ones; must be at most {clients} "
-            f"(partition.clients). Received: {recipe.round.clients}",
-        )
-    total = sum(recipe.levels.mix.values())
+        text = f"more active clients than registered ones; must be at most {clients} (partition.clients)"
+        yield ("round", "clients"), text, recipe.round.clients
     if recipe.levels.assignment == "fixed":
-        if any(not isinstance(share, int) for share in recipe.levels.mix.values()):
-            raise InvalidValue(
-                ("levels", "mix"),
-                f"shares must be whole numbers with `assignment: fixed`. Received: {format_value(recipe.levels.mix)}",
-            )
-        if total > clients:
-            raise InvalidValue(
-                ("levels", "mix"),
-                f"the shares add up to {total}, more than the {clients} clients (assignment: fixed); "
-                "use smaller shares",
-            )
+        if any(not isinstance(share, int) for share in mix.values()):
+            yield ("levels", "mix"), "shares must be whole numbers with `assignment: fixed`", mix
+        if sum(mix.values()) > clients:
+            text = f"the shares add up to {sum(mix.values())}, more than the {clients} clients (assignment: fixed)"
+            yield ("levels", "mix"), f"{text}; use smaller shares", mix
 
 
-def _check_options(recipe):
-    """Check lists in the options of plug-ins: one number for each channel, and strictly increasing numbers."""
-    options = recipe.input.options
-    per_channel = registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ()
+def _options(recipe):
+    """Lists in the options of plug-ins have one number for each channel, or increase strictly."""
     longest = {}
-    for name in per_channel:
-        if not options[name]:
-            raise InvalidValue(("input", name), "must have one number for each channel. Received: []")
+    for name in registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ():
+        values = recipe.input.options[name]
+        if not values:
+            yield ("input", name), "must have one number for each channel", []
         for other, length in longest.items():
-            if len(options[name]) not in (1, length):
-                text = f"must have as many numbers as {other} ({length})"
-                raise InvalidValue(("input", name), f"{text}. Received: {format_value(options[name])}")
-        if len(options[name]) > 1:
-            longest[name] = len(options[name])
+            if len(values) not in (1, length):
+                yield ("input", name), f"must have as many numbers as {other} ({length})", values
+        if len(values) > 1:
+            longest[name] = len(values)
     for name in registry.constant("schedules", recipe.schedule.name, "INCREASING") or ():
         numbers = recipe.schedule.options[name]
-        for index, (first, second) in enumerate(zip(numbers, numbers[1:]), 1):
+        for index, (first, second) in enumerate(itertools.pairwise(numbers), 1):
             if second <= first:
-                text = f"must be strictly increasing. Received: {format_value(numbers)}"
-                raise InvalidValue(("schedule", name, index), text)
+                yield ("schedule", name, index), "must be strictly increasing", numbers
 
 
-def _check_text(recipe):
+def _text(recipe):
     rows, clients = recipe.data.loader.options.get("rows"), recipe.partition.options.get("clients")
     if registry.constant("inputs", recipe.input.name, "TARGETS") != "positions":
         return
     if rows is not None and clients is not None and clients > rows:
-        raise InvalidValue(
-            ("partition", "clients"),
-            f"more clients than rows of text; must be at most {rows} (data.rows). Received: {clients}",
-        )
+        yield ("partition", "clients"), f"more clients than rows of text; must be at most {rows} (data.rows)", clients
     segment = recipe.input.options.get("segment", 0)
     for spec in recipe.model.layers:
         positions = spec.args.get("positions")
         if isinstance(positions, int) and positions < segment:
-            raise InvalidValue(
-                (*spec.path, "positions"),
-                f"fewer positions than tokens of a segment; must be at least {segment} "
-                f"(input.segment). Received: {positions}",
-            )
+            text = f"fewer positions than tokens of a segment; must be at least {segment} (input.segment)"
+            yield (*spec.path, "positions"), text, positions
 
 
-def _check_metric(recipe):
-    targets = registry.constant("inputs", recipe.input.name, "TARGETS")
-    measured = metrics.selection_metrics(targets) if targets else ()
-    if measured and recipe.evaluate.best not in (None, *measured):
-        raise InvalidValue(
-            ("evaluate", "best"),
-            f"is not measured with the input {recipe.input.name}; must be one of "
-            f"{', '.join(measured)}. Received: {recipe.evaluate.best}",
-        )
-
-
-def _check_layers(recipe):
-    if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
-        raise InvalidValue(
-            ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
-        )
-    check_shapes(recipe)
+def _metric(recipe):
+    targets, best = registry.constant("inputs", recipe.input.name, "TARGETS"), recipe.evaluate.best
+    measured = metrics.selection_metrics(targets)
+    if targets and best not in (None, *measured):
+        text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}"
+        yield ("evaluate", "best"), text, best
