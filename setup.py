@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parent
 
 
 def version():
-    """The version that hetero_tf/version.py states, read as text: its needs are not installed yet."""
-    text = (ROOT / "hetero_tf" / "version.py").read_text(encoding="utf-8")
+    """The version that hetero_tf/base/version.py states, read as text: its needs are not installed yet."""
+    text = (ROOT / "hetero_tf" / "base" / "version.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
 
 

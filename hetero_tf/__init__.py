@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hetero_tf.version import __version__ as __version__
+from hetero_tf.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     # For type checkers only: importing the package is fast, and TensorFlow is imported on first use.

@@ -18,5 +18,6 @@ Modules:
     registry          Closed registry of plug-ins
     replicas          Replicas that share one round
     seeds             Random numbers as pure functions of (seed
+    version           The version of the package, which every package may import
     written_gradient  Decorator for tensor functions with a custom gradient
 """

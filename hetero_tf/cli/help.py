@@ -1,9 +1,9 @@
 """Help texts: the list of commands, or the flags of one command with their defaults."""
 
+from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands
 from hetero_tf.cli.flag_table import FLAGS
 from hetero_tf.cli.flags import program_name
-from hetero_tf.version import __version__
 
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
 # Width of the first column.

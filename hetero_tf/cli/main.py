@@ -17,10 +17,10 @@ from hetero_tf.base.errors import (
     WorkerLost,
     error_from_graph,
 )
+from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, help, interrupts
 from hetero_tf.cli.flags import parse, program_name, shared_flags
 from hetero_tf.cli.open_run import register_plugins
-from hetero_tf.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:

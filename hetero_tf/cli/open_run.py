@@ -109,9 +109,7 @@ def data_required_error(problem: NotBuilt, reason: str) -> NotBuilt:
 
 def _checkpoint_statistics(process, loaded, level):
     """Return the statistics of a level from the checkpoint; None if they must be computed from data."""
-    from hetero_tf.evaluation.calibration import statistics_paths
-
-    if not statistics_paths(process.family.predictor(level)):
+    if not process.evaluator.statistics_paths(level):
         return {}
     return loaded.statistics.get(level)
 

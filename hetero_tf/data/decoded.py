@@ -35,8 +35,8 @@ from hetero_tf.base.files import (
 )
 from hetero_tf.base.folders import remove_leftovers
 from hetero_tf.base.hardware import memory_limit
+from hetero_tf.base.version import __version__
 from hetero_tf.data.disk_array import DiskArray, update_digest
-from hetero_tf.version import __version__
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets load in less than a second; larger ones stay on disk.

@@ -11,8 +11,6 @@ from hetero_tf.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.describe.output import Description, to_json, to_text
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.process.learning_process import LearningProcess
 
 __all__ = ["Description", "describe", "to_json", "to_text"]
@@ -47,19 +45,5 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,
-        replica_shares=_replica_shares(process, replicas) if replicas > 1 else (),
-    )
-
-
-def _replica_shares(process, replicas):
-    """Return the share of each replica in the first round, see `Description`."""
-    plan = process.plan(0)
-    packed, (slots,) = pack_rounds([plan], process.setup.block_sizes, process.family.submodel_of)
-    work = process.round_cost(plan).train_flops
-    shared = share_blocks(packed, slots, work, replicas)
-    # [cohort]
-    replica_of_client = shared.replicas[0, slots // shared.clients.shape[2]]
-    return tuple(
-        (int((replica_of_client == replica).sum()), float(work[replica_of_client == replica].sum() / work.sum()))
-        for replica in range(replicas)
+        replica_shares=process.replica_shares(process.plan(0), replicas) if replicas > 1 else (),
     )

@@ -28,9 +28,9 @@ from hetero_tf.devices.messages import (
 from hetero_tf.models.state import State, concat_values
 from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, draw_cohort, plan_devices
+from hetero_tf.process.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.process.federation import Federation
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.rounds.merge import is_finite, merge_updates
 
 # Actions of requests to devices; the first one is sent to every device that connects.

@@ -127,7 +127,7 @@ class TensorFlowClient:
         everything = np.arange(process.dataset.classes)
         transfer = self._device_index.transfer_of(self.client, level, everything, round)
         state = dataclasses.replace(self._state(request.arrays, transfer.down), round=round)
-        rng = statistics_rng(process.recipe, round)
+        rng = statistics_rng(process.recipe.seed, round)
         # The simulator shuffles the examples of all clients in order with one generator.
         for earlier in range(self.share):
             rng.permutation(process.partition.train[earlier])

@@ -12,6 +12,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
 from hetero_tf.evaluation.global_metrics import (
@@ -29,7 +30,6 @@ from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import level_assignment as levels
-from hetero_tf.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Evaluator:
     """Evaluation of a `State`, which it does not change; its functions are compiled once, on first use.
 
     Attributes:
-        recipe: The evaluation settings.
         dataset: The examples.
         partition: The examples of each client.
         family: The models of all levels.
@@ -45,7 +44,6 @@ class Evaluator:
         replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
     """
 
-    recipe: Recipe
     dataset: Dataset
     partition: Partition
     family: ModelFamily
@@ -74,7 +72,7 @@ class Evaluator:
             metrics |= self.measure_clients(*self.client_values(state))
         if "validation" in self._splits:
             metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
-        if (self.recipe.evaluate.levels if levels is None else levels) == "all":
+        if (self.family.recipe.evaluate.levels if levels is None else levels) == "all":
             global_metrics = {
                 name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")
             }
@@ -105,6 +103,10 @@ class Evaluator:
         rows = self._statistics_rows if rows is None else rows
         return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
 
+    def statistics_paths(self, level: str) -> list[str]:
+        """Return the paths of the statistics of static batch normalisation of a level's model."""
+        return calibration.statistics_paths(self.family.predictor(level))
+
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """Return the accuracy of each client on its test examples, the terms of the Local metrics that are means.
 
@@ -125,7 +127,7 @@ class Evaluator:
             logits = self._compiled_client_logits(*self.client_values(state))
         else:
             logits = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
-        masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
+        masks = registry.find("losses", self.family.recipe.client.loss.name).MASKS_LABELS
         hits = local_hits(logits, tf.gather(self.dataset.test.y, tests.examples), tests, masks)
         names = {
             int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
@@ -135,7 +137,7 @@ class Evaluator:
 
     def _logits_of(self, model):
         """Return logits [examples, classes] of the test examples, by a model with its values."""
-        x, size = self._splits["test"][0], self.recipe.evaluate.batch_size
+        x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
         logits_of = build_image_logits(model, self.examples.input, x, size, self.replicas)
         values = [
             list(map(tf.convert_to_tensor, variables))
@@ -170,12 +172,12 @@ class Evaluator:
         """Return the arguments of `client_logits`: global values, the clients' personal values, and a seed."""
         personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
-        return weights, personal, tf.constant(noise_seed(self.recipe, state))
+        return weights, personal, tf.constant(noise_seed(self.family.recipe.seed, state.round))
 
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
-        levels = self.recipe.levels
-        if self.recipe.evaluate.members == "first" or levels.members_of(level) == levels.ensemble:
+        levels = self.family.recipe.levels
+        if self.family.recipe.evaluate.members == "first" or levels.members_of(level) == levels.ensemble:
             return state
 
         def accuracy(ensemble_state):
@@ -196,11 +198,11 @@ class Evaluator:
 
     def _of_levels(self, state, global_metrics, statistics):
         """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
-        names, key_of = self.recipe.levels.names, self.family.prediction_key
+        names, key_of = self.family.recipe.levels.names, self.family.prediction_key
         metrics, by_level = {}, {self._global.level: statistics}
         measured = {key_of(self._global.level): (global_metrics, statistics)}
         # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
-        state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.networks_of(name)))
+        state = self._predicting(state, min(names, key=lambda name: self.family.recipe.levels.networks_of(name)))
         for level in names:
             if key_of(level) not in measured:
                 measured[key_of(level)] = self._measured(self._predictor(level), state)
@@ -211,7 +213,7 @@ class Evaluator:
     @functools.cached_property
     def _statistics_rows(self):
         """The training examples of the statistics query: int32 arrays, see `calibration.statistics_batches`."""
-        if self.recipe.evaluate.statistics == "clients":
+        if self.family.recipe.evaluate.statistics == "clients":
             return self.partition.train
         # Pooled: all training examples except the held-out ones.
         everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
@@ -233,13 +235,13 @@ class Evaluator:
 
     def _predictor(self, level=None):
         """Return the `Predictor` of a level, built once; None: of the global level."""
-        level = self.recipe.levels.global_level if level is None else level
+        level = self.family.recipe.levels.global_level if level is None else level
         if level not in self._predictors:
             self._predictors[level] = self._build_predictor(level)
         return self._predictors[level]
 
     def _build_predictor(self, level, members=None):
-        return Predictor(self.recipe, self.family, self.examples, self._splits, self.replicas, level, members)
+        return Predictor(self.family, self.examples, self._splits, self.replicas, level, members)
 
     @property
     def _global(self):
@@ -248,19 +250,19 @@ class Evaluator:
     @functools.cached_property
     def _one_member(self):
         """The `Predictor` of the first network of an ensemble."""
-        return self._build_predictor(self.recipe.levels.global_level, members=1)
+        return self._build_predictor(self.family.recipe.levels.global_level, members=1)
 
     @functools.cached_property
     def global_logits(self) -> Callable:
         """`(trainable, others) -> logits` of the test images, for the graph, see `build_image_logits`."""
-        size = self.recipe.evaluate.batch_size
+        size = self.family.recipe.evaluate.batch_size
         x, _ = self._splits["test"]
         return build_image_logits(self.global_model, self.examples.input, x, size, self.replicas)
 
     @functools.cached_property
     def client_logits(self) -> Callable:
         """`(weights, personal, seed) -> logits` of the clients' personal models, see `build_client_logits`."""
-        recipe, train = self.recipe, self.examples
+        recipe, train = self.family.recipe, self.examples
         batches = Batches(
             train.input,
             (train.x, train.y),
@@ -282,7 +284,7 @@ class Evaluator:
     @functools.cached_property
     def tests(self) -> ClientTests:
         """The clients' test examples, with the clients' levels if these are fixed."""
-        return client_tests(self.partition, self._levels, self.recipe.levels.names)
+        return client_tests(self.partition, self._levels, self.family.recipe.levels.names)
 
     @functools.cached_property
     def measure_global(self) -> Callable:
@@ -319,14 +321,14 @@ class Evaluator:
 
     def _local(self, logits):
         """Return Local metrics of logits [pairs, classes] of the clients' test examples."""
-        masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
+        masks = registry.find("losses", self.family.recipe.client.loss.name).MASKS_LABELS
         targets = tf.gather(tf.constant(self.dataset.test.y), self.tests.examples)
         return local_metrics(logits, targets, self.tests, masks)
 
     @property
     def _levels(self):
         """int [clients], positions in the mix of the clients' levels; None with dynamic assignment."""
-        mix, clients = self.recipe.levels, len(self.partition.train)
+        mix, clients = self.family.recipe.levels, len(self.partition.train)
         if mix.assignment == "dynamic":
             return None
-        return levels.assign_levels(mix, clients, self.recipe.seed, 0, np.arange(clients))
+        return levels.assign_levels(mix, clients, self.family.recipe.seed, 0, np.arange(clients))

@@ -18,7 +18,6 @@ from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import carried, is_seed
-from hetero_tf.recipe.schema import Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,6 @@ class Predictor:
     """The prediction model of one level; its functions are compiled once, on first use.
 
     Attributes:
-        recipe: The evaluation settings.
         family: The models of all levels.
         examples: The training split of the round.
         splits: `{name: (x, y)}` of the splits to measure on; y is None for text.
@@ -35,7 +33,6 @@ class Predictor:
         members: Number of networks that predict, the first ones; None: as many as the level has.
     """
 
-    recipe: Recipe
     family: ModelFamily
     examples: Examples
     splits: dict
@@ -52,12 +49,14 @@ class Predictor:
         """Return the trainable values, in order; 0 outside the level's mask, which the global level lacks."""
         variables = self.model.trainable_variables
         weights = [value_of(state, variable) for variable in variables]
-        is_global = self.level == self.recipe.levels.global_level
-        mask = None if is_global else build_entry_mask(self.recipe, self.level, variables)
+        is_global = self.level == self.family.recipe.levels.global_level
+        mask = None if is_global else build_entry_mask(self.family.recipe, self.level, variables)
         if mask is None:
             return weights
         # A prediction is for no client: id -1.
-        return masked_values(mask, weights, tf.constant([seeds.seed32(self.recipe.seed, "round"), state.round, -1]))
+        return masked_values(
+            mask, weights, tf.constant([seeds.seed32(self.family.recipe.seed, "round"), state.round, -1])
+        )
 
     def values(self, state: State) -> list[tf.Tensor]:
         """Return the values of the level's model, in the order of `variables.values`."""
@@ -87,10 +86,10 @@ class Predictor:
         paths = calibration.statistics_paths(self.model)
         if not paths:
             return {}
-        rng = statistics_rng(self.recipe, state.round) if rng is None else rng
+        rng = statistics_rng(self.family.recipe.seed, state.round) if rng is None else rng
         # Full batches run in groups, short ones one by one.
-        full, short = calibration.statistics_batches(rows, self.recipe.evaluate.statistics_batch, rng)
-        averages = self.calibrate(self.values(state), full, short, noise_seed(self.recipe, state))
+        full, short = calibration.statistics_batches(rows, self.family.recipe.evaluate.statistics_batch, rng)
+        averages = self.calibrate(self.values(state), full, short, noise_seed(self.family.recipe.seed, state.round))
         return dict(zip(paths, averages))
 
     def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
@@ -104,9 +103,9 @@ class Predictor:
         return self._compiled[split]
 
     def _build_metrics(self, x, y):
-        source, size = self.examples.input, self.recipe.evaluate.batch_size
+        source, size = self.examples.input, self.family.recipe.evaluate.batch_size
         if y is None:
-            classes, seed = self.family.classes, self.recipe.seed
+            classes, seed = self.family.classes, self.family.recipe.seed
             return build_text_metrics(self.model, source, x, classes, size, seed, self.replicas)
         # Models and data must be built outside the graph.
         logits_of, targets = build_image_logits(self.model, source, x, size, self.replicas), tf.constant(y)
@@ -115,7 +114,7 @@ class Predictor:
     @functools.cached_property
     def calibrate(self) -> calibration.StatisticsQuery:
         """The compiled query."""
-        train, size = self.examples, self.recipe.evaluate.statistics_batch
+        train, size = self.examples, self.family.recipe.evaluate.statistics_batch
         return calibration.StatisticsQuery(
             self.model, self._build(), train.input, train.x, train.y, size, self.replicas
         )
@@ -128,14 +127,14 @@ class Predictor:
         return self.family.fast(self.family.predictor(self.level, self.members))
 
 
-def statistics_rng(recipe: Recipe, round: int) -> np.random.Generator:
+def statistics_rng(seed: int, round: int) -> np.random.Generator:
     """Return the generator that shuffles the examples of the statistics query, client by client."""
-    return seeds.rng(recipe.seed, "statistics", round)
+    return seeds.rng(seed, "statistics", round)
 
 
-def noise_seed(recipe: Recipe, state: State) -> int:
+def noise_seed(seed: int, round: int) -> int:
     """Return the seed of the random numbers of the statistics query, such as masked words."""
-    return seeds.seed32(recipe.seed, "statistics noise", state.round)
+    return seeds.seed32(seed, "statistics noise", round)
 
 
 def value_of(state: State, variable: keras.Variable) -> tf.Tensor:

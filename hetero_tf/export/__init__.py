@@ -46,7 +46,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import DiskProblem, InputError, did_you_mean, shorten_repr
+from hetero_tf.base.errors import DiskProblem, InputError, shorten_repr
+from hetero_tf.base.version import __version__
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
@@ -56,10 +57,8 @@ from hetero_tf.export.kinds import task_of
 from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
 from hetero_tf.models.state import State
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.recipe.schema import Levels
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED, check_version_folder, create_draft, publish
-from hetero_tf.version import __version__
 
 LABELS = Path("assets.extra", "labels.txt")
 
@@ -94,7 +93,7 @@ def export(
             cannot be in a vocabulary, or the outputs of a written model differ from those of the Keras model.
         DiskProblem: The operating system reported an error; existing versions are unchanged.
     """
-    level = check_level(process.recipe.levels, level)
+    level = process.recipe.levels.resolve(level)
     folder = Path(folder) / level
     _check_statistics(process, level, statistics)
     check_version_folder(folder, version)
@@ -144,24 +143,6 @@ def _compare(task, reference, predict, name, subject, exact=True):
         "largest_difference_of_logits": difference,
         "compared_test_examples": sum(map(len, reference)),
     }
-
-
-def check_level(levels: Levels, level: str | None) -> str:
-    """Return the name of the level to export; None means the level of the global model.
-
-    Raises:
-        InputError: The level is unknown or wider than the global model.
-    """
-    level = levels.global_level if level is None else level
-    if level not in levels.widths:
-        raise InputError(
-            f"`level` must be one of the recipe's levels. Received: level={level!r}{did_you_mean(level, levels.widths)}"
-        )
-    if levels.widths[level] > levels.widths[levels.global_level]:
-        raise InputError(
-            f"`level` must not be wider than the global model, level {levels.global_level!r}. Received: level={level!r}"
-        )
-    return level
 
 
 def _check_statistics(process, level, statistics):

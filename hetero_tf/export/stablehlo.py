@@ -8,7 +8,7 @@ from hetero_tf.models.state import State
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
+from hetero_tf.rounds.disk_rows import read_training_rows
 from hetero_tf.rounds.round import run_rounds
 
 
@@ -33,7 +33,7 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
     packed, _ = pack_rounds(planned, setup.block_sizes, process.family.submodel_of)
     disk_data: dict[str, tf.Tensor] = {}
-    if reads_from_disk(setup.examples):
+    if setup.examples.on_disk:
         packed, disk_data = read_training_rows(setup.examples, packed, range(1))
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # Captured tensors become constants of the program, so the data are arguments.

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.inputs import Input
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -31,12 +28,21 @@ class Pass:
         return cls(-(-examples // batch_size), min(batch_size, examples))
 
 
-def batch_shapes(recipe: Recipe, dataset: Dataset, partition: Partition, source: Input) -> tuple[tuple[int, int], ...]:
-    """Return (examples, positions) of every possible batch of any client, in descending order."""
-    size, counts = recipe.client.batch_size, np.unique(partition.train.sizes)
-    examples = {size} if (counts >= size).any() else set()
-    examples |= set((counts % size).tolist()) - {0}
-    lengths = {int(source.length(dataset.train.x, start)) for start in source.starts(dataset.train.x)}
+def batch_shapes(
+    source: Input, x: np.ndarray | DiskArray, sizes: np.ndarray, batch_size: int
+) -> tuple[tuple[int, int], ...]:
+    """Return (examples, positions) of every possible batch of any client, in descending order.
+
+    Args:
+        source: The input pipeline.
+        x: The stored examples.
+        sizes: int [clients], number of examples of each client.
+        batch_size: Examples of a full batch.
+    """
+    counts = np.unique(sizes)
+    examples = {batch_size} if (counts >= batch_size).any() else set()
+    examples |= set((counts % batch_size).tolist()) - {0}
+    lengths = {int(source.length(x, start)) for start in source.starts(x)}
     return tuple(sorted(itertools.product(examples, lengths), reverse=True))
 
 
@@ -66,3 +72,8 @@ class Examples:
     batch_shapes: tuple[tuple[int, int] | None, ...]
     sizes: tf.Tensor
     longest: Pass
+
+    @property
+    def on_disk(self) -> bool:
+        """True if the examples stay on disk, so that the round receives their rows in each call."""
+        return isinstance(self.x, DiskArray)

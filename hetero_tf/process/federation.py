@@ -26,14 +26,15 @@ from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
 from hetero_tf.models.state import State, StateLayout
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan
+from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.process.data import example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
 from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
-from hetero_tf.store.plain_json import finite
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,7 +69,7 @@ class Federation:
         """Build the objects of a model family; arguments as for `build_setup`."""
         recipe = family.recipe
         setup = build_setup(recipe, dataset, partition, family, source, replicas, device)
-        evaluator = Evaluator(recipe, dataset, partition, family, setup.examples, replicas)
+        evaluator = Evaluator(dataset, partition, family, setup.examples, replicas)
         return cls(recipe, dataset, partition, source, family, setup, evaluator)
 
     @functools.cached_property
@@ -148,6 +149,18 @@ class Federation:
         """Return the cost of a round for each client of its plan."""
         return round_cost(self.client_costs, plan.levels, *plan.work())
 
+    def replica_shares(self, plan: Plan, replicas: int) -> tuple[tuple[int, float], ...]:
+        """Return the number of clients and the share of the work of each replica in a round."""
+        packed, (slots,) = pack_rounds([plan], self.setup.block_sizes, self.family.submodel_of)
+        work = self.round_cost(plan).train_flops
+        shared = share_blocks(packed, slots, work, replicas)
+        # [cohort]
+        replica_of_client = shared.replicas[0, slots // shared.clients.shape[2]]
+        return tuple(
+            (int((replica_of_client == replica).sum()), float(work[replica_of_client == replica].sum() / work.sum()))
+            for replica in range(replicas)
+        )
+
     def metrics_row(self, plan: Plan, learning_rate: float, records: dict) -> dict:
         """Return the metrics of a round, see `base.metrics`; records: see `global_metrics.round_metrics`."""
         metrics = round_metrics(plan, records, self.recipe.levels.names)
@@ -156,7 +169,7 @@ class Federation:
     def engine_report(self) -> dict:
         """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
         blocks = [submodel.block for submodel in self.setup.submodels]
-        return report(self.setup.engine, blocks, self.recipe, self.family.submodel_of)
+        return report(self.setup.engine, blocks, self.family)
 
     def costs_of(self, levels: Iterable[str]) -> dict[str, LevelCost]:
         """Return the costs of some levels, with the labels and the batches of the clients."""
@@ -165,10 +178,10 @@ class Federation:
         return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
 
     def mix_costs(self) -> dict:
-        """Return the costs of the mix's levels, ready for JSON: "example", "classes", "levels" and "mix"."""
+        """Return the costs of the mix's levels as a dict: "example", "classes", "levels" and "mix"."""
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
-        return finite({"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs})
+        return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs}
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
@@ -196,7 +209,7 @@ def build_setup(
     label_axis = dataset.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
-    engine, blocks = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
+    engine, blocks = choose_engine(family, label_axis, example, batch, replicas, device)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
     layout = _global_layout(recipe, family, label_axis)
@@ -222,7 +235,7 @@ def _examples(
     recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
 ) -> Examples:
     sizes, y = partition.train.sizes, dataset.train.y
-    shapes = batch_shapes(recipe, dataset, partition, source)
+    shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
     # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
     return Examples(

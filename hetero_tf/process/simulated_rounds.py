@@ -15,10 +15,10 @@ from hetero_tf.models.state import State
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan, plan_round
 from hetero_tf.planning.sharing import share_blocks
+from hetero_tf.process.failure import FAILURE, OVERFLOW
 from hetero_tf.process.federation import Federation, family_of
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
-from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
-from hetero_tf.rounds.failure import FAILURE, OVERFLOW
+from hetero_tf.rounds.disk_rows import read_training_rows
 from hetero_tf.rounds.round import build_round
 
 # Tracing time, measured on the shipped recipes on one core; it varies by a factor of 2.
@@ -84,7 +84,7 @@ class SimulatedRounds:
         A round whose merge overflows changes only `State.round`.
         """
         # Replicas synchronise after each round, and data on disk are read for each.
-        one_by_one = self._engine.replicas.count > 1 or reads_from_disk(self.federation.setup.examples)
+        one_by_one = self._engine.replicas.count > 1 or self.federation.setup.examples.on_disk
         rows = []
         for call in [[plan] for plan in planned] if one_by_one else [planned]:
             state, rows_of_call = self._call(state, call)
@@ -98,7 +98,7 @@ class SimulatedRounds:
         if replicas.count > 1:
             packed = share_blocks(packed, slots[0], federation.round_cost(planned[0]).train_flops, replicas.count)
         disk_rows = ()
-        if reads_from_disk(federation.setup.examples):
+        if federation.setup.examples.on_disk:
             packed, *disk_rows = read_training_rows(federation.setup.examples, packed, replicas.local_range)
         after, records = self.compiled_round(
             federation.state_layout.values_of(state),

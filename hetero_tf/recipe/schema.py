@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from hetero_tf.base import metrics
 from hetero_tf.base.constraints import Kind, Plugin, Positive, Range, Share, SmallCount, Text, Units
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
 
@@ -108,6 +109,25 @@ class Levels:
     def global_level(self) -> str:
         """Level of the global model: the first of the mix."""
         return next(iter(self.mix))
+
+    def resolve(self, level: str | None) -> str:
+        """Return the name of a level that the global model contains; None means the level of the global model.
+
+        Raises:
+            InputError: The level is unknown or wider than the global model.
+        """
+        level = self.global_level if level is None else level
+        if level not in self.widths:
+            raise InputError(
+                "`level` must be one of the recipe's levels. "
+                f"Received: level={level!r}{did_you_mean(level, self.widths)}"
+            )
+        if self.widths[level] > self.widths[self.global_level]:
+            raise InputError(
+                f"`level` must not be wider than the global model, level {self.global_level!r}. "
+                f"Received: level={level!r}"
+            )
+        return level
 
     @property
     def ensemble(self) -> int | None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from hetero_tf.base import files
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.version import __version__
 from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.sections import Picture, Section, all_sections
 from hetero_tf.runs.history import Run
-from hetero_tf.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,6 @@ Modules:
     cohort          Trains the cohort of a round, block by block, and sums the results of its clients
     disk_rows       Rows of on-disk examples for one call of the compiled round: those that its clients train on
     engine          Chooses the engine: clients of each sub-model are computed one by one
-    failure         Failures of a round: a failed round leaves the state unchanged and is repeated with another cohort
     layout          Index of every variable: its position among the global values and in a client's row
     local_training  Local training of one block of clients: the optimizer's steps inside the graph
     merge           The merge of a round: masked means of the clients' results, and the server's step on them

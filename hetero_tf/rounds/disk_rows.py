@@ -3,14 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.planning.packing import PackedRounds
-
-
-def reads_from_disk(examples: Examples) -> bool:
-    """Return whether the examples stay on disk, so that the round receives their rows in each call."""
-    return isinstance(examples.x, DiskArray)
 
 
 def row_specs(examples: Examples) -> dict[str, tf.TensorSpec]:

@@ -8,7 +8,6 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers
-from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.layout import build_client_block
 from hetero_tf.rounds.probe import check_block, first_line
@@ -37,15 +36,9 @@ class Engine:
 
 
 def choose_engine(
-    recipe: Recipe,
-    family: ModelFamily,
-    label_axis: int,
-    example: tuple[int, ...],
-    batch: int,
-    replicas: Replicas,
-    device: str,
+    family: ModelFamily, label_axis: int, example: tuple[int, ...], batch: int, replicas: Replicas, device: str
 ) -> tuple[Engine, list[ClientBlock]]:
-    """Choose the engine of a recipe and build the block of each sub-model.
+    """Choose the engine of a model family and build the block of each sub-model.
 
     The choice depends on the arguments alone, so a resumed run repeats it.
 
@@ -56,14 +49,12 @@ def choose_engine(
         replicas: The replicas that compute the blocks.
         device: "cpu" or "gpu".
     """
-    blocks, reasons = [], []
-    for level, expected in expected_clients(recipe, family).items():
+    engine, blocks, reasons = family.recipe.engine, [], []
+    for level, expected in expected_clients(family).items():
         share = expected / replicas.count
-        clients = (
-            1 if level in family.unbatched_levels else clients_at_once(recipe.engine, share, device, replicas.parallel)
-        )
+        clients = 1 if level in family.unbatched_levels else clients_at_once(engine, share, device, replicas.parallel)
         # Counting needs a new model, so count only when the result matters.
-        if clients > 1 and recipe.engine == "auto" and device == "cpu":
+        if clients > 1 and engine == "auto" and device == "cpu":
             clients = clients if product_cost(family, level, label_axis, example, batch) <= MAX_PRODUCT_COST else 1
         block, reason = _build_block(family, level, clients, label_axis)
         blocks.append(block)
@@ -72,12 +63,12 @@ def choose_engine(
     return Engine(device == "gpu", tuple(reasons), replicas), blocks
 
 
-def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
+def expected_clients(family: ModelFamily) -> dict[str, float]:
     """Return `{a level: mean clients in a round}` of each sub-model; each network of an ensemble counts as one."""
-    expected = dict.fromkeys(family.submodels, 0.0)
-    by_level = recipe.levels.active(recipe.round.clients)
+    levels, expected = family.recipe.levels, dict.fromkeys(family.submodels, 0.0)
+    by_level = levels.active(family.recipe.round.clients)
     for level, submodel in zip(by_level, family.submodel_of):
-        expected[family.submodels[submodel]] += by_level[level] * recipe.levels.networks_of(level)
+        expected[family.submodels[submodel]] += by_level[level] * levels.networks_of(level)
     return expected
 
 
@@ -121,12 +112,12 @@ def _build_block(family: ModelFamily, level: str, clients: int, label_axis: int)
     return block, None
 
 
-def report(engine: Engine, blocks: Sequence[ClientBlock], recipe: Recipe, submodel_of: tuple[int, ...]) -> dict:
+def report(engine: Engine, blocks: Sequence[ClientBlock], family: ModelFamily) -> dict:
     """Return a description of the engine as a dict of plain JSON.
 
     Args:
         blocks: Of each sub-model.
-        submodel_of: For each level of the mix, the position of its sub-model.
+        family: The models of the blocks.
 
     Returns:
         {"clients_at_once": {level: clients}, "by_taps": [level], "by_function": [level], "reasons": [sentence],
@@ -134,20 +125,18 @@ def report(engine: Engine, blocks: Sequence[ClientBlock], recipe: Recipe, submod
         share a round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see
         `PaddedConv2D`; at those of "by_function" repeated blocks are one function, see `models.repeated_blocks`.
     """
-    at_once = {level: blocks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
+    block_of = {level: blocks[index] for level, index in zip(family.recipe.levels.names, family.submodel_of)}
     return {
-        "clients_at_once": at_once,
+        "clients_at_once": {level: block.clients for level, block in block_of.items()},
         **{
-            attribute: [
-                level for level, at in zip(recipe.levels.names, submodel_of) if _any_layer(blocks[at], attribute)
-            ]
+            attribute: [level for level, block in block_of.items() if _any_layer(block, attribute)]
             for attribute in ("by_taps", "by_function")
         },
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
         "parallel": engine.replicas.parallel,
         "threads": hardware.KERNEL_THREADS,
-        "precision": recipe.precision,
+        "precision": family.recipe.precision,
         "device": hardware.device_type(),
         "replicas": engine.replicas.count,
     }

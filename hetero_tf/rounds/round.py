@@ -11,7 +11,7 @@ from hetero_tf.planning.packing import RANKS, PackedRounds
 from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.client_tables import write_tables
 from hetero_tf.rounds.cohort import record_types, train_cohort, train_cohort_on_replicas
-from hetero_tf.rounds.disk_rows import reads_from_disk, row_specs
+from hetero_tf.rounds.disk_rows import row_specs
 from hetero_tf.rounds.merge import is_finite, merge_updates
 from hetero_tf.rounds.round_setup import RoundSetup
 
@@ -40,7 +40,7 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         tf.TensorSpec([None], setup.layout.dtype),
         scalar,
         scalar,
-        *([row_specs(setup.examples)] if reads_from_disk(setup.examples) else []),
+        *([row_specs(setup.examples)] if setup.examples.on_disk else []),
     ]
     return setup.engine.replicas.compiled(functools.partial(run_rounds, setup, layout), input_signature=signature)
 

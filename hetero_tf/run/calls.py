@@ -3,9 +3,9 @@
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.planning.plan import Plan
+from hetero_tf.process.failure import FAILURE, RoundFailure
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.failure import FAILURE, RoundFailure
 
 
 def is_measured(recipe: Recipe, round: int) -> bool:

@@ -105,7 +105,8 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             readme.write(run, recipe, settings.command, process.selection_metric)
             if not run.costs.exists():
                 # For tables and figures, which then need no TensorFlow.
-                files.write_atomic(run.costs, plain_json.dump(process.mix_costs(), "the costs"))
+                costs = plain_json.finite(process.mix_costs())
+                files.write_atomic(run.costs, plain_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
             progress = TrainingLoop(run, process, progress, run_environment, console, display).train()

@@ -12,9 +12,9 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.base import hardware
+from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, flags, help, interrupts, main
 from hetero_tf.store import checkpoints
-from hetero_tf.version import __version__
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"

@@ -144,7 +144,13 @@ def test_a_device_needs_no_tensorflow(cnn):
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["steps"], report["examples"], report["logits"]) == (6, 40, [20, 10])
     assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"] and report["back"]
-    assert report["loaded"] == ["hetero_tf.version", "hetero_tf", "hetero_tf.devices", "hetero_tf.devices.on_device"]
+    assert report["loaded"] == [
+        "hetero_tf.base",
+        "hetero_tf.base.version",
+        "hetero_tf",
+        "hetero_tf.devices",
+        "hetero_tf.devices.on_device",
+    ]
 
 
 def test_push_resets_the_optimizer(cnn):
@@ -179,7 +185,7 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
 
     local.push(weights)
     assert gap() > 0.01
-    order = statistics_rng(process.recipe, newer.round)
+    order = statistics_rng(process.recipe.seed, newer.round)
     moments = local.statistics(local.statistics_batches(data.train.x, data.train.y, order), order)
     assert moments.batches == -(-len(data.train.x) // process.recipe.evaluate.statistics_batch)
     for path, value in statistics.items():

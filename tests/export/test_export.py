@@ -303,7 +303,7 @@ def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path)
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix={"b": 1.0})
     with pytest.raises(InputError, match="must not be wider than the global model, level 'b'. Received: level='a'"):
-        export.check_level(levels, "a")
+        levels.resolve("a")
 
 
 @pytest.mark.parametrize("factor", [2, 10])

@@ -14,9 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 # not import each other. `__init__` is the public Python API: its functions may import any room, but its import imports
 # none.
 LINES = (
-    ("version",),
-    ("__init__",),
     ("base",),
+    ("__init__",),
     ("recipe", "store", "data", "partitions"),
     ("layers", "inputs", "methods", "runs"),
     ("planning", "models"),
@@ -31,7 +30,7 @@ LINES = (
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
-QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "version")
+QUICK = ("__init__", "base", "recipe", "store", "data", "partitions")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster")
 QUICK += ("planning/__init__", "planning/level_assignment", "planning/split", "devices")
@@ -50,7 +49,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def unit_of(path):
-    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/version.py` -> `version`."""
+    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/reference.py` -> `reference`."""
     return Path(path).relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -254,7 +253,7 @@ def test_imports_against_the_order_are_reported(source, unit, other):
         ("from hetero_tf.base import errors, seeds", "data", "hetero_tf.data"),
         ("from hetero_tf.data.dataset import Split", "data", "hetero_tf.data"),
         ("from .dataset import Split", "data", "hetero_tf.data"),
-        ("from hetero_tf.version import __version__", "recipe", "hetero_tf.recipe"),
+        ("from hetero_tf.base.version import __version__", "recipe", "hetero_tf.recipe"),
         ("import numpy as np", "base", "hetero_tf.base"),
         ("def open():\n    from hetero_tf import process", "__init__", "hetero_tf"),
     ],

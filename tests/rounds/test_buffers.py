@@ -38,7 +38,9 @@ def run_two_rounds(buffered, *settings, base=methods.BARE, change=lambda process
 
 def compile_with_xla(process):
     """The same process, compiled by XLA."""
-    shapes = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
+    shapes = batch_shapes(
+        process.input, process.dataset.train.x, process.partition.train.sizes, process.recipe.client.batch_size
+    )
     return tiny.with_setup(process, engine={"compiled": True}, examples={"batch_shapes": shapes})
 
 

@@ -128,7 +128,9 @@ def test_blocks_of_different_sizes_equal_the_plain_loop():
 
 
 def shapes_of(process):
-    return batch_shapes(process.recipe, process.dataset, process.partition, process.input)
+    return batch_shapes(
+        process.input, process.dataset.train.x, process.partition.train.sizes, process.recipe.client.batch_size
+    )
 
 
 def test_batch_shapes_are_those_of_the_plans():
@@ -246,8 +248,8 @@ def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
     widths = dict.fromkeys("abc", 1.0)
     levels = Levels(widths=widths, mix={"a": 1, "b": 2, "c": 1}, members={"a": 3})
     mock_recipe = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
-    family = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
-    assert engine.expected_clients(mock_recipe, family) == {"a": 8, "b": 4}
+    family = SimpleNamespace(recipe=mock_recipe, submodels=("a", "b"), submodel_of=(0, 1, 0))
+    assert engine.expected_clients(family) == {"a": 8, "b": 4}
 
 
 def stateful_operations(function):

@@ -11,8 +11,8 @@ import tiny
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
+from hetero_tf.process.failure import OVERFLOW
 from hetero_tf.process.learning_process import LearningProcess, State
-from hetero_tf.rounds.failure import OVERFLOW
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.store.run_folder import RunFolder

@@ -25,7 +25,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
     if flags.level != "all":
         check_level(recipe, flags, "all")
-    names = recipe.levels.names if flags.level == "all" else (exports.check_level(recipe.levels, flags.level),)
+    names = recipe.levels.names if flags.level == "all" else (recipe.levels.resolve(flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if escape_unprintable(str(folder)) != str(folder):
         raise InputError(f"--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: {folder}")

@@ -14,13 +14,12 @@ FLAGS, WORDS, SOURCE = ("run_dir", "state", "level", "input", *RECIPE_FLAGS), "i
 
 def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Print the predictions of the model, most likely class first."""
-    from hetero_tf import export as exports
     from hetero_tf.export.predictions import predict as predict
 
     if not flags.input:
         raise InputError("predict needs a picture file, a row such as 5.1,red, or a sentence")
     check_level(recipe, flags)
-    level = exports.check_level(recipe.levels, flags.level)
+    level = recipe.levels.resolve(flags.level)
     opened = open_without_data(recipe, flags, (level,), console)
     process, loaded = open_with_data(recipe, flags, console, opened) if isinstance(opened, str) else opened
     model = process.network(loaded.state, level, level_statistics(process, loaded, level))

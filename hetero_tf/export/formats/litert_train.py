@@ -95,7 +95,9 @@ def _trains_all_units(family, level, stage):
 
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
     """Return `{signature: (examples, positions)}` of all batches of the recipe's clients, the largest first."""
-    first, *others = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
+    first, *others = batch_shapes(
+        process.input, process.dataset.train.x, process.partition.train.sizes, process.recipe.client.batch_size
+    )
     if len(others) >= MAX_SIZES:
         raise InputError(
             f"--format litert_train: the recipe's clients read batches of {len(others) + 1} sizes, and a file supports "
