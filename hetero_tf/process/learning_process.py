@@ -40,7 +40,7 @@ from hetero_tf.recipe.schema import Recipe
 
 
 class RoundRunner(Protocol):
-    """Where the rounds and evaluations of a process run: simulated here, on workers, or on devices."""
+    """Runner of the rounds and evaluations of a process: simulated here, on workers, or on devices."""
 
     @property
     def can_plan_ahead(self) -> bool:
@@ -92,7 +92,7 @@ class LearningProcess(Federation):
 
     @functools.cached_property
     def runner(self) -> RoundRunner:
-        """Where the rounds and evaluations run."""
+        """The runner of the rounds and evaluations."""
         return self.build_runner(self)
 
     def initialize(self) -> State:

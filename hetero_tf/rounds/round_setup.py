@@ -83,7 +83,7 @@ class GlobalLayout:
 
     @functools.cached_property
     def is_ensemble(self) -> bool:
-        """Whether the global values lead with an axis of networks."""
+        """True if the global values lead with an axis of networks."""
         return any(axis.member for axis in self.cut.distinct)
 
 
