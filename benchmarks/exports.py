@@ -23,7 +23,7 @@ import checkout  # noqa: F401  finds the libraries
 import numpy as np
 
 BATCHES, LENGTHS = (0, 1, 7, 64), (1, 63, 64, 65, 130)
-# Code that loads the file in each runtime; `predict(array) -> logits`. Only Keras may import hetero_tf, for its layers.
+# Code that loads the file in each runtime, without hetero_tf; `predict(array) -> logits`.
 LOADERS = {
     "savedmodel": """
 import tensorflow as tf
@@ -38,11 +38,6 @@ exact = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
 compiled = core.compile_model(core.read_model(path), "CPU", exact)
 predict = lambda inputs: compiled({name: inputs})["logits"]
 """,
-    "keras": """
-import hetero_tf
-model = hetero_tf.load_model(path)
-predict = lambda inputs: np.asarray(model(inputs, training=False))
-""",
     "onnx": """
 import onnxruntime
 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -56,6 +51,13 @@ predict = lambda inputs: np.array(runner(**{name: inputs})["logits"])
 """,
 }
 LOADERS |= dict.fromkeys(("litert_int8", "litert_train"), LOADERS["litert"])
+# Other formats, such as Keras with its layers, are loaded by this package.
+PACKAGE_LOADER = """
+from pathlib import Path
+from hetero_tf.export import formats
+runtime = formats.find("KIND").load_runtime(Path(path))
+predict = lambda inputs: runtime(**{name: inputs})["logits"]
+"""
 RUN_MODEL = """
 import json, sys, time
 import numpy as np
@@ -110,9 +112,9 @@ def requests(about):
 def run_file(kind, path, name, segment, requests_file, scratch):
     """`({key: logits}, {key: error, "ms": of one request})` of a file."""
     out = scratch / f"{kind}.npz"
-    allowed = ["hetero_tf"] if kind == "keras" else []
+    allowed = [] if kind in LOADERS else ["hetero_tf"]
     arguments = [str(path), name, str(segment), str(requests_file), str(out), *allowed]
-    code = RUN_MODEL.replace("LOADER", LOADERS[kind])
+    code = RUN_MODEL.replace("LOADER", LOADERS.get(kind, PACKAGE_LOADER.replace("KIND", kind)))
     environment = {**os.environ, "PYTHONPATH": str(checkout.ROOT) if allowed else ""}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -139,9 +141,7 @@ def rows(version):
     other_bytes = sum(file_info["bytes"] for file_info in about["formats"].values())
     saved = {**about, "bytes": about["bytes"] - other_bytes}
     files = {"savedmodel": (".", 0, saved), "openvino": (".", 0, saved)}
-    files |= {
-        kind: (file_info["file"], cut, file_info) for kind, file_info in about["formats"].items() if kind in LOADERS
-    }
+    files |= {kind: (file_info["file"], cut, file_info) for kind, file_info in about["formats"].items()}
     with tempfile.TemporaryDirectory() as scratch:
         np.savez(Path(scratch, "requests.npz"), **request_arrays)
         expected = None

@@ -194,7 +194,7 @@ COMMAND_FLAGS = {
     "plot": ("run", "x", "y", "band", "published", "out"),
     "report": ("run", "published", "out"),
     "tensorboard": ("run", "out"),
-    "explain": ("word",),
+    "explain": ("word", "plugin"),
     "schema": ("plugin",),
     "upgrade": ("rewrite",),
 }

@@ -16,20 +16,19 @@ IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4
 TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
 ROWS = (RNG.normal(5, 3, (6, 7)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
 WORDS = (RNG.integers(0, 9, (6, 5)).astype(np.int32), RNG.integers(0, 4, 6).astype(np.int32))
-STORED = {
-    "images": IMAGES,
-    "masked_text": TEXT,
-    "next_word": TEXT,
-    "sequences": WORDS,
-    "table": ROWS,
-}  # a new input needs a line here
-CLASSES = {"images": 4, "masked_text": 9, "next_word": 9, "sequences": 4, "table": 4}
+# Stored examples and number of labels, by the kind of data.
+STORED = {"images": (IMAGES, 4), "sequences": (WORDS, 4), "table": (ROWS, 4), "text": (TEXT, 9)}
+
+
+def stored_examples(name):
+    """The stored examples of an input, and their number of labels."""
+    return STORED[registry.constant("inputs", name, "DATA") or "images"]
 
 
 @pytest.fixture(params=registry.names("inputs"))
 def case(request):
     """The module's `build`, stored examples and number of labels."""
-    return registry.find("inputs", request.param).build, STORED[request.param], CLASSES[request.param]
+    return registry.find("inputs", request.param).build, *stored_examples(request.param)
 
 
 def batch(source, stored, labels, rows, key=(1, 2, 3, 4), training=True):
@@ -56,8 +55,8 @@ def test_attributes_describe_the_batches(case):
 
 @pytest.mark.parametrize("name", registry.names("inputs"))
 def test_constants_describe_model_inputs_and_targets(name):
-    stored, source = STORED[name], registry.find("inputs", name).build("float32")
-    _, targets = batch(source, stored, all_labels(CLASSES[name]), [0, 1])
+    (stored, classes), source = stored_examples(name), registry.find("inputs", name).build("float32")
+    _, targets = batch(source, stored, all_labels(classes), [0, 1])
     assert len(source.shape(stored[0])) == len(FORMS[registry.constant("inputs", name, "FORM")])
     assert targets.shape.rank == {"label": 1, "positions": 2}[registry.constant("inputs", name, "TARGETS")]
     per_channel = registry.constant("inputs", name, "PER_CHANNEL") or ()
@@ -74,10 +73,12 @@ def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_batch_of_several_clients_equals_the_batches_of_each_client(case):
-    build, stored, classes = case
+@pytest.mark.parametrize("name", registry.names("inputs"))
+def test_a_batch_of_several_clients_equals_the_batches_of_each_client(name):
+    build, (stored, classes) = registry.find("inputs", name).build, stored_examples(name)
     rows, keys = np.asarray([[0, 3, 3], [5, 1, 2]]), np.asarray([[1, 2, 3], [1, 2, 4]], np.int32)
-    for options in ({}, {"augment": "crop_flip"}) if stored is IMAGES else ({},):
+    choices = {one.name: one.constraint.choices for one in registry.options("inputs", name).values()}
+    for options in ({}, *({option: value} for option, values in choices.items() for value in values or ())):
         source = build("float32", **options)
         for training in (False, True):
             batched = batch(source, stored, all_labels(classes), rows, keys, training)

@@ -12,7 +12,10 @@ from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.table_formats import to_table
 from hetero_tf.runs.history import gather, grouped
 
-TEXT = (Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md").read_text()
+GLOSSARY = Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md"
+TEXT = GLOSSARY.read_text("utf-8")
+# The text around the table of metrics.
+BEFORE, AFTER = "(`evaluate.levels: all`).\n\n", "\n## The lines of `list` and `sweep`"
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 TERMS = {
     term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term
@@ -25,8 +28,21 @@ def heads(table):
     return re.split(r"\s{2,}", table.splitlines()[0].strip())
 
 
-def test_every_metric_has_its_meaning():
-    assert [name for name, metric in METRICS.items() if (name, metric.meaning) not in ROWS] == []
+def metrics_table():
+    """The table of all metrics and their meanings."""
+    rows = [f"| {name} | {metric.meaning} |\n" for name, metric in METRICS.items()]
+    return "".join(["| word | meaning |\n", "| --- | --- |\n", *rows])
+
+
+def update():
+    """Writes the current table: `python -c "import test_glossary as t; t.update()"` in tests/project."""
+    head, _, rest = TEXT.partition(BEFORE)
+    GLOSSARY.write_text(head + BEFORE + metrics_table() + AFTER + rest.partition(AFTER)[2], "utf-8")
+
+
+def test_the_table_of_metrics_is_current():
+    table = TEXT.partition(BEFORE)[2].partition(AFTER)[0]
+    assert table == metrics_table(), "run the line in the docstring of update()"
 
 
 def test_every_word_of_a_run_is_explained(tmp_path):

@@ -38,6 +38,15 @@ def typed(folder, line):
     return subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
+def test_its_options_are_explained(tmp_path):
+    (source,) = re.findall(r"```python\n(\"\"\"Windows:.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "windows.py").write_text(source)
+    run = programs.shared().run("explain", "windows", "--plugin", "windows", cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert "Windows: every client has a fixed window of channels" in run.out
+    assert programs.shared().run("explain", "windows", cwd=tmp_path).code == 2
+
+
 @pytest.mark.long
 def test_the_printed_commands_work_unchanged(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
