@@ -153,10 +153,10 @@ def data(module, folder, options):
 
 
 def inputs(module, folder, options):
-    name = module.__name__.rpartition(".")[2]
-    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if name == "table" else {}
+    takes_statistics = "statistics" in inspect.signature(module.build).parameters
+    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if takes_statistics else {}
     source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
-    x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(name, (TOKENS, None))
+    x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(module.DATA, (TOKENS, None))
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
     return source.batch(*arguments, training=True), source.starts(x)
@@ -186,7 +186,7 @@ def couplings(module, folder, options):
 
 
 def corrections(module, folder, options):
-    slots = tuple(rows(2, 5) for _ in getattr(module, "READS", ()))
+    slots = tuple(rows(2, 4) / 3 for _ in module.READS)
     memory = rows(2, 3)[:, :1] if module.REMEMBERS else None
     term = module.correct(rows(2, 4), rows(2, 4) / 2, memory, slots, **options)
     steps = tf.constant([1, 2])
@@ -211,6 +211,18 @@ def masks(module, folder, options):
     start, maskable = rows(2, 9), tf.constant([True] * 8 + [False])
     state = module.prepare(start, tf.constant([[1, 2, 3], [1, 2, 4]]), maskable, 4, **options)
     return state, with_gradients(lambda weights: module.mask(weights, state, **options) * weights, start)
+
+
+def submodels(module, folder, options):
+    coordinates = [module.keep(9, 4, *map(tf.constant, (round, round + 1, 7)), **options) for round in range(3)]
+    return [tf.sort(each) for each in coordinates]
+
+
+def losses(module, folder, options):
+    present = tf.constant([True, True, False, True, True])
+    return with_gradients(
+        lambda logits: module.loss(logits, tf.constant([[0, 1, 4]]), present, 0, **options), rows(1, 3, 5)
+    )
 
 
 def servers(module, folder, options):
