@@ -153,8 +153,8 @@ def data(module, folder, options):
 
 
 def inputs(module, folder, options):
-    takes_statistics = "statistics" in inspect.signature(module.build).parameters
-    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if takes_statistics else {}
+    accepts_statistics = "statistics" in inspect.signature(module.build).parameters
+    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if accepts_statistics else {}
     source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
     x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(module.DATA, (TOKENS, None))
     y = None if y is None else tf.constant(y)
