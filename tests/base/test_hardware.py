@@ -97,7 +97,8 @@ def test_memory_limit_includes_control_groups(tmp_path, files, limit):
 def test_engine_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1, stages=()), SimpleNamespace(clients=5, stages=()))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
-    assert report(Engine(False, ("level a: why",), Replicas(3)), stacks, recipe, (0, 1, 1)) == {
+    family = SimpleNamespace(recipe=recipe, submodel_of=(0, 1, 1))
+    assert report(Engine(False, ("level a: why",), Replicas(3)), stacks, family) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
         "by_taps": [],
         "by_function": [],

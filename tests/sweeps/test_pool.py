@@ -22,7 +22,7 @@ from hetero_tf.base.errors import Locked
 from hetero_tf.cli import interrupts, main
 from hetero_tf.cli.commands import sweep as command
 from hetero_tf.recipe import load
-from hetero_tf.store import metrics_file
+from hetero_tf.store import checkpoints, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps import cost, definition, outcome, pool
 from hetero_tf.sweeps.expansion import SweepRun, expand
@@ -297,14 +297,20 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     code = (
         "import sys; from hetero_tf.cli import main; from hetero_tf.cli.commands import sweep; "
         "from hetero_tf.sweeps.pool import Program; "
-        f"sweep._program = lambda flags, jobs: Program((sys.executable, {FAKE!r}, '0.2', 'nothing'), 1); "
+        f"sweep._program = lambda flags, jobs: Program((sys.executable, {FAKE!r}, '0.5', 'nothing'), 1); "
         "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
         "'--set=rounds=6', '--json']))"
     )
     sweep = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), stderr=subprocess.PIPE
     )
-    programs.wait_for(lambda: len(list(tmp_path.glob("s/*/checkpoints/round-000002"))) == 2)
+
+    def running():
+        # A run removes its older checkpoints, so the newest one is read.
+        newest = [checkpoints.numbers(path / "checkpoints")[:1] for path in tmp_path.glob("s/digits*")]
+        return sum(numbers[0] >= 2 for numbers in newest if numbers) == 2
+
+    programs.wait_for(running)
     sweep.kill()
     sweep.wait()
     sweep.stderr.close()
