@@ -2,17 +2,22 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tiny
 from refusals import refusal
 
+import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
+
+FOLDER = Path(hetero_tf.__file__).parent / "methods" / "submodels"
+SUBMODELS = tuple(sorted(path.stem for path in FOLDER.glob("[a-z]*.py")))
 
 PLUGIN = '''
 """A user module."""
@@ -57,7 +62,7 @@ def plugged(tmp_path, monkeypatch):
 
 
 def test_plugins_are_modules_with_the_function_of_their_kind():
-    assert {"prefix", "random", "rolling"} <= set(registry.names("submodels"))
+    assert registry.names("submodels") == SUBMODELS and {"prefix", "random", "rolling"} <= set(SUBMODELS)
     assert "dataset" not in registry.names("data") and "digits" in registry.names("data")
     assert {"Scaler", "PaddedConv2D", "TransformerBlock"} <= set(registry.names("layers"))
 
@@ -66,7 +71,7 @@ def test_find_imports_the_module():
     assert callable(registry.find("schedules", "steps").multiplier)
     with pytest.raises(InputError, match=r"^no 'step' in schedules; did you mean 'steps'\?$"):
         registry.find("schedules", "step")
-    with pytest.raises(InputError, match=r"^no 'os.path' in submodels; known: .*prefix, random, rolling"):
+    with pytest.raises(InputError, match=rf"^no 'os.path' in submodels; known: {', '.join(SUBMODELS)}$"):
         registry.find("submodels", "os.path")
 
 
