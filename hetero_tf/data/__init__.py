@@ -23,6 +23,7 @@ Modules:
     folder          Loads pictures of the user from one folder per class
     held_out        Makes a test split for data that have none
     in_memory       Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
+    label_arrays    Reads class labels from arrays of whole numbers, texts or one-hot rows
     labelled_text   Loads labelled texts of the user from a CSV, TSV or JSON Lines file
     npy             Loads images of the user from a folder of NumPy .npy files, which may exceed memory
     npz             Loads images or a table of the user from a NumPy .npz file

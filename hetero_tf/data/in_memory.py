@@ -9,6 +9,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.data.label_arrays import read_labels, to_integers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,30 +34,28 @@ def from_arrays(
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
             become round(255 * x); or table rows `[n, features]`, which become float32; or images uint8 `[n, height,
             width, channels]` as a `DiskArray`, which stay on disk.
-        y_train, y_test: Labels, integers `[n]` from 0.
+        y_train, y_test: Labels: whole numbers `[n]` from 0, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
-        classes: Number of classes; None: the number of `class_names`, else the highest training label plus one, and
-            each label must occur.
-        class_names: Names of the labels in order.
+        classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, else
+            the highest training label plus one, and each label must occur.
+        class_names: Names of the labels in order; None: the training texts in sorted order, if the labels are texts.
         feature_names: Names of the features of a table in order.
         source: One-line description of the data; the prefix of every error message.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
-    train = _build_split(source, "train", x_train, y_train, train_owners)
-    test = _build_split(source, "test", x_test, y_test, test_owners)
+    labels = read_labels(source, y_train, y_test, classes, class_names)
+    train = _build_split(source, "train", x_train, labels.train, train_owners)
+    test = _build_split(source, "test", x_test, labels.test, test_owners)
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.labels):
             raise InputError(
                 f"{source}: x_{part} and y_{part} must have one entry per example. "
                 f"Received: {len(split.x)} examples, {len(split.labels)} labels"
             )
-    names = None if class_names is None else tuple(map(str, class_names))
-    if classes is None:
-        classes = _count_classes(source, train.labels) if names is None else len(names)
     columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
-    return Dataset(train, test, classes, source, class_names=names, columns=columns)
+    return Dataset(train, test, labels.classes, source, class_names=labels.names, columns=columns)
 
 
 def from_tf_data(
@@ -71,7 +70,7 @@ def from_tf_data(
     """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
-        train, test: Elements `(x, y)`: one image or row, and its label.
+        train, test: Elements `(x, y)`: one image or row, and its label as a number, a text or a one-hot row.
         classes, class_names, feature_names, source: As for `from_arrays`.
 
     Raises:
@@ -84,7 +83,8 @@ def from_tf_data(
 def _read_pairs(source, part, pairs):
     """Reads a `tf.data.Dataset` into the arrays x and y."""
     spec = pairs.element_spec
-    if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank not in (None, 0):
+    # Batches usually have an unknown size, in contrast to one-hot labels.
+    if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank and spec[1].shape[0] is None:
         raise InputError(f"{source}, {part}: must yield pairs (x, y); call unbatch() on batches. Received: {spec}")
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
@@ -98,14 +98,14 @@ def _read_pairs(source, part, pairs):
     return np.stack([x for x, _ in examples]), np.stack([y for _, y in examples])
 
 
-def _build_split(source, part, x, y, owners):
+def _build_split(source, part, x, labels, owners):
     if isinstance(x, DiskArray):
         rows = x
     else:
         x = np.asarray(x)
         rows = (_check_rows if x.ndim == 2 else _check_images)(source, f"x_{part}", x)
-    owners = None if owners is None else _to_integers(source, f"{part}_owners", "owner", owners)
-    return Split(rows, _to_integers(source, f"y_{part}", "label", y), owners)
+    owners = None if owners is None else to_integers(source, f"{part}_owners", "owner", owners)
+    return Split(rows, labels, owners)
 
 
 def _check_rows(source, name, x):
@@ -147,29 +147,3 @@ def _check_images(source, name, x):
             "scale the images or store uint8 in 0..255"
         )
     return np.round(x * 255).astype(np.uint8)
-
-
-def _to_integers(source, name, item, values):
-    """Converts labels or owners to int32 `[n]`."""
-    values = np.asarray(values)
-    if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
-        allowed = (
-            "whole numbers 0..k-1, one for each example (classification only)" if item == "label" else "integers [n]"
-        )
-        raise InputError(f"{source}: {name} must be {allowed}. Received: {values.dtype} {values.shape}")
-    if values.min() < 0 or values.max() >= 2**31 - 1:
-        invalid = values.min() if values.min() < 0 else values.max()
-        raise InputError(f"{source}: {name} must be in 0..{2**31 - 2}. Received: {item} {invalid}")
-    return values.astype(np.int32)
-
-
-def _count_classes(source, labels):
-    # A stray label such as 255 would give the model 256 outputs; unused labels need an explicit `classes`.
-    seen = np.unique(labels)
-    if seen[-1] != len(seen) - 1:
-        missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
-        raise InputError(
-            f"{source}: y_train must contain every label from 0 to its highest, {seen[-1]}, but {missing} never "
-            "occurs; renumber the labels or set `classes`"
-        )
-    return len(seen)

@@ -20,14 +20,15 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
-    round(255 * x). Table rows are numbers `[n, features]`. Labels are integers `[n]`. Optional arrays: train_owners and
-    test_owners, integers `[n]` from 0, name the natural client of each example, such as a writer; the texts class_names
-    `[classes]` and feature_names `[features]` name the labels and the columns of a table.
+    round(255 * x). Table rows are numbers `[n, features]`. Labels are whole numbers `[n]` from 0, texts `[n]` or
+    one-hot rows `[n, classes]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the client
+    of each example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the labels
+    and the columns of a table.
 
     Args:
         path: the .npz file
-        classes: number of classes; null: the number of class_names, else the highest training label plus one, and each
-            label must occur
+        classes: number of classes; null: the number of class_names, of different texts or of one-hot columns, else the
+            highest training label plus one, and each label must occur
     """
     file = find_file(data_dir, path, "path")
     with open_file(file) as content:

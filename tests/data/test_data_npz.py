@@ -58,12 +58,12 @@ def with_pixel(value):
         ({"x_train": GOOD["x_train"][:0]}, r"all dimensions above 0. Received: \(0, 4, 5, 1\)"),
         ({"x_train": GOOD["x_train"].astype(object)}, r"array 'x_train.npy' contains Python objects"),
         (
-            {"y_train": np.zeros(6)},
-            r"y_train must be whole numbers 0..k-1, one for each example .* Received: float64 \(6,\)",
+            {"y_train": np.full(6, 0.5)},
+            r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: float64 \(6,\)",
         ),
         (
-            {"y_train": np.zeros((6, 1), int)},
-            r"y_train must be whole numbers 0..k-1, one for each example .* Received: int64 \(6, 1\)",
+            {"y_train": np.zeros((6, 1, 1), int)},
+            r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: int64 \(6, 1, 1\)",
         ),
         ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, r"y_train must be in 0..2147483646. Received: label -1"),
         (

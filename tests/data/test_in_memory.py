@@ -35,6 +35,10 @@ def test_images_and_rows_become_data_sets():
         ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
         ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
         ({"feature_names": ["a"]}, r"`columns` must describe a table .* Received: 1 features of 1 columns"),
+        (
+            {"y_train": LABELS[:5]},
+            r"mine: x_train and y_train must have one entry per example. Received: 6 examples, 5",
+        ),
         ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
     ],
 )
@@ -52,6 +56,10 @@ def test_tf_data_equals_arrays():
     expected = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2])
     dataset = from_tf_data(pairs(IMAGES, LABELS), pairs(IMAGES, LABELS).take(2), class_names=("a", "b", "c"))
     assert dataset.sha256 == expected.sha256 and dataset.class_names == ("a", "b", "c")
+    one_hot = pairs(IMAGES, tf.one_hot(LABELS, 3))
+    assert from_tf_data(one_hot, one_hot.take(2)).sha256 == expected.sha256
+    named = pairs(IMAGES, [f"class {label}" for label in LABELS])
+    assert from_tf_data(named, named.take(2)).class_names == ("class 0", "class 1", "class 2")
     shuffled = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y)).unbatch()
     assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
