@@ -35,6 +35,7 @@ Modules:
     synthetic       Small generated data sets with learnable structure, for tests and first experiments
     table_dataset   Builds a `Dataset` from columns of numbers or texts
     text            Loads text files of the user, with the preprocessing of WikiText-2
+    text_lines      Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds            Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
     tiny_imagenet   Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
     unpacked        Limits the unpacked size of data files, estimated before memory is allocated

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,15 +73,15 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     return tuple(name for column in columns for name in column.features)
 
 
-def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
-    """Returns the features of a row written as text.
+def parse_row(row: str, columns: Sequence[Column]) -> dict[str, str]:
+    """Returns the values of a row written as text by column name.
 
     Args:
         row: Comma-separated values in column order, `5.1,red`, or named values in any order, `size=5.1,colour=red`.
         columns: Columns of the table.
 
     Raises:
-        InputError: A column has no value, two values or an invalid one.
+        InputError: A column has no value or two values.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     names = [column.name for column in columns]
@@ -95,7 +95,31 @@ def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
             f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
             f"separated by commas: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
         )
-    return [feature for column in columns for feature in column.encode(named[column.name].strip())]
+    return named
+
+
+def encode_values(
+    values: Mapping[str, str], columns: Sequence[Column], numbers: Literal["plain", "point", "comma"] = "plain"
+) -> list[float]:
+    """Returns the features of a row.
+
+    Args:
+        values: Texts by column name; values of other columns are ignored.
+        columns: Columns of the table.
+        numbers: Number format of numeric columns: "plain", or one of `to_plain_number`.
+
+    Raises:
+        InputError: A column has no value or an invalid one.
+    """
+    features = []
+    for column in columns:
+        if column.name not in values:
+            raise InputError(f"has no value for column {column.name!r}")
+        text = values[column.name].strip()
+        if numbers != "plain" and not column.categories:
+            text = to_plain_number(text, numbers)
+        features += column.encode(text)
+    return features
 
 
 def parse_number(value: str, name: str) -> float:

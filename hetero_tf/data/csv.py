@@ -1,9 +1,10 @@
 """Loads a table of the user from a CSV file or a text file with another delimiter."""
 
+import contextlib
 import csv
-import io
 import os
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from hetero_tf.data.columns import is_number
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.table_dataset import ColumnRoles, RawTable, TextColumn, table_dataset
+from hetero_tf.data.text_lines import TextLines
 
 # Memory of a table's texts, in multiples of the file size.
 MEMORY = 20
@@ -71,65 +73,101 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
         InputError: The file is not a valid table.
         MemoryProblem: The table does not fit into memory.
     """
-    lines, rows = [], []
+    numbers, rows = [], []
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_memory(path, MEMORY * size)
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        reader = csv.reader(
-            _iterate_lines(path, text, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True
-        )
-        try:
-            for row in reader:
-                # Skip blank lines.
-                if any(cell.strip() for cell in row):
-                    rows.append(row)
-                    lines.append(reader.line_num)
-        except UnicodeDecodeError as error:
+        lines = TextLines(file, LONGEST_LINE)
+        declared = read_declared_delimiter(lines)
+        if declared not in (None, delimiter):
             raise InputError(
-                f"{path}:{reader.line_num + 1}: is not UTF-8 text. Save it as UTF-8, or choose another `data:` "
-                "(see recipes/README.md)"
-            ) from error
-        except csv.Error as error:
-            raise InputError(f"{path}:{reader.line_num}: cannot be parsed as CSV: {error}") from error
-    names = _read_names(path, rows, lines, header, delimiter)
+                f"{path}:1: the first line sep={declared} declares another delimiter; {_delimiter_advice(declared)}"
+            )
+        for number, row in iterate_rows(lines, delimiter):
+            if isinstance(row, InputError):
+                raise InputError(f"{path}:{number}: {row}")
+            rows.append(row)
+            numbers.append(number)
+    names = _read_names(path, rows, numbers, header, delimiter)
     columns = {name: TextColumn.from_values(row[i].strip() for row in rows) for i, name in enumerate(names)}
-    return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
+    return RawTable(str(path), columns, lambda row: f"{path}:{numbers[row]}", size)
 
 
-def _skip_separator_line(path, text, delimiter):
-    """Returns the first line; blank for a line such as `sep=;`, with which some spreadsheets declare the delimiter."""
-    first = text.readline(LONGEST_LINE)
-    declared = re.fullmatch(r'"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
-    if declared is None:
-        return first
-    if declared[1] != delimiter:
-        known = next((name for name, sign in DELIMITERS.items() if sign == declared[1]), None)
-        advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} as delimiter"
-        raise InputError(f"{path}:1: the first line sep={declared[1]} declares another delimiter; {advice}")
-    return "\n"
+def read_declared_delimiter(lines: TextLines) -> str | None:
+    """Returns the delimiter that the first line declares, such as `sep=;` of some spreadsheets; None: it does not."""
+    lines.begin_record()
+    # An invalid line is reported when its row is read.
+    with contextlib.suppress(InputError):
+        if declared := re.fullmatch(r'"?sep=(.)"?[\r\n]*', next(lines, ""), re.IGNORECASE):
+            return declared[1]
+    lines.rewind(0)
+    return None
 
 
-def _iterate_lines(path, text, delimiter):
-    """Yields the lines of a table; `InputError` for a line longer than `LONGEST_LINE`."""
-    line, number = _skip_separator_line(path, text, delimiter), 1
-    while line:
-        if len(line) >= LONGEST_LINE:
-            raise InputError(f"{path}:{number}: a line may have at most {LONGEST_LINE:,} characters; is it a table?")
-        yield line
-        line, number = text.readline(LONGEST_LINE), number + 1
+def _delimiter_advice(sign):
+    known = next((name for name, each in DELIMITERS.items() if each == sign), None)
+    return f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} as delimiter"
 
 
-def _read_names(path, rows, lines, header, delimiter):
+def iterate_rows(lines: TextLines, delimiter: str) -> Iterator[tuple[int, list[str] | InputError]]:
+    """Yields (number of the last line, values or error) of each row; blank lines are skipped.
+
+    After a row that spans several lines and is not valid CSV, such as one with a stray quote, reading continues at its
+    second line.
+    """
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    while True:
+        lines.begin_record()
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            lines.rewind()
+            yield lines.number, InputError(f"cannot be parsed as CSV: {error}")
+        except InputError as error:
+            # The invalid line is not the first one if a quote before it is open; it is read again.
+            is_open = lines.rewind()
+            yield lines.number, InputError("cannot be parsed as CSV: a quote is not closed") if is_open else error
+        else:
+            if row is None:
+                return
+            if any(cell.strip() for cell in row):
+                yield lines.number, row
+
+
+def _read_names(path, rows, numbers, header, delimiter):
     """Returns the column names, removes the header line from `rows`, and checks the length of every row."""
     if len(rows) <= header:
         raise InputError(f"{path}: expected at least one row of data. Received: none")
+    names = column_names(path, rows[0], header, delimiter)
     if header:
-        lines.pop(0)
+        numbers.pop(0)
+        rows.pop(0)
+    for row, number in zip(rows, numbers):
+        if len(row) != len(names):
+            raise InputError(
+                f"{path}:{number}: must have {len(names)} values separated by {delimiter!r}, like the first line. "
+                f"Received: {len(row)}, {shorten_repr(row, 80)}"
+            )
+    return names
+
+
+def column_names(path: Path, first_row: Sequence[str], header: bool, delimiter: str) -> list[str]:
+    """Returns the names of the columns of a table.
+
+    Args:
+        path: The file, for messages.
+        first_row: Values of the first line.
+        header: Whether they are the names; otherwise the names are column_0, column_1 and so on.
+        delimiter: Separator of values.
+
+    Raises:
+        InputError: There are too many columns, a name occurs twice, or the first line has no names.
+    """
+    if header:
         # pandas uses the same names for columns without a name.
-        names = [name.strip() or f"Unnamed: {index}" for index, name in enumerate(rows.pop(0))]
+        names = [name.strip() or f"Unnamed: {index}" for index, name in enumerate(first_row)]
     else:
-        names = [f"column_{index}" for index in range(len(rows[0]))]
+        names = [f"column_{index}" for index in range(len(first_row))]
     other = next((name for name, sign in DELIMITERS.items() if sign != " " and sign in names[0]), None)
     if len(names) == 1 and other:
         raise InputError(
@@ -144,10 +182,4 @@ def _read_names(path, rows, lines, header, delimiter):
         seen.add(name)
     if header and all(is_number(name) for name in names):
         raise InputError(f"{path}:1: expected column names; if the file has no header, set `header: false`")
-    for row, line in zip(rows, lines):
-        if len(row) != len(names):
-            raise InputError(
-                f"{path}:{line}: must have {len(names)} values separated by {delimiter!r}, like the first line. "
-                f"Received: {len(row)}, {shorten_repr(row, 80)}"
-            )
     return names

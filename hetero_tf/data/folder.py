@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -94,7 +95,7 @@ def _list_files(folder, names):
     for name in _list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training pictures: {', '.join(names[:10])}")
-        pictures = sorted(_iterate_pictures(folder / name))
+        pictures = sorted(filter(_is_picture, iterate_files(folder / name)))
         if not pictures:
             raise InputError(f"{folder / name}: expected {', '.join(ENDINGS)} files. Received: none")
         # Strings take a third of the memory of paths.
@@ -105,15 +106,14 @@ def _list_files(folder, names):
     return files, labels
 
 
-def _iterate_pictures(folder):
-    """Yields the pictures in a folder and its subfolders, without hidden and system folders."""
+def iterate_files(folder: Path) -> Iterator[Path]:
+    """Yields the files in a folder and its subfolders, without hidden and system folders."""
     for entry in folder.iterdir():
         if _is_system(entry.name):
             continue
         if entry.is_dir() and not entry.is_symlink():
-            yield from _iterate_pictures(entry)
-        elif _is_picture(entry):
-            check_utf8(entry)
+            yield from iterate_files(entry)
+        else:
             yield entry
 
 
@@ -122,7 +122,10 @@ def _is_picture(file):
     ending = file.suffix.lower()
     if ending in UNSUPPORTED and file.is_file():
         raise InputError(f"{file}: {ending} files are not supported; convert it to {FORMATS}")
-    return ending in ENDINGS and file.is_file()
+    if ending not in ENDINGS or not file.is_file():
+        return False
+    check_utf8(file)
+    return True
 
 
 def _read_picture(path):

@@ -16,7 +16,7 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
     Args:
         process: `process.LearningProcess`.
         model: Keras model of the level, see `process.network`.
-        inputs: Depending on the model: paths of pictures, rows of a table in the form of `columns.encode_row`,
+        inputs: Depending on the model: paths of pictures, rows of a table in the form of `columns.parse_row`,
             sentences, beginnings of sentences, or sentences with `<mask>` words.
 
     Returns:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hetero_tf.data.columns import Column, encode_row, feature_names
+from hetero_tf.data.columns import Column, encode_values, feature_names, parse_row
 from hetero_tf.export.labelled import LabelledTask
 
 # Notes list the names of at most this number of features.
@@ -68,6 +68,6 @@ class TableTask(LabelledTask):
         return "serving_default", f"features=tf.zeros([1, {self.shape[0]}])", "probabilities"
 
     def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely labels of a row in the form of `columns.encode_row`."""
+        """Return the most likely labels of a row in the form of `columns.parse_row`."""
         columns = self.process.dataset.columns or tuple(Column(f"feature {n}") for n in range(self.shape[0]))
-        return self.top_labels(serve(tf.constant([encode_row(item, columns)], tf.float32)))
+        return self.top_labels(serve(tf.constant([encode_values(parse_row(item, columns), columns)], tf.float32)))

@@ -7,7 +7,7 @@ import pytest
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv
-from hetero_tf.data.columns import Column, encode_row
+from hetero_tf.data.columns import Column, encode_values, parse_row
 from hetero_tf.data.dataset import NotAvailable
 
 LINES = ["height,colour,zip,farm,kind"]
@@ -161,10 +161,8 @@ def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
         (b"a,a,kind\n1,2,x\n", "column names must be unique. Received: 'a' twice"),
         (b"a,,kind\n1,2,x\n", r"column 'Unnamed: 1' has no name, or is an index .* `index=False`, or set `ignore: "),
         (b"1,2,3\n1,2,3\n", "own.csv:1: expected column names; if the file has no header, set `header: false`"),
-        (
-            b"a,kind\n1,\xff\n",
-            r"own.csv:\d+: is not UTF-8 text. Save it as UTF-8, or choose another `data:` .see recipes",
-        ),
+        (b"a,kind\n1,\xff\n", "own.csv:2: is not UTF-8 text; save it as UTF-8"),
+        (b"\xffa,kind\n1,\n", "own.csv:1: is not UTF-8 text; save it as UTF-8"),
         (b"a,kind\n1," + b"x" * 200_000, "own.csv:2: cannot be parsed as CSV: field larger than field limit"),
     ],
 )
@@ -191,13 +189,17 @@ def test_folder_or_nothing_instead_of_a_file(tmp_path):
 
 def test_row_is_written_in_order_or_by_name():
     columns = (Column("size (cm)"), Column("c", ("a=b", "red")), Column("k", ("x", "y"), one_hot=False))
-    assert encode_row("2.5, red, y", columns) == encode_row("k=y,size (cm) = 2.5,c=red", columns) == [2.5, 0, 1, 1]
-    assert encode_row("2.5,a=b,x", columns) == [2.5, 1, 0, 0]
+    for row in ("2.5, red, y", "k=y,size (cm) = 2.5,c=red"):
+        assert encode_values(parse_row(row, columns), columns) == [2.5, 0, 1, 1]
+    assert encode_values(parse_row("2.5,a=b,x", columns), columns) == [2.5, 1, 0, 0]
+    assert encode_values({"k": "x", "size (cm)": "1.002,5", "other": "?", "c": "red"}, columns, "comma")[0] == 1002.5
+    with pytest.raises(InputError, match="has no value for column 'c'"):
+        encode_values({"size (cm)": "1", "k": "x"}, columns)
     for row in ("", "1,red", "1,red,x,x", "k=x,k=y,c=red", "k=x,2.5,red", "c=red,k=x,sice=2"):
         with pytest.raises(
             InputError, match=r"a value for each column, size \(cm\), c, k, separated by commas"
         ) as message:
-            encode_row(row, columns)
+            parse_row(row, columns)
         assert repr(row) in str(message.value)
 
 
