@@ -44,7 +44,7 @@ def export(args):
     from round import balanced_cohort, shortened, training_flops
 
     from hetero_tf import data, learning_process, recipe
-    from hetero_tf.export.stablehlo import portable_round
+    from hetero_tf.process.portable_round import portable_round
 
     loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", *args.set])
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)

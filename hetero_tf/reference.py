@@ -22,8 +22,7 @@ from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import displayed_metrics
 from hetero_tf.inputs import all_labels
-from hetero_tf.planning.plan import Plan
-from hetero_tf.process.learning_process import LearningProcess, State, learning_process
+from hetero_tf.process.learning_process import LearningProcess, Plan, State, learning_process
 
 Weights = dict[str, np.ndarray]  # {variable path: value}
 Coordinates = dict[str, list[np.ndarray]]  # {variable path: the global indices of each axis}

@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf import data
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.devices.job import Job
 from hetero_tf.devices.litert_client import LiteRTClient
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member
 from hetero_tf.devices.on_device import Client
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.split import split_dataset
+from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe, loads
 
 
@@ -33,19 +30,18 @@ class Share:
     level: str
 
 
-def share_of(recipe: Recipe, partition: Partition, client: int, level: str | None) -> Share:
+def share_of(recipe: Recipe, clients: int, client: int, level: str | None) -> Share:
     """Return the share of a device.
 
     Args:
         recipe: The device's recipe.
-        partition: Its partition: of all clients, or of one client if the device has local data.
+        clients: Number of clients of its partition; 1 if the device has local data.
         client: Client number.
         level: Name of its level; None: the recipe's level of that client.
 
     Raises:
         InputError: The partition has several clients but not this one, or its level is missing or not in the mix.
     """
-    clients = len(partition.train)
     if client < 0 or clients > 1 and client >= clients:
         raise InputError(
             f"--client must be one of the {clients} clients of the recipe's partition, 0 to {clients - 1}; a device "
@@ -58,12 +54,6 @@ def share_of(recipe: Recipe, partition: Partition, client: int, level: str | Non
     if level not in recipe.levels.names:
         raise InputError(f"--level must be one of the mix, {', '.join(recipe.levels.names)}. Received: --level={level}")
     return Share(0 if clients == 1 else client, level)
-
-
-def client_examples(dataset: Dataset, partition: Partition, position: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the examples of a share and their labels; no labels (None) for text."""
-    rows = partition.train[position]
-    return dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
 
 
 # A device trains one client.
@@ -95,10 +85,11 @@ def litert_client(job: Job) -> LiteRTClient:
     recipe = prepare_recipe(job)
     assert job.litert is not None
     device = Client(job.litert, job.threads)
-    dataset = data.load(recipe.data.loader, recipe.data.fallback, data.data_folder(job.data_dir))
-    partition = split_dataset(recipe, dataset)
-    share = share_of(recipe, partition, job.client, job.level or device.level)
-    x, y = client_examples(dataset, partition, share.position)
+    dataset = load_data(recipe, job.data_dir)
+    partition = split(recipe, dataset)
+    share = share_of(recipe, len(partition.train), job.client, job.level or device.level)
+    rows = partition.train[share.position]
+    x, y = dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
     labels = np.flatnonzero(partition.label_mask[share.position]).astype(np.int32)
     measures = ITS_LEVEL if device.statistics_shapes else NOTHING
     member = Member(job.client, share.level, len(x), labels, measures)
@@ -115,5 +106,5 @@ def _tensorflow_client(job):
         prepare_recipe(job, SEQUENTIAL_OVERRIDE), data_dir=job.data_dir, parallel=job.threads, device="cpu"
     )
     check_deployable(process)
-    share = share_of(process.recipe, process.partition, job.client, job.level)
+    share = share_of(process.recipe, len(process.partition.train), job.client, job.level)
     return TensorFlowClient(process, job.client, share.position, share.level)

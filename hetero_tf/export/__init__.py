@@ -27,7 +27,6 @@ Modules:
     saved_model         Writes a SavedModel, and loads one for predictions
     sequences           Export of a model for sequences of words: signatures for token ids and for sentences
     serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
-    stablehlo           Exports a compiled round as StableHLO, which runs without TensorFlow
     table               Export of a model for tables: signatures for rows of numbers
     task                `ExportTask`: what an export must know about a kind of data
     text                Export of models for text: rows of token ids, and texts that the graph splits into words

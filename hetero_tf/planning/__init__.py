@@ -7,5 +7,4 @@ Modules:
     packing           Packs planned rounds into blocks of clients on the host
     plan              Plans a round on the host: cohort, levels, and the examples of each local step
     sharing           Distributes the blocks of a round to replicas with about equal work
-    split             Splits a data set over the clients of a recipe, without TensorFlow
 """

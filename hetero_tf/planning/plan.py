@@ -41,9 +41,9 @@ class Plan:
     members: np.ndarray
     outcome: dict = field(default_factory=dict)
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return the arrays in the order of the attributes."""
-        return tuple(getattr(self, name) for name in ARRAYS)
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name, in the order of the attributes."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "outcome"}
 
     @property
     def examples_of_steps(self) -> np.ndarray:
@@ -57,8 +57,6 @@ class Plan:
 
 # Number of steps whose stages are drawn together, so memory does not grow with the examples that a device reports.
 CHUNK = 2**16
-# Names of the arrays of a plan.
-ARRAYS = tuple(each.name for each in dataclasses.fields(Plan) if each.name != "outcome")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,11 @@
 
 Modules:
 
-    data              Loads the data of a recipe, splits them over the clients, and checks the recipe against them
+    checks            Builds the input of a recipe, and checks the recipe against its data
+    data              Loads the data of a recipe and splits them over its clients, without TensorFlow
     failure           Failures of a round
     federation        A recipe on its data
     learning_process  The learning process of a recipe as pure functions, for notebooks and the command line
+    portable_round    Exports a compiled round as StableHLO, which runs without TensorFlow
     simulated_rounds  Rounds whose clients are simulated: planned on the host, and trained by the compiled round
 """

@@ -29,7 +29,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan
 from hetero_tf.planning.sharing import share_blocks
-from hetero_tf.process.data import example_shape
+from hetero_tf.process.checks import example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report

@@ -31,7 +31,8 @@ from hetero_tf.models.preprocessed import add_normalisation
 from hetero_tf.models.state import State
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process.data import build_input, check_data, check_split, example_shape, load_data, split
+from hetero_tf.process.checks import build_input, check_data, check_split, example_shape
+from hetero_tf.process.data import load_data, split
 from hetero_tf.process.federation import Federation, family_of
 from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.recipe import as_recipe, with_source_location

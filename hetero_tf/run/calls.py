@@ -2,9 +2,8 @@
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
-from hetero_tf.planning.plan import Plan
 from hetero_tf.process.failure import FAILURE, RoundFailure
-from hetero_tf.process.learning_process import LearningProcess, State
+from hetero_tf.process.learning_process import LearningProcess, Plan, State
 from hetero_tf.recipe.schema import Recipe
 
 

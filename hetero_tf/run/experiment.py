@@ -11,7 +11,6 @@ from typing import Any
 from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
@@ -83,13 +82,8 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
         newest_facts = facts.newest(run)
         resume.check_recipe(run, recipe, newest_facts)
         resume.check_checkpoints(run, recipe, newest_facts, console.say)
-        loaded = _load(recipe, settings, run, newest_facts)
+        build = _read_data(recipe, settings, run, newest_facts)
         console.mark_phase("data")
-
-        def build(strategy, devices):
-            parallel = max(settings.threads // devices, 1)
-            return learning_process(recipe, *loaded, parallel=parallel, strategy=strategy)
-
         with execution(build, console, display) as process:
             resume.check_best(run, process, newest_facts)
             _announce(process, console)
@@ -113,14 +107,18 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
     return _finish(run, process, progress, run_environment, console)
 
 
-def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
-    """Build the learning process of a recipe, on the data and partition of `run` if it has started.
+def read_data(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> Build:
+    """Read the data of a recipe, with the partition of `run` if it has started; the result builds the process.
 
     Raises:
         InputError: The data are not those of the run.
     """
-    loaded = _load(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
-    return learning_process(recipe, *loaded, parallel=settings.threads)
+    return _read_data(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
+
+
+def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
+    """Build the learning process of a recipe in this process alone; see `read_data`."""
+    return read_data(recipe, settings, run)(None, 1)
 
 
 def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) -> LearningProcess:
@@ -141,10 +139,15 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     return learning_process(recipe, dataset, partition, parallel=settings.threads)
 
 
-def _load(recipe, settings, run, newest_facts) -> tuple[Dataset, Partition]:
-    """The data set and its partition."""
+def _read_data(recipe, settings, run, newest_facts):
     dataset = load_data(recipe, settings.data_dir)
-    return dataset, resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
+    partition = resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
+
+    def build(strategy, devices):
+        parallel = max(settings.threads // devices, 1)
+        return learning_process(recipe, dataset, partition, parallel=parallel, strategy=strategy)
+
+    return build
 
 
 def _announce(process, console):

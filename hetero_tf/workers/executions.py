@@ -1,13 +1,10 @@
 """Executions of shared rounds: on several devices of this process, and on several worker processes."""
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.process.data import load_data, split
-from hetero_tf.process.learning_process import LearningProcess, learning_process
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run.experiment import Build, Execution
 from hetero_tf.workers import worker_rounds
 from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
@@ -38,8 +35,13 @@ def on_workers(cluster: Cluster) -> Execution:
     return execution
 
 
-def follow(recipe: Recipe, cluster: Cluster, data_dir: Path | None, threads: int, console: Console) -> None:
+def follow(read_data: Callable[[], Build], cluster: Cluster, console: Console) -> None:
     """Repeat the calls of the leading process of a cluster, without a run folder.
+
+    Args:
+        read_data: Reads the data of the recipe, and returns the function that builds its process.
+        cluster: A cluster that another process leads.
+        console: Prints progress.
 
     Raises:
         InputError: The leading process has another recipe, data set or number of threads.
@@ -48,11 +50,10 @@ def follow(recipe: Recipe, cluster: Cluster, data_dir: Path | None, threads: int
     """
     with ProgressDisplay(console) as display:
         display.begin("reading the data")
-        dataset = load_data(recipe, data_dir)
-        partition = split(recipe, dataset)
+        build = read_data()
         strategy = _connect(cluster, console)
         display.begin("building the models")
-        process = learning_process(recipe, dataset, partition, parallel=threads, strategy=strategy)
+        process = build(strategy, 1)
         display.begin("doing what worker 0 does")
         worker_rounds.follow(process, cluster, console.say)
 

@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
 from hetero_tf.models.state import State, flatten_state, unflatten_state
-from hetero_tf.planning.plan import ARRAYS, Plan
 from hetero_tf.process.federation import Federation
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess, Plan
 from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.workers.channel import Channel, RemoteCall
 from hetero_tf.workers.cluster import Cluster
 
+# Prefix of the arrays of a state in a message.
+STATE = "state/"
 # Errors of a collective if another process stopped; errors of a model have other types.
 LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
@@ -69,7 +70,7 @@ class WorkerRounds(SimulatedRounds):
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
         rows = []
         for plan in planned:
-            with self._broadcast_call("run", state, dict(zip(ARRAYS, plan.arrays()))):
+            with self._broadcast_call("run", state, plan.arrays()):
                 state, row = super().run(state, [plan])
             self.synced_state[:] = [state]
             rows += row
@@ -84,7 +85,7 @@ class WorkerRounds(SimulatedRounds):
         """Broadcast a call to the other processes, with the state if theirs differs."""
         sent = dict(arrays or {})
         if state is not None and not (self.synced_state and self.synced_state[0] is state):
-            sent |= {f"state/{name}": value for name, value in flatten_state(state).items()}
+            sent |= {f"{STATE}{name}": value for name, value in flatten_state(state).items()}
             self.synced_state[:] = [state]
         with detecting_lost_workers():
             self.channel.send({"call": call, "round": state and state.round, **words}, sent)
@@ -112,7 +113,7 @@ def follow(federation: Federation, cluster: Cluster, say: Callable[[str], None])
 
 
 def _read_state(message, current):
-    sent = {name.removeprefix("state/"): value for name, value in message.arrays.items() if name.startswith("state/")}
+    sent = {name.removeprefix(STATE): value for name, value in message.arrays.items() if name.startswith(STATE)}
     return unflatten_state(message.words["round"], sent, current) if sent else current
 
 
@@ -125,7 +126,7 @@ def _make_call(rounds: SimulatedRounds, message: RemoteCall, state: State) -> St
             case "prepare":
                 rounds.prepare()
             case "run":
-                plan: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+                plan: dict[str, Any] = {name: arrays[name] for name in arrays if not name.startswith(STATE)}
                 return rounds.run(state, [Plan(**plan)])[0]
             case "evaluate":
                 rounds.evaluate(state, words["levels"])

@@ -219,7 +219,7 @@ def test_a_device_that_claims_more_examples_than_the_data_have_does_not_take_par
 def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process):
     fleet = LeavingFleet(process, devices_of(process), claims=dict.fromkeys(range(CLIENTS), 10**9))
     plan = deployed(process, fleet, Selection(max_examples=10**9)).plan(0)
-    assert sum(array.nbytes for array in plan.arrays()) < 1000 and plan.steps.max() >= 10**8
+    assert sum(array.nbytes for array in plan.arrays().values()) < 1000 and plan.steps.max() >= 10**8
 
 
 @pytest.mark.parametrize("client", [True, 1.0, "1", 10**5000], ids=["bool", "float", "text", "huge"])

@@ -14,7 +14,7 @@ from hetero_tf.devices import on_device, tensorflow_client
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.device_rounds import deployed
 from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.machine import Share, client_examples, share_of
+from hetero_tf.devices.machine import Share, share_of
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     MAX_HEADER_BYTES,
@@ -27,7 +27,6 @@ from hetero_tf.devices.messages import (
     to_npy,
 )
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
-from hetero_tf.planning.split import split_dataset
 from hetero_tf.recipe import load
 from hetero_tf.rounds.block_training import train_block
 
@@ -129,12 +128,13 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
     )
     devices = {client: TensorFlowClient(alone, client, client, "a") for client in levels if levels[client] == "a"}
     for client in levels.keys() - devices.keys():
-        share = share_of(simulated.recipe, simulated.partition, client, None)
+        share = share_of(simulated.recipe, 5, client, None)
         assert share == Share(client, "c")
-        examples = client_examples(simulated.dataset, simulated.partition, client)
+        rows, train = simulated.partition.train[client], simulated.dataset.train
         labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
-        member = Member(client, "c", len(examples[0]), labels, ITS_LEVEL)
+        member = Member(client, "c", len(rows), labels, ITS_LEVEL)
         earlier = tuple(simulated.partition.train.sizes[:client].tolist())
+        examples = train.x[rows], train.y[rows]
         devices[client] = LiteRTClient(simulated.recipe, on_device.Client(version), member, *examples, earlier)
     assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
     real = deployed(simulated, LocalFleet(simulated, devices))
@@ -171,17 +171,14 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
         (0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
     ],
 )
-def test_device_without_a_share_of_the_data_is_refused(digits, client, level, sentence):
-    simulated, _ = digits
-    assert sentence in refusal(share_of, simulated.recipe, simulated.partition, client, level)
+def test_device_without_a_share_of_the_data_is_refused(client, level, sentence):
+    assert sentence in refusal(share_of, load("tiny/digits", OVERRIDES), 5, client, level)
 
 
-def test_device_with_local_data_needs_a_level(digits):
-    simulated, _ = digits
+def test_device_with_local_data_needs_a_level():
     alone = load("digits", ("partition.clients=1", "round.clients=1"))
-    partition = split_dataset(alone, simulated.dataset)
-    assert share_of(alone, partition, 7, "b") == Share(0, "b")
-    assert "--level is missing" in refusal(share_of, alone, partition, 7, None)
+    assert share_of(alone, 1, 7, "b") == Share(0, "b")
+    assert "--level is missing" in refusal(share_of, alone, 1, 7, None)
 
 
 def bytes_of_round(process, client, level, labels):

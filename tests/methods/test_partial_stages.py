@@ -61,7 +61,7 @@ def test_units_that_no_client_reaches_stay_unchanged(process):
 def of_first_level(plan):
     """The plan of the one client of level a."""
     (index,) = np.flatnonzero(plan.levels == 0)
-    return Plan(*(array[index : index + 1] for array in plan.arrays()))
+    return Plan(**{name: array[index : index + 1] for name, array in plan.arrays().items()})
 
 
 def test_a_unit_is_the_mean_of_the_clients_that_trained_it(process):

@@ -57,7 +57,7 @@ def test_text_reads_every_segment_of_a_batch_before_the_next():
 
 
 def test_a_plan_is_a_pure_function_of_seed_round_and_client():
-    assert all((one == other).all() for one, other in zip(plan(4).arrays(), plan(4).arrays()))
+    assert all((one == other).all() for one, other in zip(plan(4).arrays().values(), plan(4).arrays().values()))
     other_seed = dataclasses.replace(RECIPE, seed=1)
     assert plan(4, config=other_seed).rows.tolist() != plan(4).rows.tolist()
     all_clients, single = plan(2, cohort=[0, 1, 2, 3]), plan(2, cohort=[1])
@@ -92,7 +92,7 @@ def test_clients_with_the_most_work_come_first():
 
 def test_rows_hold_the_examples_of_each_client_and_then_padding():
     round_plan = plan(cohort=[0, 1, 2, 3])
-    assert {array.dtype for array in round_plan.arrays()} == {np.dtype(np.int32)}
+    assert {array.dtype for array in round_plan.arrays().values()} == {np.dtype(np.int32)}
     for client, steps, rows in zip(round_plan.clients, round_plan.steps, round_plan.rows):
         examples = PARTITION.train[client]
         assert steps == 2 * -(-len(examples) // 3)
@@ -124,7 +124,7 @@ def test_epochs_may_be_one_number_or_a_mapping_by_level():
         assert steps == epochs * -(-len(examples) // 3)
         assert (np.bincount(rows[rows >= 0], minlength=25)[examples] == epochs).all()
     alike = recipe.loads(tiny.IMAGES, overrides=["client.epochs={a: 2, c: 2}"])
-    same = zip(plan(3, cohort=[0, 1, 2, 3], config=alike).arrays(), number.arrays())
+    same = zip(plan(3, cohort=[0, 1, 2, 3], config=alike).arrays().values(), number.arrays().values())
     assert all(one.tobytes() == other.tobytes() for one, other in same)
 
 

@@ -33,7 +33,7 @@ def plans(text, *overrides):
     planned = [plan_round(loaded, partition, (0,), True, division, round) for round in range(3)]
     multiplier = registry.find("schedules", loaded.schedule.name).multiplier
     rates = [loaded.optimizer.learning_rate * multiplier(round, **loaded.schedule.options) for round in range(3)]
-    return [(*(array.tobytes() for array in plan.arrays()), plan.outcome) for plan in planned], rates
+    return [(*(array.tobytes() for array in plan.arrays().values()), plan.outcome) for plan in planned], rates
 
 
 def partitioned(text, *overrides):

@@ -32,6 +32,8 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
         InputError: The flags or TF_CONFIG define no cluster with this process.
     """
     settings = build_settings(recipe, flags)
+    from hetero_tf.run import experiment
+
     is_shared = execution is None and (
         flags.workers or flags.worker is not None or flags.devices > 1 or "TF_CONFIG" in os.environ
     )
@@ -43,11 +45,9 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
         if cluster is not None and flags.devices > 1:
             raise InputError("--devices has no effect with --workers: each worker uses all of its GPUs")
         if cluster is not None and not cluster.leads:
-            executions.follow(recipe, cluster, settings.data_dir, settings.threads, console)
+            executions.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
             return {"worker": cluster.index}
         execution = executions.on_devices(flags.devices) if cluster is None else executions.on_workers(cluster)
-    from hetero_tf.run import experiment
-
     start = console.clock()
     summary = experiment.train(recipe, settings, console, execution or experiment.simulated)
     summary["seconds"] = round(console.clock() - start, 1)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.compiler.tf2xla.python import xla
 
-from hetero_tf.export.stablehlo import portable_round
+from hetero_tf.process.portable_round import portable_round
 
 # Few batch shapes, since each of them is compiled at each level.
 EVEN = tiny.images(sizes=(6, 3, 6, 6))

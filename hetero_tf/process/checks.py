@@ -1,0 +1,95 @@
+"""Builds the input of a recipe, and checks the recipe against its data."""
+
+import inspect
+from collections.abc import Sequence
+
+import numpy as np
+
+from hetero_tf.base import hardware, registry
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.inputs import Input
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.availability import check_deadline
+from hetero_tf.recipe import with_source_location
+from hetero_tf.recipe.fit import Facts, check_fit, check_kind
+from hetero_tf.recipe.nodes import InvalidValue
+from hetero_tf.recipe.schema import Recipe
+
+
+def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
+    """Build the `Input` of a recipe; without data, it has no feature statistics."""
+    build = registry.find("inputs", recipe.input.name).build
+    learned = {}
+    if dataset is not None and "statistics" in inspect.signature(build).parameters:
+        learned["statistics"] = dataset.feature_statistics
+    return build(recipe.float_type, **recipe.input.options, **learned)
+
+
+def check_data(recipe: Recipe, dataset: Dataset) -> None:
+    """Check a recipe against its data before anything is built.
+
+    Raises:
+        InputError: The recipe does not fit; with file, line and key.
+    """
+    with with_source_location(recipe, check=lambda other: _check_data(other, dataset)):
+        _check_data(recipe, dataset)
+
+
+def _check_data(recipe, dataset):
+    check_kind(recipe, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, build_input(recipe)), hardware.memory_limit())
+
+
+def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
+    """Check the deadline, and that clients have the examples that `evaluate` selects by.
+
+    Args:
+        recipe: The recipe.
+        partition: The examples of each client.
+        starts: First positions, from the `Input` of the recipe.
+
+    Raises:
+        InvalidValue: With the path of the key.
+    """
+    sizes = partition.train.sizes
+    batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
+    steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}
+    check_deadline(recipe, steps)
+    best = recipe.evaluate.best or ""
+    if best.startswith("local_") and not partition.test.sizes.any():
+        raise InvalidValue(
+            ("evaluate", "best"),
+            "cannot be measured, because no client has test examples; choose a global metric, or use more test "
+            f"examples. Received: {best}",
+        )
+    for name, value, needs_held_out in (
+        ("best", best, best.startswith("validation_")),
+        ("members", recipe.evaluate.members, recipe.evaluate.members == "best"),
+    ):
+        if needs_held_out and not partition.held_out.sizes.any():
+            raise InvalidValue(
+                ("evaluate", name),
+                "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
+                f"Received: {value}",
+            )
+
+
+def _facts(dataset, source):
+    x, labels = dataset.train.x, dataset.train.labels
+    pixels = (float(x.min()), float(x.max())) if np.issubdtype(x.dtype, np.floating) else (0.0, 1.0)
+    return Facts(
+        source=dataset.source,
+        example=example_shape(source, x),
+        classes=dataset.classes,
+        several=bool((labels != labels.flat[0]).any()),
+        pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
+        train=len(x),
+        test=len(dataset.test.x),
+        words=len(dataset.vocabulary) if dataset.kind == "sequences" else None,
+    )
+
+
+def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of one input: (height, width, channels), or (positions,) of a text segment."""
+    shape = source.shape(x)
+    return (int(source.length(x, source.starts(x)[0])),) if shape == (None,) else shape
