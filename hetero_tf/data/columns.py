@@ -98,15 +98,12 @@ def parse_row(row: str, columns: Sequence[Column]) -> dict[str, str]:
     return named
 
 
-def encode_values(
-    values: Mapping[str, str], columns: Sequence[Column], numbers: Literal["plain", "point", "comma"] = "plain"
-) -> list[float]:
+def encode_values(values: Mapping[str, str], columns: Sequence[Column]) -> list[float]:
     """Returns the features of a row.
 
     Args:
         values: Texts by column name; values of other columns are ignored.
         columns: Columns of the table.
-        numbers: Number format of numeric columns: "plain", or one of `to_plain_number`.
 
     Raises:
         InputError: A column has no value or an invalid one.
@@ -115,10 +112,7 @@ def encode_values(
     for column in columns:
         if column.name not in values:
             raise InputError(f"has no value for column {column.name!r}")
-        text = values[column.name].strip()
-        if numbers != "plain" and not column.categories:
-            text = to_plain_number(text, numbers)
-        features += column.encode(text)
+        features += column.encode(values[column.name].strip())
     return features
 
 

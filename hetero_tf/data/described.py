@@ -1,6 +1,7 @@
 """Describe a data set without its examples, so that a trained model can be used without the data."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -102,10 +103,15 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         stand_in_for=value["stand_in_for"],
         vocabulary=_check_texts(words),
         class_names=_check_texts(value["class_names"]),
-        columns=columns and tuple(_build_column(*column) for column in columns),
+        columns=build_columns(columns),
         digest=value["data"],
         statistics=statistics,
     )
+
+
+def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | None:
+    """Builds the columns of a table from their fields; None stays None."""
+    return columns and tuple(_build_column(*column) for column in columns)
 
 
 def _build_column(name, categories, one_hot):
