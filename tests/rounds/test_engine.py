@@ -66,7 +66,7 @@ def build_plans(process, cohort):
     levels = dataclasses.replace(process.recipe.levels, assignment="fixed")
     fixed = dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
     first, second = tiny.plans(fixed, 2, cohort=range(5))
-    first = Plan(*(array[np.lexsort((first.clients, -first.steps))] for array in first.arrays()))
+    first = Plan(*(array[np.lexsort((first.clients, -first.steps))] for array in first.arrays().values()))
     return [dataclasses.replace(first, levels=np.ones_like(first.levels)), second]
 
 

@@ -83,7 +83,7 @@ def test_the_order_of_clients_changes_rounding_only(engine, eager):
     rng = np.random.default_rng(0)
     for _ in range(5):
         order = rng.permutation(4)
-        actual = run(process, [Plan(*(array[order] for array in plan.arrays()))])[0]
+        actual = run(process, [Plan(*(array[order] for array in plan.arrays().values()))])[0]
         assert tiny.gap(actual, reference) < 1e-14
 
 
@@ -91,7 +91,7 @@ def test_merge_of_equal_clients_is_the_client(eager):
     process = dense()
     for level in range(3):
         one = dataclasses.replace(process.plan(0, [2]), levels=np.asarray([level], np.int32))
-        four = Plan(*(np.repeat(array, 4, axis=0) for array in one.arrays()))
+        four = Plan(*(np.repeat(array, 4, axis=0) for array in one.arrays().values()))
         assert tiny.same(run(process, [four])[0], run(process, [one])[0])
 
 
@@ -201,7 +201,7 @@ def test_non_finite_client_of_a_block_does_not_change_the_others(base):
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
     for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a block of two, single in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
-        packed, _ = pack_rounds([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
+        packed, _ = pack_rounds([Plan(*(array[order] for array in plan.arrays().values()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
         emptied = packed._replace(
             clients=np.where(lost, -1, packed.clients),

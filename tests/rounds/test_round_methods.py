@@ -164,7 +164,7 @@ def with_levels(process, levels):
 def test_untrained_ensemble_networks_keep_every_bit():
     process = methods.built("splitmix")
     plan = process.plan(0, [0, 1])
-    few = plans.Plan(*(array[:2] for array in plan.arrays()))
+    few = plans.Plan(*(array[:2] for array in plan.arrays().values()))
     few = dataclasses.replace(few, members=np.asarray([3, 1], np.int32), levels=np.ones(2, np.int32))
     state = process.initialize()
     after, _ = run(process, state, few)
