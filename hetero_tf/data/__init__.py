@@ -38,6 +38,7 @@ Modules:
     text_lines      Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds            Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
     tiny_imagenet   Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
+    tokenizers      Tokenizers: split the words of a text into the tokens of a vocabulary
     unpacked        Limits the unpacked size of data files, estimated before memory is allocated
     wikitext2       WikiText-2, the word-level corpus of Wikipedia articles (Merity et al. 2016, CC BY-SA 3.0)
     words           Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length

@@ -58,6 +58,7 @@ class Dataset:
         stand_in_for: Name of the requested data set if the fallback was used; else None.
         class_names: Names of the labels, one line each; None if unknown.
         columns: Columns from which the features of a table were made; None if unknown.
+        tokenizer: Tokens of the vocabulary: "words" or "characters", see `tokenizers.tokenize`.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -71,6 +72,7 @@ class Dataset:
     stand_in_for: str | None = None
     class_names: tuple[str, ...] | None = None
     columns: tuple[Column, ...] | None = None
+    tokenizer: str = "words"
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -149,6 +151,8 @@ class Dataset:
         splits = {"train": self.train, "test": self.test}
         arrays = [array for split in splits.values() for array in (split.x, split.y) if array is not None]
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
+        if self.tokenizer != "words":
+            digest.update(f"tokenizer {self.tokenizer}".encode())
         update_digest(digest, arrays)
         for name, split in splits.items():
             if split.owners is not None:

@@ -54,6 +54,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "source": dataset.source,
         "stand_in_for": dataset.stand_in_for,
         "vocabulary": dataset.vocabulary and list(dataset.vocabulary),
+        "tokenizer": dataset.tokenizer,
         "class_names": dataset.class_names and list(dataset.class_names),
         "columns": dataset.columns and [[one.name, list(one.categories), one.one_hot] for one in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
@@ -104,6 +105,8 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         vocabulary=_check_texts(words),
         class_names=_check_texts(value["class_names"]),
         columns=build_columns(columns),
+        # Descriptions of earlier versions have no tokenizer.
+        tokenizer=value.get("tokenizer", "words"),
         digest=value["data"],
         statistics=statistics,
     )

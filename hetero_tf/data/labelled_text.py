@@ -2,17 +2,19 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from hetero_tf.base.constraints import Count, TestShare, Vocabulary
+from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.data.csv import read_table
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_words
+from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
 from hetero_tf.data.table_dataset import RawTable, TextColumn, read_targets
+from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import LONGEST_LINE
 
 # Delimiter by file extension; every other extension means commas.
@@ -29,13 +31,14 @@ def load(
     test: str | None = None,
     test_share: TestShare = 0.2,
     owner: str | None = None,
+    tokenizer: Tokenizer = "words",
     length: Count = 64,
     vocabulary: Vocabulary | None = 10000,
 ) -> Dataset:
     """Loads a UTF-8 file with a text and a label in each row: `.tsv`, `.jsonl` (one object per line), otherwise CSV.
 
-    Texts are split into lower-case words and punctuation marks. Word 0 is `<pad>`, which pads a row after its text.
-    Word 1 is `<ukn>`, which replaces every word outside the vocabulary of the training texts.
+    Texts are split into lower-case words and punctuation marks, or characters. Token 0 is `<pad>`, which pads a row
+    after its text. Token 1 is `<ukn>`, which replaces every token outside the vocabulary of the training texts.
 
     Args:
         path: the file
@@ -44,30 +47,34 @@ def load(
         test: file of the test rows, with the same columns; null: a share of the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
-        length: words per row; longer texts are truncated
-        vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent words are used; null: all
+        tokenizer: words (and punctuation marks) or characters (`▁` for white space), for languages without spaces such
+            as Chinese, Japanese and Thai
+        length: words or characters per row; longer texts are truncated
+        vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent ones are used; null: all
     """
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     tables = [_read_rows(file) for file in files]
-    texts = [_split_texts(table, text) for table in tables]
+    texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, label, owner)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if test is None else None
     training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
+    source = f"labelled text ({tables[0].source})"
+    if tokenizer == "words":
+        check_spaces(source, [word for words in training_texts for word in words])
     known = build_sentence_vocabulary(training_texts, vocabulary)
     splits = [Split(encode_sentences(words, known, length), *target) for words, target in zip(texts, targets)]
     train, tests = splits if is_test is None else (splits[0].select(~is_test), splits[0].select(is_test))
-    source = f"labelled text ({tables[0].source})"
-    return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names)
+    return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names, tokenizer=tokenizer)
 
 
-def _split_texts(table: RawTable, name: str) -> list[list[str]]:
-    """Splits the text of each row into words; `InputError` for a text without words."""
+def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[Sequence[str]]:
+    """Splits the text of each row into tokens; `InputError` for a text without words."""
     table.check_column("text", name)
     column: TextColumn = table.columns[name]
-    words = {text: split_words(text) for text in column.texts}
-    if empty := column.find(lambda text: not words[text]):
+    tokens = {text: split_text(text, tokenizer) for text in column.texts}
+    if empty := column.find(lambda text: not tokens[text]):
         raise table.value_error(empty[0], name, "has no words; fill it in or remove the row")
-    return [words[column.texts[code]] for code in column.codes]
+    return [tokens[column.texts[code]] for code in column.codes]
 
 
 def _read_rows(path):

@@ -5,7 +5,7 @@ A fixed copy of the help topics of CPython 3.11 (PSF licence, see embedded/LICEN
 
 from pathlib import Path
 
-from hetero_tf.base.constraints import Count, TestShare, Vocabulary
+from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.words import read_words, split_end, text_dataset
 
@@ -18,18 +18,26 @@ def load(
     *,
     rows: Count = 100,
     test_rows: Count = 10,
+    tokenizer: Tokenizer = "words",
     vocabulary: Vocabulary = 2000,
     test_share: TestShare = 0.1,
 ) -> Dataset:
-    """Loads the text as rows of words; words outside the vocabulary become `<ukn>`.
+    """Loads the text as rows of words or characters; those outside the vocabulary become `<ukn>`.
 
     Args:
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
+        tokenizer: words (separated by white space) or characters (`▁` for white space)
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`
         test_share: share at the end of the text that becomes the test split
     """
     train, test = split_end(read_words(FILE), test_share)
     return text_dataset(
-        train, test, "help topics of CPython 3.11 (embedded)", rows=rows, test_rows=test_rows, vocabulary=vocabulary
+        train,
+        test,
+        "help topics of CPython 3.11 (embedded)",
+        rows=rows,
+        test_rows=test_rows,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
     )

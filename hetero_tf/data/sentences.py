@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetero_tf.data.words import PADDING, UNKNOWN, build_vocabulary, encode
+from hetero_tf.data.tokenizers import PADDING, SPACE, UNKNOWN
+from hetero_tf.data.words import build_vocabulary, encode
 
 # Punctuation marks that are separate words, in the common syntax of Python and RE2; apostrophes stay in their word.
 SIGNS = r"([!-&(-/:-@\[-`{-~])"
@@ -17,6 +18,13 @@ SIGNS = r"([!-&(-/:-@\[-`{-~])"
 def split_words(text: str) -> list[str]:
     """Splits a text into lower-case words; each ASCII punctuation mark except the apostrophe is a separate word."""
     return re.sub(SIGNS, r" \1 ", text.lower()).split()
+
+
+def split_text(text: str, tokenizer: str) -> Sequence[str]:
+    """Splits a text into lower-case tokens: words and punctuation marks, or characters."""
+    if tokenizer == "words":
+        return split_words(text)
+    return tuple(SPACE.join(text.lower().split()))
 
 
 def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], size: int | None = None) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.words import END, PADDING, UNKNOWN, check_count
+from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
+from hetero_tf.data.words import check_count
 
 # Images per random draw.
 PIECE = 2**14

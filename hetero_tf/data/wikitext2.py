@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.constraints import Count
+from hetero_tf.base.constraints import Count, Tokenizer
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import discard, disk_errors, hold_lock, remove, write_atomic
 from hetero_tf.data.dataset import Dataset, NotAvailable
@@ -44,7 +44,13 @@ SINGLE = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_
 
 
 def load(
-    data_dir: Path | None, *, rows: Count = 100, test_rows: Count = 10, verify: bool = True, download: bool = True
+    data_dir: Path | None,
+    *,
+    rows: Count = 100,
+    test_rows: Count = 10,
+    tokenizer: Tokenizer = "words",
+    verify: bool = True,
+    download: bool = True,
 ) -> Dataset:
     """Loads the corpus as rows of words, and downloads it if it is missing.
 
@@ -56,6 +62,7 @@ def load(
             `wiki.train.tokens`, optionally with `.gz`; None: `~/.cache/hetero_tf`.
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
+        tokenizer: words (separated by white space) or characters (`▁` for white space)
         verify: reject files whose words differ from the published corpus
         download: download the corpus if it is missing
     """
@@ -71,7 +78,8 @@ def load(
         except (Unreachable, UserError) as error:
             raise _not_available(root / FOLDERS[0], str(error).replace(";", ",")) from error
     train, test = (_read_verified(path, published.get(split)) for split, path in zip(MEMBERS, files))
-    return text_dataset(train, test, f"WikiText-2 ({files[0].parent})", rows=rows, test_rows=test_rows)
+    source = f"WikiText-2 ({files[0].parent})"
+    return text_dataset(train, test, source, rows=rows, test_rows=test_rows, tokenizer=tokenizer)
 
 
 def _find_files(root):

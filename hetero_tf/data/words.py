@@ -12,8 +12,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.tokenizers import END, UNKNOWN, check_spaces, tokenize
 
-UNKNOWN, END, PADDING = "<ukn>", "<eos>", "<pad>"
 LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
 # Prose compresses to a third of its size; a file above 1 MiB that unpacks to 50 times its size is a gzip bomb.
@@ -74,7 +74,7 @@ def _check_line(path, number, line, size, limit):
         raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a null byte (UTF-16 or binary data)")
 
 
-def build_vocabulary(words: list[str], size: int | None = None) -> tuple[str, ...]:
+def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str, ...]:
     """Returns the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
     Args:
@@ -98,7 +98,7 @@ def build_vocabulary(words: list[str], size: int | None = None) -> tuple[str, ..
     return (UNKNOWN, END, *known)
 
 
-def encode(words: list[str], vocabulary: Sequence[str]) -> np.ndarray:
+def encode(words: Sequence[str], vocabulary: Sequence[str]) -> np.ndarray:
     """Returns word ids, int32 `[words]`; words outside the vocabulary become 0, `<ukn>`."""
     number = {word: index for index, word in enumerate(vocabulary)}
     return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
@@ -137,10 +137,25 @@ def text_dataset(
     *,
     rows: int,
     test_rows: int,
+    tokenizer: str,
     vocabulary: int | None = None,
 ) -> Dataset:
-    """Builds the `Dataset` of two lists of words; `vocabulary` is the size limit, see `build_vocabulary`."""
-    known = build_vocabulary(train_words, vocabulary)
-    train = reshape_to_rows(encode(train_words, known), rows, "rows")
-    test = reshape_to_rows(encode(test_words, known), test_rows, "test_rows")
-    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known)
+    """Builds the `Dataset` of two lists of words.
+
+    Args:
+        train_words, test_words: Words of the texts.
+        source: Description of the texts.
+        rows, test_rows: See `reshape_to_rows`.
+        tokenizer: See `tokenizers.tokenize`.
+        vocabulary: Size limit, see `build_vocabulary`.
+
+    Raises:
+        InputError: A number is out of range, or the text has no spaces between words.
+    """
+    if tokenizer == "words":
+        check_spaces(source, train_words)
+    train_tokens, test_tokens = tokenize(train_words, tokenizer), tokenize(test_words, tokenizer)
+    known = build_vocabulary(train_tokens, vocabulary)
+    train = reshape_to_rows(encode(train_tokens, known), rows, "rows")
+    test = reshape_to_rows(encode(test_tokens, known), test_rows, "test_rows")
+    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known, tokenizer=tokenizer)

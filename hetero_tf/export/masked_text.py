@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.export.limits import pad_if_empty
-from hetero_tf.export.text import TOP, TextTask, check_words, split
+from hetero_tf.export.text import TOP, TextTask, check_words
+from hetero_tf.export.tokens import GraphTokenizer
+from hetero_tf.process.learning_process import LearningProcess
 
 MASK = "<mask>"
 
@@ -22,6 +24,10 @@ class MaskedTextTask(TextTask):
 
     PORTABLE_SIGNATURE = "serve_segment"
     ID_SIGNATURES = ("serving_default", "serve_segment")
+
+    def __init__(self, process: LearningProcess, model: keras.Model):
+        super().__init__(process, model)
+        self.special = (*self.special, MASK)
 
     def serving_default(self, token_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return logits for rows of any length."""
@@ -42,7 +48,7 @@ class MaskedTextTask(TextTask):
         return logits_of(self.model, ids, self.segment, self.classes)
 
     def serve_texts(
-        self, texts: tf.Tensor, numbers: tf.lookup.StaticHashTable, names: tf.lookup.StaticHashTable
+        self, texts: tf.Tensor, tokenizer: GraphTokenizer, names: tf.lookup.StaticHashTable
     ) -> dict[str, tf.Tensor]:
         """Return the most likely words of each position of texts [n].
 
@@ -51,7 +57,7 @@ class MaskedTextTask(TextTask):
             "lengths" [n]. After the last word they are padded with -1, False, "" and 0. The probabilities of a text
             without a word are NaN.
         """
-        ids, is_mask, lengths = encode(texts, numbers, self.classes, self.ends_lines)
+        ids, is_mask, lengths = encode(texts, tokenizer, self.classes)
         longest, top_count = tf.shape(ids)[1], min(TOP, self.classes)
 
         def fill(row):
@@ -77,7 +83,7 @@ class MaskedTextTask(TextTask):
 
     @property
     def input_spec(self) -> dict:
-        return {"kind": "text", "words": self.classes, "mask_token_id": self.classes, "segment": self.segment}
+        return {"kind": "text", "mask_token_id": self.classes, **self.text_spec}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         sentences = [
@@ -88,8 +94,8 @@ class MaskedTextTask(TextTask):
         ]
         if "serve_text" in signatures:
             sentences.append(
-                f"`serve_text` takes sentences with words separated by white space; `{MASK}` is a masked word, and "
-                "words outside the vocabulary become `<ukn>`. A text without a word gets NaN."
+                f"`serve_text` takes sentences and splits them into {self.nouns}. `{MASK}` is a masked token. A text "
+                "without a word gets NaN."
             )
         return sentences
 
@@ -124,26 +130,20 @@ def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) ->
     return tf.cast(tf.concat([full_segments, rest], 1), tf.float32)
 
 
-def encode(
-    text: tf.Tensor, numbers: tf.lookup.StaticHashTable, mask: int, ends_lines: bool
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def encode(text: tf.Tensor, tokenizer: GraphTokenizer, mask: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return (ids int32 [n, longest], is_mask, lengths [n]) of texts [n], padded with -1 to at least one position.
 
     Args:
         text: Texts [n].
-        numbers: Lookup table word -> id; unknown words become `<ukn>`.
+        tokenizer: Splits the texts as in training, but adds no `<eos>` to the end of a text.
         mask: Id of `<mask>`, which is the number of classes.
-        ends_lines: Whether a line break becomes `<eos>`, as in training. No `<eos>` is added to the end of a text.
     """
     # `<mask>` without spaces around it, or in capitals, would silently become an unknown word.
-    text = tf.strings.regex_replace(text, f"(?i){MASK}", f" {MASK} ")
-    words = split(text, ends_lines)
+    words = tokenizer.split(tokenizer.isolate(text, f"(?i){MASK}", MASK))
     longest = tf.reduce_max(tf.concat([words.row_lengths(), [1]], 0))
     words = words.with_flat_values(check_words(words.flat_values, words.nrows(), longest, mask))
     is_mask = tf.ragged.map_flat_values(tf.equal, words, MASK)
-    ids = tf.ragged.map_flat_values(
-        lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words
-    )
+    ids = tf.ragged.map_flat_values(tf.where, is_mask, mask, tokenizer.encode(words))
     lengths = tf.cast(words.row_lengths(), tf.int32)
     shape = tf.stack([words.nrows(), longest])
     return ids.to_tensor(-1, shape=shape), is_mask.to_tensor(False, shape=shape), lengths

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.export.limits import pad_if_empty
-from hetero_tf.export.text import TOP, TextTask, check_words, split
+from hetero_tf.export.text import TOP, TextTask, check_words
+from hetero_tf.export.tokens import GraphTokenizer
 
 
 class NextWordTask(TextTask):
@@ -26,10 +27,10 @@ class NextWordTask(TextTask):
         return tf.cast(self.model(pad_if_empty(ids), training=False), tf.float32)[: tf.shape(ids)[0]]
 
     def serve_texts(
-        self, texts: tf.Tensor, numbers: tf.lookup.StaticHashTable, names: tf.lookup.StaticHashTable
+        self, texts: tf.Tensor, tokenizer: GraphTokenizer, names: tf.lookup.StaticHashTable
     ) -> dict[str, tf.Tensor]:
         """Return "next_words" and "next_probabilities" [n, 5] of texts [n], most likely first, and "lengths" [n]."""
-        ids, lengths = encode(texts, numbers, self.classes, self.ends_lines)
+        ids, lengths = encode(texts, tokenizer, self.classes)
         # The model is causal, so padding after the last word has no effect on its logits.
         logits = tf.gather(self._logits_of(ids), tf.maximum(lengths - 1, 0), axis=1, batch_dims=1)
         probabilities, best = tf.math.top_k(tf.nn.softmax(logits), min(TOP, self.classes))
@@ -42,7 +43,7 @@ class NextWordTask(TextTask):
 
     @property
     def input_spec(self) -> dict:
-        return {"kind": "next_word", "words": self.classes, "segment": self.segment}
+        return {"kind": "next_word", **self.text_spec}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
         sentences = [
@@ -52,8 +53,8 @@ class NextWordTask(TextTask):
         ]
         if "serve_text" in signatures:
             sentences.append(
-                "`serve_text` takes beginnings of sentences with words separated by white space; words outside the "
-                "vocabulary become `<ukn>`. A text without a word gets NaN."
+                f"`serve_text` takes beginnings of sentences and splits them into {self.nouns}. A text without a word "
+                "gets NaN."
             )
         return sentences
 
@@ -73,15 +74,12 @@ class NextWordTask(TextTask):
         ]
 
 
-def encode(
-    sentences: tf.Tensor, numbers: tf.lookup.StaticHashTable, classes: int, ends_lines: bool
-) -> tuple[tf.Tensor, tf.Tensor]:
+def encode(sentences: tf.Tensor, tokenizer: GraphTokenizer, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (ids int32 [n, longest], lengths [n]) of texts [n], padded with 0 to at least one position."""
-    words = split(sentences, ends_lines)
+    words = tokenizer.split(sentences)
     longest = tf.reduce_max(tf.concat([words.row_lengths(), [1]], 0))
     flat = check_words(words.flat_values, words.nrows(), longest, classes)
-    ids = words.with_flat_values(tf.cast(numbers.lookup(flat), tf.int32))
-    ids = ids.to_tensor(0)
+    ids = tokenizer.encode(words.with_flat_values(flat)).to_tensor(0)
     return tf.pad(ids, [[0, 0], [0, tf.cast(longest, tf.int32) - tf.shape(ids)[1]]]), tf.cast(
         words.row_lengths(), tf.int32
     )

@@ -10,6 +10,7 @@ from hetero_tf.data.sentences import SIGNS, split_words
 from hetero_tf.export import text
 from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.limits import pad_if_empty
+from hetero_tf.export.tokens import NOUNS, GraphTokenizer
 
 UNKNOWN = 1
 
@@ -32,10 +33,11 @@ class SequenceTask(LabelledTask):
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         """Return the signatures for `token_ids` int32 [n, length] or `text` string [n], and their lookup table."""
         numbers, _ = text.tables(self.words, scratch, UNKNOWN)
+        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers)
 
         def serve_text(text):
             texts = self.check(text, noun="texts")
-            ids = tf.ensure_shape(encode(texts, numbers, *self.shape), (None, *self.shape))
+            ids = tf.ensure_shape(encode(texts, tokenizer, *self.shape), (None, *self.shape))
             # Words never have the id of padding, so only a sentence without words begins with it.
             return self.add_class_names(self._respond(ids, ids[:, 0] > 0))
 
@@ -62,15 +64,17 @@ class SequenceTask(LabelledTask):
 
     @property
     def input_spec(self) -> dict:
-        return {"kind": "sequences", "words": len(self.words), "length": self.shape[0]}
+        tokenizer = self.process.dataset.tokenizer
+        return {"kind": "sequences", "words": len(self.words), "length": self.shape[0], "tokenizer": tokenizer}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
-        spec = self.input_spec
+        spec, tokenizer = self.input_spec, self.process.dataset.tokenizer
+        nouns = "words and signs" if tokenizer == "words" else NOUNS[tokenizer]
         return [
             f"Token ids are 0..{spec['words'] - 1}, the lines of `assets/vocabulary.txt` from 0: 0 pads a row to "
             f"{spec['length']} words, and 1 is every unknown word. A row with another id gets NaN and class -1.",
-            "`serve_text` takes sentences, makes them lower-case and splits them into words and signs; it reads the "
-            f"first {spec['length']} of them. A sentence without a word gets NaN and class -1.",
+            f"`serve_text` takes sentences, makes them lower-case and splits them into {nouns}; it reads the first "
+            f"{spec['length']} of them. A sentence without a word gets NaN and class -1.",
         ]
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
@@ -83,10 +87,10 @@ class SequenceTask(LabelledTask):
         return self.top_labels(serve(tf.constant([item])))
 
 
-def encode(sentences: tf.Tensor, numbers: tf.lookup.StaticHashTable, length: int) -> tf.Tensor:
+def encode(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: int) -> tf.Tensor:
     """Return the token ids int32 [n, length] of sentences [n], the same as `data.sentences` makes."""
-    spaced = tf.strings.regex_replace(tf.strings.lower(sentences, "utf-8"), SIGNS, r" \1 ")
-    words = tf.strings.split(tf.strings.regex_replace(spaced, text.SPACES, " "))
-    ids = tf.ragged.map_flat_values(lambda word: tf.cast(numbers.lookup(word), tf.int32), words)
-    # `<pad>` in a sentence is split at its signs, so it does not become padding.
-    return ids.to_tensor(0, shape=(None, length))
+    lower = tf.strings.lower(sentences, "utf-8")
+    if tokenizer.name != "characters":
+        # `<pad>` in a sentence is split at its signs, so it does not become padding.
+        lower = tf.strings.regex_replace(lower, SIGNS, r" \1 ")
+    return tokenizer.encode(tokenizer.split(lower)).to_tensor(0, shape=(None, length))

@@ -10,15 +10,14 @@ import tensorflow as tf
 
 from hetero_tf.base import files, seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.data.words import END
+from hetero_tf.data.tokenizers import END
 from hetero_tf.export.limits import assert_in_graph, max_words
 from hetero_tf.export.task import ExportTask
+from hetero_tf.export.tokens import NOUNS, GraphTokenizer
 from hetero_tf.inputs import all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.process.learning_process import LearningProcess
 
-# The white space of Python's `str.split`, which training used; `tf.strings.split` knows ASCII only.
-SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
 # Most likely words of a position.
 TOP = 5
 
@@ -30,7 +29,7 @@ class TextTask(ExportTask):
         ID_SIGNATURES: Signatures for `token_ids` int32 [n, length].
         classes: Number of words.
         segment: Number of words that the model reads at a time.
-        ends_lines: Whether the vocabulary has `<eos>`, which ends a line.
+        special: Tokens that a text may contain; `<eos>`, if the vocabulary has it, ends a line.
     """
 
     INPUT_NAME = "token_ids"
@@ -42,7 +41,7 @@ class TextTask(ExportTask):
         super().__init__(process, model)
         self.classes = process.dataset.classes
         self.segment = self.segment_of(process.dataset.train.x)
-        self.ends_lines = END in (process.dataset.vocabulary or ())
+        self.special: tuple[str, ...] = (END,) if END in (process.dataset.vocabulary or ()) else ()
 
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         specs = [tf.TensorSpec((None, None), tf.int32, name="token_ids")]
@@ -50,24 +49,35 @@ class TextTask(ExportTask):
         if self.process.dataset.vocabulary is None:
             return signatures, ()
         numbers, names = tables(self.process.dataset.vocabulary, scratch)
+        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers, self.special)
 
         def serve_text(text):
-            return self.serve_texts(tf.ensure_shape(text, (None,)), numbers, names)
+            return self.serve_texts(tf.ensure_shape(text, (None,)), tokenizer, names)
 
         signatures["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
         return signatures, (numbers, names)
 
     @abc.abstractmethod
     def serve_texts(
-        self, texts: tf.Tensor, numbers: tf.lookup.StaticHashTable, names: tf.lookup.StaticHashTable
+        self, texts: tf.Tensor, tokenizer: GraphTokenizer, names: tf.lookup.StaticHashTable
     ) -> dict[str, tf.Tensor]:
         """Return the outputs for texts string [n].
 
         Args:
             texts: Texts.
-            numbers: Lookup table word -> id.
-            names: Lookup table id -> word.
+            tokenizer: Splits the texts.
+            names: Lookup table id -> token.
         """
+
+    @property
+    def text_spec(self) -> dict:
+        """Description of the tokens for `export.json`."""
+        return {"words": self.classes, "segment": self.segment, "tokenizer": self.process.dataset.tokenizer}
+
+    @property
+    def nouns(self) -> str:
+        """Tokens into which `serve_text` splits a text, in words."""
+        return f"{NOUNS[self.process.dataset.tokenizer]}; those outside the vocabulary become `<ukn>`"
 
     @property
     def max_batch_size(self) -> None:
@@ -142,13 +152,6 @@ def check_words(values: tf.Tensor, rows: tf.Tensor, longest: tf.Tensor, classes:
     message = f"a request must have at most {limit} words, including the padding to its longest text."
     words = tf.reduce_prod(tf.cast(received, tf.int64))
     return assert_in_graph(values, words <= limit, message, ["texts and words of the longest", received])
-
-
-def split(text: tf.Tensor, ends_lines: bool) -> tf.RaggedTensor:
-    """Return the words of texts [n], ragged; with `ends_lines`, a line break becomes `<eos>` as in training."""
-    if ends_lines:
-        text = tf.strings.regex_replace(text, r"\n", f" {END} ")
-    return tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
 
 
 def tables(

@@ -19,6 +19,7 @@ from hetero_tf import export
 from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.export import images, masked_text, saved_model, text
+from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {index}" for index in range(10))
@@ -462,15 +463,18 @@ def test_without_vocabulary_only_token_ids_are_accepted(text_process):
 
 def test_words_are_split_as_in_training(tmp_path):
     numbers, _ = text.tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
+    ends_lines = GraphTokenizer("words", numbers, ("<eos>",))
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     assert len(spaces) > 20
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
-    ids, hidden, lengths = masked_text.encode(tf.constant(lines), numbers, 4, ends_lines=True)
+    ids, hidden, lengths = masked_text.encode(tf.constant(lines), ends_lines, 4)
     assert ids.numpy().tolist() == [[2, 3, 0]] * len(lines) and not hidden.numpy().any()
-    ids, hidden, lengths = masked_text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), numbers, 4, ends_lines=True)
+    ids, hidden, lengths = masked_text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), ends_lines, 4)
     assert ids.numpy().tolist() == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
     assert hidden.numpy().tolist() == [[False] * 4 + [True], [False] * 5] and lengths.numpy().tolist() == [5, 1]
-    assert masked_text.encode(tf.constant(["b\nb"]), numbers, 4, ends_lines=False)[0].numpy().tolist() == [[3, 3]]
+    assert masked_text.encode(tf.constant(["b\nb"]), GraphTokenizer("words", numbers), 4)[0].numpy().tolist() == [
+        [3, 3]
+    ]
 
 
 def bmp(pixels):
@@ -545,7 +549,7 @@ def test_jpeg_is_rotated_by_its_exif_orientation(turn, order):
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
 def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
     numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
-    ids, hidden, _ = masked_text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
+    ids, hidden, _ = masked_text.encode(tf.constant([written]), GraphTokenizer("words", numbers), 3)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1
 

@@ -9,9 +9,11 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.data.sentences import encode_sentences, split_words
-from hetero_tf.export import saved_model, sequences, text
+from hetero_tf.data.sentences import encode_sentences, split_text, split_words
+from hetero_tf.data.tokenizers import tokenize
+from hetero_tf.export import masked_text, saved_model, sequences, text
 from hetero_tf.export.predictions import predict
+from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.inputs import all_labels, next_word
 from hetero_tf.models.costs import counting
 from hetero_tf.recipe import load
@@ -75,7 +77,7 @@ def test_graph_splits_signs_and_capitals_like_the_loader(tmp_path):
     words = sorted({word for one in sentences for word in split_words(one)})
     vocabulary = ("<pad>", "<ukn>", *words[1:])
     numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
-    ids = sequences.encode(tf.constant(sentences), numbers, 9)
+    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("words", numbers), 9)
     np.testing.assert_array_equal(ids, encode_sentences(list(map(split_words, sentences)), vocabulary, 9))
 
 
@@ -133,3 +135,24 @@ def test_costs_count_every_iteration_of_the_loop():
     process = hetero_tf.learning_process(recipe)
     counted = counting.total(counting.forward(process.family.predictor("a"), (12,)))
     assert counted.multiply_adds == 12 * (16 * 64 + 16 * 64) + 16 * 4
+
+
+def test_graph_splits_characters_like_the_loader(tmp_path):
+    lines = [" é<b ", "", "ab\u3000\u2003c.", "时间 x", "<pad>"]
+    tokens = tokenize([word for line in lines for word in (*line.split(), "<eos>")], "characters")
+    numbers, _ = text.tables(("<ukn>", *sorted(set(tokens))), tmp_path)
+    tokenizer = GraphTokenizer("characters", numbers, ("<eos>", "<mask>"))
+    (split,) = tokenizer.split(tf.constant(["\r\n".join([*lines, ""])])).numpy()
+    assert [token.decode() for token in split] == tokens
+    ids, is_mask, lengths = masked_text.encode(tf.constant(["é<MASK> b<mask>c", ""]), tokenizer, 99)
+    assert is_mask.numpy().nonzero()[1].tolist() == [1, 4] and lengths.numpy().tolist() == [6, 0]
+    assert ids.numpy()[0, [1, 4]].tolist() == [99, 99] and numbers.lookup(tf.constant("▁")) == ids.numpy()[0, 2]
+
+
+def test_sentences_are_split_into_characters_like_the_loader(tmp_path):
+    sentences = ["Σ <eos> ÄÖ\u2003x", " ", "<mask>时"]
+    tokens = [split_text(sentence, "characters") for sentence in sentences]
+    vocabulary = ("<pad>", "<ukn>", *sorted({token for one in tokens for token in one if token != "e"}))
+    numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
+    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("characters", numbers), 9)
+    np.testing.assert_array_equal(ids, encode_sentences(tokens, vocabulary, 9))
