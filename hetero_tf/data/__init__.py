@@ -24,7 +24,7 @@ Modules:
     held_out        Makes a test split for data that have none
     in_memory       Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
     label_arrays    Reads class labels from arrays of whole numbers, texts or one-hot rows
-    labelled_text   Loads labelled texts of the user from a CSV, TSV or JSON Lines file
+    labelled_text   Loads labelled texts of the user from a CSV
     npy             Loads images of the user from a folder of NumPy .npy files, which may exceed memory
     npz             Loads images or a table of the user from a NumPy .npz file
     parquet         Loads a table or pictures of the user from Parquet or Arrow files
@@ -34,7 +34,7 @@ Modules:
     sentences       Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
     synthetic       Small generated data sets with learnable structure, for tests and first experiments
     table_dataset   Builds a `Dataset` from columns of numbers or texts
-    text            Loads text files of the user, with the preprocessing of WikiText-2
+    text            Loads running text of the user from text
     text_lines      Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds            Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
     tiny_imagenet   Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive

@@ -49,7 +49,7 @@ class ColumnSelection:
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{path}: column names must be unique. Received: {repeated!r} twice")
-        for option, listed in (("ignore", self.ignore), ("label, image and owner", self.requested or ())):
+        for option, listed in (("ignore", self.ignore), ("label, text, image and owner", self.requested or ())):
             for name in listed:
                 if name not in names:
                     raise InputError(

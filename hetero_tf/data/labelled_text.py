@@ -1,4 +1,4 @@
-"""Loads labelled texts of the user from a CSV, TSV or JSON Lines file."""
+"""Loads labelled texts of the user from a CSV, TSV, JSON Lines, Parquet or Arrow file, or a Hugging Face folder."""
 
 import itertools
 import json
@@ -8,10 +8,12 @@ from pathlib import Path
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
+from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.csv import read_table
-from hetero_tf.data.data_files import find_file
+from hetero_tf.data.data_files import find, find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
+from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
 from hetero_tf.data.table_dataset import RawTable, TextColumn, read_targets
 from hetero_tf.data.tokenizers import check_spaces
@@ -35,16 +37,20 @@ def load(
     length: Count = 64,
     vocabulary: Vocabulary | None = 10000,
 ) -> Dataset:
-    """Loads a UTF-8 file with a text and a label in each row: `.tsv`, `.jsonl` (one object per line), otherwise CSV.
+    """Loads the texts and labels of a file or folder.
+
+    A file is a table in `.tsv`, `.jsonl` (one object per line), `.parquet` or `.arrow`, otherwise CSV. A folder is one
+    that `data: parquet` reads, such as Hugging Face's. Text files are UTF-8.
 
     Texts are split into lower-case words and punctuation marks, or characters. Token 0 is `<pad>`, which pads a row
     after its text. Token 1 is `<ukn>`, which replaces every token outside the vocabulary of the training texts.
 
     Args:
-        path: the file
+        path: the file or folder
         text: the column of texts
-        label: the column of labels; its distinct values are the class names
-        test: file of the test rows, with the same columns; null: a share of the rows of each label
+        label: the column of labels; its distinct values, or the names in Hugging Face metadata, are the class names
+        test: file or folder of the test rows, with the same columns; null: the test split of a folder, else a share of
+            the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
         tokenizer: words (and punctuation marks) or characters (`▁` for white space), for languages without spaces such
@@ -52,11 +58,10 @@ def load(
         length: words or characters per row; longer texts are truncated
         vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent ones are used; null: all
     """
-    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
-    tables = [_read_rows(file) for file in files]
+    tables, names = _read_tables(data_dir, path, test, [name for name in (text, label, owner) if name], label)
     texts = [_split_texts(table, text, tokenizer) for table in tables]
-    names, targets = read_targets(tables, label, owner)
-    is_test = held_out(targets[0][0], test_share, tables[0].source) if test is None else None
+    names, targets = read_targets(tables, label, owner, names)
+    is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
     training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
     source = f"labelled text ({tables[0].source})"
     if tokenizer == "words":
@@ -67,10 +72,17 @@ def load(
     return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names, tokenizer=tokenizer)
 
 
+def _read_tables(data_dir, path, test, columns, label):
+    """Returns the tables of the training rows and, if present, of the test rows, and the class names or None."""
+    if is_arrow(find(data_dir, path, "path")):
+        return read_splits(data_dir, path, test, ColumnSelection(columns, (), None), label)
+    files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
+    return [_read_rows(file) for file in files], None
+
+
 def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[Sequence[str]]:
     """Splits the text of each row into tokens; `InputError` for a text without words."""
-    table.check_column("text", name)
-    column: TextColumn = table.columns[name]
+    column = table.text_column("text", name)
     tokens = {text: split_text(text, tokenizer) for text in column.texts}
     if empty := column.find(lambda text: not tokens[text]):
         raise table.value_error(empty[0], name, "has no words; fill it in or remove the row")

@@ -15,7 +15,7 @@ from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.table_dataset import ColumnRoles, TextColumn, read_targets, table_dataset
+from hetero_tf.data.table_dataset import ColumnRoles, RawTable, TextColumn, read_targets, table_dataset
 
 ENDINGS = (".parquet", ".arrow")
 LARGEST_JSON = 2**26
@@ -63,15 +63,37 @@ def load(
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
     requested = None if image is None else [name for name in (label, owner, image) if name is not None]
     selection = ColumnSelection(requested, ignore, image)
-    splits = _source_files(data_dir, path, test)
-    contents = [read_table(source, files, selection) for source, files in splits]
-    names = _read_class_names(contents[0][1], splits[0][1][0].parent, label)
-    tables = [_name_labels(table, label, names) for table, _ in contents]
+    tables, names = read_splits(data_dir, path, test, selection, label)
     if image is not None:
         return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names)
     # Ignored columns were not read.
     roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
     return table_dataset(tables, roles, test_share, names)
+
+
+def is_arrow(path: Path) -> bool:
+    """Whether `read_splits` reads a path: a folder, or a Parquet or Arrow file."""
+    return path.is_dir() or path.suffix.lower() in ENDINGS
+
+
+def read_splits(
+    data_dir: Path | None, path: str, test: str | None, selection: ColumnSelection, label: str | None
+) -> tuple[list[RawTable], tuple[str, ...] | None]:
+    """Reads the tables of the training rows and, if present, of the test rows.
+
+    Args:
+        data_dir, path, test, label: See `load`; without labels, `label` is None.
+        selection: The columns to read.
+
+    Returns:
+        The tables, with class names as labels where Hugging Face metadata have them, and the class names or None.
+    """
+    splits = _source_files(data_dir, path, test)
+    contents = [read_table(source, files, selection) for source, files in splits]
+    if label is None:
+        return [table for table, _ in contents], None
+    names = _read_class_names(contents[0][1], splits[0][1][0].parent, label)
+    return [_name_labels(table, label, names) for table, _ in contents], names
 
 
 def _source_files(data_dir, path, test):

@@ -104,6 +104,16 @@ class RawTable:
                 f"{did_you_mean(name, self.columns)}"
             )
 
+    def text_column(self, option: str, name: str) -> TextColumn:
+        """Returns the column of texts that an option names; raises `InputError` if it is missing or has numbers."""
+        self.check_column(option, name)
+        if isinstance(self.columns[name], np.ndarray):
+            raise InputError(
+                f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}, a column of "
+                "numbers"
+            )
+        return self.columns[name]
+
     def read_texts(self, name: str) -> TextColumn:
         """Returns a column as texts; raises `InputError` for a missing value."""
         column = self.columns[name]

@@ -1,17 +1,22 @@
-"""Loads text files of the user, with the preprocessing of WikiText-2."""
+"""Loads running text of the user from text, Parquet or Arrow files, with the preprocessing of WikiText-2."""
 
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.words import read_words, split_end, text_dataset
+from hetero_tf.data.parquet import is_arrow, read_splits
+from hetero_tf.data.tokenizers import END
+from hetero_tf.data.words import read_words, split_end, split_lines, text_dataset
 
 
 def load(
     data_dir: Path | None,
     *,
     train: str,
+    column: str = "text",
     test: str | None = None,
     test_share: TestShare = 0.1,
     rows: Count = 100,
@@ -22,8 +27,9 @@ def load(
     """Loads text files as rows of words or characters.
 
     Args:
-        train: training text, plain or .gz, UTF-8
-        test: test text; null: the last part of the training text
+        train: training text: a file, plain or .gz, UTF-8; or a `.parquet` or `.arrow` file or folder, as for `parquet`
+        column: the column of texts of a `.parquet` or `.arrow` file or folder; each row is one or more lines
+        test: test text; null: the test split of a folder, else the last part of the training text
         test_share: size of that part, as a share of all words
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
@@ -32,11 +38,23 @@ def load(
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
     """
     path = find(data_dir, train, "train")
-    words = read_words(path)
-    if test is not None:
-        held_out = read_words(find(data_dir, test, "test"))
-    else:
-        words, held_out = split_end(words, test_share)
+    texts = _read_rows(data_dir, train, test, column) if is_arrow(path) else _read_files(path, data_dir, test)
+    words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
     return text_dataset(
-        words, held_out, f"text ({path})", rows=rows, test_rows=test_rows, tokenizer=tokenizer, vocabulary=vocabulary
+        words, test_words, f"text ({path})", rows=rows, test_rows=test_rows, tokenizer=tokenizer, vocabulary=vocabulary
     )
+
+
+def _read_files(path, data_dir, test):
+    return [read_words(path), *([] if test is None else [read_words(find(data_dir, test, "test"))])]
+
+
+def _read_rows(data_dir, train, test, name):
+    """Reads the words of the rows of each split; `InputError` for a split without words."""
+    tables, _ = read_splits(data_dir, train, test, ColumnSelection([name], (), None), None)
+    columns = [table.text_column("column", name) for table in tables]
+    texts = [split_lines(column.texts[code] for code in column.codes) for column in columns]
+    for table, words in zip(tables, texts):
+        if set(words) <= {END}:
+            raise InputError(f"{table.source}: column {name!r} must have words. Received: none")
+    return texts

@@ -4,7 +4,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,16 @@ def _read_lines(path, file, limit):
         raise InputError(f"{path}: damaged gzip file after line {number}: {error}; download it again") from error
     if len(words) == number:
         raise InputError(f"{path}: expected text. Received: an empty file or blank lines only")
+    return words
+
+
+def split_lines(texts: Iterable[str]) -> list[str]:
+    """Returns the words of texts, with `<eos>` after every line of each text, as `read_words` does."""
+    words: list[str] = []
+    for text in texts:
+        for line in text.removesuffix("\n").split("\n"):
+            words += map(sys.intern, line.split())
+            words.append(END)
     return words
 
 

@@ -48,8 +48,8 @@ class NextWordTask(TextTask):
     def notes(self, signatures: Collection[str]) -> list[str]:
         sentences = [
             f"Token ids are 0..{self.classes - 1}. A row with another id gets NaN. The logits at a position are "
-            "those of the next word.",
-            f"Clients trained on {self.segment} words at a time; longer rows are accepted and processed in one pass.",
+            "those of the next token.",
+            f"Clients trained on {self.segment} tokens at a time; longer rows are accepted and processed in one pass.",
         ]
         if "serve_text" in signatures:
             sentences.append(

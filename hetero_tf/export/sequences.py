@@ -72,7 +72,7 @@ class SequenceTask(LabelledTask):
         nouns = "words and signs" if tokenizer == "words" else NOUNS[tokenizer]
         return [
             f"Token ids are 0..{spec['words'] - 1}, the lines of `assets/vocabulary.txt` from 0: 0 pads a row to "
-            f"{spec['length']} words, and 1 is every unknown word. A row with another id gets NaN and class -1.",
+            f"{spec['length']} tokens, and 1 is every unknown token. A row with another id gets NaN and class -1.",
             f"`serve_text` takes sentences, makes them lower-case and splits them into {nouns}; it reads the first "
             f"{spec['length']} of them. A sentence without a word gets NaN and class -1.",
         ]

@@ -1,8 +1,11 @@
-"""Texts with labels from CSV, TSV and JSON lines: words, vocabulary, padding, owners, and what is refused."""
+"""Texts with labels from CSV, TSV, JSON lines, Parquet and Arrow: words, vocabulary, padding, owners, and what is refused."""
 
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
 
@@ -20,6 +23,10 @@ ROWS = [
 def write(path, rows=ROWS):
     """A file of rows in the format that its ending names."""
     names = ("text", "label", "who")
+    if path.suffix in (".parquet", ".arrow"):
+        table = pa.table(dict(zip(names, zip(*rows))))
+        (pq.write_table if path.suffix == ".parquet" else feather.write_feather)(table, path)
+        return path
     if path.suffix == ".jsonl":
         lines = [json.dumps(dict(zip(names, row))) for row in rows]
     else:
@@ -48,7 +55,7 @@ def test_rows_are_cut_and_filled_up():
     np.testing.assert_array_equal(encoded, [[2, 1, 3], [3, 0, 0], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("name", ["texts.csv", "texts.tsv", "texts.jsonl"])
+@pytest.mark.parametrize("name", ["texts.csv", "texts.tsv", "texts.jsonl", "texts.parquet", "texts.arrow"])
 def test_every_format_gives_the_same(tmp_path, name):
     tests = write(tmp_path / f"test{name}", [("good morning", "bad", "bob")])
     dataset = load(None, path=str(write(tmp_path / name)), test=str(tests), owner="who", length=4)
@@ -60,6 +67,20 @@ def test_every_format_gives_the_same(tmp_path, name):
     np.testing.assert_array_equal(dataset.test.x, [[number("good"), 1, 0, 0]])
     np.testing.assert_array_equal(dataset.train.y, [1, 1, 0, 0])
     np.testing.assert_array_equal(dataset.train.owners, [0, 1, 0, 1])
+
+
+def test_folder_has_the_splits_and_class_names_of_hugging_face(tmp_path):
+    features = {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    for split, labels in (("train", [0, 1, 1]), ("test", [1])):
+        table = pa.table({"text": ["a b", "b", "c"][: len(labels)], "label": labels, "extra": [b"x"] * len(labels)})
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / f"{split}-00000-of-00001.parquet")
+    dataset = load(None, path=str(tmp_path), length=2)
+    assert dataset.class_names == ("neg", "pos")
+    assert dataset.train.x.tolist() == [[2, 3], [3, 0], [4, 0]] and dataset.train.y.tolist() == [0, 1, 1]
+    assert dataset.test.x.tolist() == [[2, 3]] and dataset.test.y.tolist() == [1]
+    sentence = refusal(load, None, path=str(tmp_path), text="label", label="text")
+    assert sentence == f"{tmp_path}: `text` must name a column of texts. Received: text='label', a column of numbers"
 
 
 def test_vocabulary_is_that_of_the_training_rows(tmp_path):

@@ -219,7 +219,7 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
             {"image": "height", "size": 8},
             "own.parquet: column 'height' must contain the bytes of picture files. Received: doub",
         ),
-        ({"image": "im", "size": 8}, "label, image and owner must name columns. Received: 'im'"),
+        ({"image": "im", "size": 8}, "label, text, image and owner must name columns. Received: 'im'"),
         ({"ignore": ("hight",)}, "ignore must name columns. Received: 'hight'; did you mean 'height'?"),
         ({"label": "lable"}, "`label` must name a column. Received: label='lable'; did you mean 'label'?"),
     ):

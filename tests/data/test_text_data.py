@@ -4,6 +4,8 @@ import gzip
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
 
@@ -132,6 +134,18 @@ def test_end_of_the_text_is_the_default_test_split(tmp_path, monkeypatch):
     assert dataset.test.x.tolist() == [[0, 0, 1]]
     with pytest.raises(InputError, match="`test_share` must be above 0 and below 1. Received: test_share=1.0"):
         text.load(None, train="a.txt", rows=1, test_rows=1, test_share=1.0)
+
+
+def test_column_of_texts_is_read_as_lines(tmp_path):
+    for split, texts in (("train", ["a b\n", "", "c\nd"]), ("test", ["d e"])):
+        (tmp_path / split).mkdir()
+        pq.write_table(pa.table({"line": texts}), tmp_path / split / "0.parquet")
+    dataset = text.load(None, train=str(tmp_path), column="line", rows=1, test_rows=1)
+    assert dataset.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    assert dataset.train.x.tolist() == [[2, 3, 1, 1, 4, 1, 5, 1]] and dataset.test.x.tolist() == [[5, 0, 1]]
+    pq.write_table(pa.table({"line": ["", " "]}), tmp_path / "test" / "0.parquet")
+    sentence = refusal(text.load, None, train=str(tmp_path), column="line", rows=1, test_rows=1)
+    assert sentence == f"{tmp_path}: column 'line' must have words. Received: none"
 
 
 def test_missing_text_lists_searched_paths(tmp_path):

@@ -55,6 +55,7 @@ ELSEWHERE = {
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
     ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
+    ("data", "text", "column"): "test_text_data.py: needs Parquet files",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
