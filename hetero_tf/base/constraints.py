@@ -2,8 +2,9 @@
 
 An annotation is a plain type (int, float, str, bool), `Literal["link", "branch"]` for choices,
 `Annotated[float, Range(low=0.0, below=1.0)]` for bounds, `tuple[Share, ...]` for lists, `dict[str, Share]` for values
-by level, `| None`, or an alias of these. `read_annotation` turns it into a `Constraint`. The annotations of plug-ins
-are read from their source text (`parse_annotation`), so a recipe is checked without importing them.
+by level (by any name with `Text(named=True)`), `| None`, or an alias of these. `read_annotation` turns it into a
+`Constraint`. The annotations of plug-ins are read from their source text (`parse_annotation`), so a recipe is checked
+without importing them.
 """
 
 import ast
@@ -57,11 +58,13 @@ class Text:
         pattern: Regular expression that a text must match.
         choices: Allowed texts (of a `Literal` also whole numbers).
         numbered: Allow whole numbers in a list of texts.
+        named: Allow any text as a key of a mapping, such as the name of a column, instead of a level.
     """
 
     pattern: str | None = None
     choices: tuple | None = None
     numbered: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ class Constraint(Range, Text):
 
     def noun(self) -> str:
         """Return a noun phrase for the value, e.g. "a whole number from 1 to 10 or null"."""
-        if self.type == "dict":
+        if self.named and self.item:
+            text = f"a mapping of names to {self.item.noun()}"
+        elif self.type == "dict":
             text = ("text or " if self.pattern else "") + ("a mapping" if self.item else "a mapping of names to values")
         elif self.choices:
             text = "one of " + ", ".join(map(str, self.choices))
@@ -315,7 +320,7 @@ ANNOTATION_FORMS = (
 )
 # Names that `parse_annotation` does not look up in the module.
 _FORMS = {
-    **{form.__name__: form for form in (int, float, str, bool, tuple, Range)},
+    **{form.__name__: form for form in (int, float, str, bool, tuple, dict, Range, Text)},
     "Annotated": Annotated,
     "Literal": Literal,
 }
@@ -356,8 +361,8 @@ def _evaluate(node, path):
             return _evaluate(form, path)[_evaluate(inside, path)]
         case ast.Tuple(elts=items):
             return tuple(_evaluate(item, path) for item in items)
-        case ast.Call(func=ast.Name(id="Range"), args=[], keywords=limits):
-            return Range(**{limit.arg: _evaluate(limit.value, path) for limit in limits})
+        case ast.Call(func=ast.Name(id=("Range" | "Text") as name), args=[], keywords=limits):
+            return _FORMS[name](**{limit.arg: _evaluate(limit.value, path) for limit in limits})
     return ast.literal_eval(node)
 
 

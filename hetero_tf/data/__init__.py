@@ -10,10 +10,12 @@ Modules:
 
     arrow_files     Reads columns of untrusted Parquet and Arrow files with pyarrow
     arrow_messages  Reads the buffer sizes of an Arrow stream from its messages
+    column_types    Decides the types of a table's columns: from the options of a recipe, else from the values
     columns         Table columns and the encoding of their values as features
     csv             Loads a table of the user from a CSV file or a text file with another delimiter
     data_files      Locates data files and folders of the user
     dataset         `Dataset`, the result of every loader: a validated training and test split
+    dates           Dates in tables: their notation, and the calendar features of a date
     decoded         Caches decoded arrays between runs
     described       Describe a data set without its examples, so that a trained model can be used without the data
     digits          1,797 real handwritten digits that ship with the package
@@ -23,6 +25,7 @@ Modules:
     folder          Loads pictures of the user from one folder per class
     held_out        Makes a test split for data that have none
     in_memory       Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
+    inspection      Inspects data as read
     label_arrays    Reads class labels from arrays of whole numbers, texts or one-hot rows
     labelled_text   Loads labelled texts of the user from a CSV
     npy             Loads images of the user from a folder of NumPy .npy files, which may exceed memory
@@ -31,6 +34,7 @@ Modules:
     parquet_pages   Reads the page sizes of a Parquet file from the page headers
     picture_arrays  Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
     pydoc           Real English prose that ships with the package, for a quick start and as a fallback for text sets
+    raw_table       Tables as read from files: columns of numbers or texts, before their types are decided
     sentences       Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
     synthetic       Small generated data sets with learnable structure, for tests and first experiments
     table_dataset   Builds a `Dataset` from columns of numbers or texts

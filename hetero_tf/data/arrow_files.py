@@ -15,7 +15,7 @@ from hetero_tf.base.files import open_file
 from hetero_tf.data.arrow_messages import unpacked_bytes
 from hetero_tf.data.data_files import LOADERS
 from hetero_tf.data.parquet_pages import columns_in, read_pages
-from hetero_tf.data.table_dataset import RawTable, TextColumn
+from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.unpacked import check_unpacked
 
 if TYPE_CHECKING:
@@ -66,16 +66,16 @@ class ColumnSelection:
         content = _content(type_)
         if name == self.image and content not in ("bytes", "nothing"):
             raise InputError(f"{path}: column {name!r} must contain the bytes of picture files. Received: {type_}")
-        if name != self.image and content not in ("numbers", "texts"):
+        if name != self.image and content not in ("numbers", "texts", "dates"):
             advice = "add it to `ignore`" + ", or set it as `image`" * (content == "bytes")
             raise InputError(
-                f"{path}: column {name!r} must contain numbers or texts; {advice}. "
+                f"{path}: column {name!r} must contain numbers, texts or dates; {advice}. "
                 f"Received: {shorten_repr(str(type_), 80)}"
             )
 
 
 def _content(type_):
-    """Returns "numbers", "texts", "bytes" (also in a struct, as Hugging Face stores pictures), "nothing" or "other"."""
+    """Returns "numbers", "texts", "dates", "bytes" (also in a struct, see Hugging Face), "nothing" or "other"."""
     from pyarrow import types
 
     if types.is_struct(type_):
@@ -86,6 +86,7 @@ def _content(type_):
     checks = {
         "numbers": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
         "texts": (types.is_string, types.is_large_string),
+        "dates": (types.is_date, types.is_timestamp),
         "bytes": (types.is_binary, types.is_large_binary),
         # A column without any value; the message about its first row is more helpful than one about its type.
         "nothing": (types.is_null,),
@@ -212,20 +213,22 @@ def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
 
     if pa.types.is_struct(column.type):
         column = pc.struct_field(column, [column.type.get_field_index("bytes")])
-    content, is_indexed = _content(column.type), pa.types.is_dictionary(column.type)
-    values = _decode_dictionaries(column) if is_indexed else column
-    is_missing = np.array([value is None for value in values], bool) if is_indexed else column.is_null().to_numpy()
-    if is_missing.any():
-        advice = (
-            "no picture bytes here, only a path; embed the pictures in the file, or use data: folder"
-            if is_image
-            else "no value here; fill it in, remove the row, or add the column to `ignore`"
-        )
-        raise InputError(f"{locate(int(is_missing.argmax()))}: column {name!r} has {advice}")
-    if is_indexed:
-        return np.asarray(values, np.float64) if content == "numbers" else TextColumn.from_values(values)
-    if content != "numbers":
-        return column.to_pylist() if is_image else TextColumn.from_values(column.to_pylist())
+    content = _content(column.type)
+    if content == "dates":
+        # The offset of a time zone would need a database of zones.
+        column = column.cast(pa.timestamp("us")).cast(pa.string())
+    if is_image and column.null_count:
+        row = int(column.is_null().to_numpy().argmax())
+        advice = "no picture bytes here, only a path; embed the pictures in the file, or use data: folder"
+        raise InputError(f"{locate(row)}: column {name!r} has {advice}")
+    if is_image:
+        return column.to_pylist()
+    if pa.types.is_dictionary(column.type) or content != "numbers":
+        is_indexed = pa.types.is_dictionary(column.type)
+        values = _decode_dictionaries(column) if is_indexed else column.to_pylist()
+        if content == "numbers":
+            return np.array([np.nan if value is None else value for value in values], np.float64)
+        return TextColumn.from_values("" if value is None else value for value in values)
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
         column = column.cast(pa.float64() if pa.types.is_decimal(column.type) else pa.int8())
     return np.asarray(column.to_numpy())

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.data.dates import DATE_EXAMPLES, PARTS, DateOrder, date_features, parse_date
 
 # A digit after a leading zero, as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -23,41 +24,75 @@ _DATE = re.compile(
 )
 
 
+# Texts that denote a missing value.
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+Notation = Literal["plain", "point", "comma"]
+Scale = Literal["standard", "minmax", "none"]
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
     Attributes:
         name: Name of the column.
-        categories: Allowed values in order; empty: the column is numeric.
+        categories: Allowed values in order; empty: the column has numbers or dates.
         one_hot: Whether categories are one-hot encoded, one feature for each; else the column is one feature, the
             index of the category.
+        date: Order of year, month and day of dates, which become the features `dates.PARTS`; None: no dates.
+        fill: Value that replaces a missing one; None: a missing value is an error.
+        marks_missing: Whether a further feature is 1 for a missing number, else 0.
+        notation: Number format, see `to_plain_number`.
+        scale: Scaling of the features, see `Dataset.feature_statistics`.
     """
 
     name: str
     categories: tuple[str, ...] = ()
     one_hot: bool = True
+    date: DateOrder | None = None
+    fill: str | None = None
+    marks_missing: bool = False
+    notation: Notation = "plain"
+    scale: Scale = "standard"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the column has numbers, not categories or dates."""
+        return not self.categories and self.date is None
 
     @property
     def width(self) -> int:
         """The number of features that the column becomes."""
-        return len(self.categories) if self.categories and self.one_hot else 1
+        return len(self.features)
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features that the column becomes."""
         if self.categories and self.one_hot:
             return tuple(f"{self.name}={category}" for category in self.categories)
-        return (self.name,)
+        if self.date:
+            return tuple(f"{self.name}.{part}" for part in PARTS)
+        return (self.name, f"{self.name}.missing") if self.marks_missing else (self.name,)
 
     def encode(self, value: str) -> list[float]:
         """Returns the features of a value.
 
         Raises:
-            InputError: The value is neither a finite number nor a known category.
+            InputError: The value is neither a finite number, a date nor a known category, as the column requires.
         """
-        if not self.categories:
-            return [parse_number(value, self.name)]
+        value, missing = value.strip(), is_missing(value)
+        if missing and self.fill is not None:
+            value = self.fill
+        elif self.notation != "plain":
+            value = to_plain_number(value, self.notation)
+        if self.categories:
+            return self._encode_category(value)
+        if self.date:
+            return self._encode_date(value)
+        number = parse_number(value, self.name)
+        return [number, float(missing)] if self.marks_missing else [number]
+
+    def _encode_category(self, value):
         if value not in self.categories:
             raise InputError(
                 f"column {self.name!r} must be one of {', '.join(self.categories[:10])}"
@@ -66,6 +101,14 @@ class Column:
             )
         index = self.categories.index(value)
         return [float(index == one) for one in range(len(self.categories))] if self.one_hot else [float(index)]
+
+    def _encode_date(self, value):
+        date = parse_date(value, self.date)
+        if date is None:
+            raise InputError(
+                f"column {self.name!r} must be a date such as {DATE_EXAMPLES[self.date]}. Received: {value!r}"
+            )
+        return date_features(date)
 
 
 def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
@@ -112,8 +155,13 @@ def encode_values(values: Mapping[str, str], columns: Sequence[Column]) -> list[
     for column in columns:
         if column.name not in values:
             raise InputError(f"has no value for column {column.name!r}")
-        features += column.encode(values[column.name].strip())
+        features += column.encode(values[column.name])
     return features
+
+
+def is_missing(text: str) -> bool:
+    """Return True for a text that denotes a missing value, such as "" and NA."""
+    return text.strip().lower() in MISSING
 
 
 def parse_number(value: str, name: str) -> float:

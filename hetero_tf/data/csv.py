@@ -12,10 +12,12 @@ from hetero_tf.base.constraints import TestShare
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.columns import is_number
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.table_dataset import ColumnRoles, RawTable, TextColumn, table_dataset
+from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.table_dataset import table_dataset
 from hetero_tf.data.text_lines import TextLines
 
 # Memory of a table's texts, in multiples of the file size.
@@ -34,18 +36,21 @@ def load(
     test: str | None = None,
     test_share: TestShare = 0.2,
     owner: str | None = None,
+    columns: ColumnTypes | None = None,
     ignore: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     categories: Literal["one_hot", "numbers"] = "one_hot",
     numbers: Literal["plain", "point", "comma"] = "plain",
+    missing: Literal["error", "mean", "median", "most_frequent", "category", "drop"] = "error",
+    scale: ColumnScales | None = None,
     header: bool = True,
     delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
 ) -> Dataset:
     """Loads a UTF-8 text file with a row for each example.
 
-    A numeric column is one feature; a column of other texts is categorical. The distinct values of the label column
-    are the class names. Missing values are rejected with their line number. Without a header the columns are named
-    column_0, column_1 and so on.
+    A numeric column is one feature; a column of other texts is categorical, unless they differ in most rows, like
+    names, which are rejected. The distinct values of the label column are the class names. Without a header the
+    columns are named column_0, column_1 and so on.
 
     Args:
         path: the file
@@ -53,15 +58,23 @@ def load(
         test: file of the test rows, with the same columns; null: a share of the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
+        columns: types of columns, such as {price: number, zip: category, joined: date, id: ignore}; date: the year,
+            month, day and weekday as features; null: types follow from the values
         ignore: columns to leave out
         categorical: columns whose numbers are categories, such as postal codes
         categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
             column, the index of the category)
         numbers: number format: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        missing: treatment of missing values (empty, NA, null): error, drop (the row), or a value of the training rows
+            that replaces them: mean, median or most_frequent (also of categories), or category (a category `missing`;
+            for numbers the mean and a 0/1 feature)
+        scale: scaling of columns, such as {age: minmax}: standard (mean 0 and deviation 1, that of all others), minmax
+            (0 to 1) or none; null: standard for all
         header: whether the first line contains the column names
         delimiter: separator of values
     """
-    roles = ColumnRoles(label, owner, ignore, categorical, categories == "one_hot", numbers)
+    one_hot = categories == "one_hot"
+    roles = ColumnRoles(label, owner, ignore, categorical, columns or {}, one_hot, numbers, missing, scale or {})
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     return table_dataset([read_table(file, header, DELIMITERS[delimiter]) for file in files], roles, test_share)
 

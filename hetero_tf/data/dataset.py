@@ -10,6 +10,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray, update_digest
+from hetero_tf.data.inspection import ColumnSummary
 
 
 class NotAvailable(InputError):
@@ -59,6 +60,7 @@ class Dataset:
         class_names: Names of the labels, one line each; None if unknown.
         columns: Columns from which the features of a table were made; None if unknown.
         tokenizer: Tokens of the vocabulary: "words" or "characters", see `tokenizers.tokenize`.
+        inspection: Summaries of all columns of the training rows as read; None if unknown.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -73,6 +75,7 @@ class Dataset:
     class_names: tuple[str, ...] | None = None
     columns: tuple[Column, ...] | None = None
     tokenizer: str = "words"
+    inspection: tuple[ColumnSummary, ...] | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -136,14 +139,22 @@ class Dataset:
 
     @functools.cached_property
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each feature of a table over the training rows, float64 `[features]` each.
+        """Number to subtract from each feature of a table, and its divisor, float64 `[features]` each.
 
-        A constant feature has deviation 1, so that normalisation yields 0 and not NaN.
+        Both are statistics of the training rows: mean and standard deviation; minimum and range for columns with
+        `scale` "minmax"; 0 and 1 with "none". A constant feature has divisor 1, so that the result is 0 and not NaN.
         """
-        mean = self.train.x.mean(0, dtype=np.float64)
-        std = self.train.x.std(0, dtype=np.float64)
-        constant = (self.train.x == self.train.x[0]).all(0)
-        return np.where(constant, self.train.x[0], mean), np.where(constant | (std == 0), 1.0, std)
+        x = self.train.x
+        mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+        constant = (x == x[0]).all(0)
+        offset, divisor = np.where(constant, x[0], mean), np.where(constant | (std == 0), 1.0, std)
+        scales = np.array([column.scale for column in self.columns or () for _ in column.features])
+        if len(scales):
+            low, high = x.min(0).astype(np.float64), x.max(0).astype(np.float64)
+            is_minmax, unscaled = scales == "minmax", scales == "none"
+            offset = np.select([is_minmax, unscaled], [low, 0.0], offset)
+            divisor = np.select([is_minmax, unscaled], [np.where(constant, 1.0, high - low), 1.0], divisor)
+        return offset, divisor
 
     @functools.cached_property
     def sha256(self) -> str:

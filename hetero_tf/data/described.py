@@ -11,6 +11,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dates import DATE_EXAMPLES
 
 # Number of random examples of a split, and their allowed dtypes.
 NUM_EXAMPLES = 32
@@ -23,7 +24,7 @@ class DescribedDataset(Dataset):
 
     Args:
         digest: `sha256` of the described data.
-        statistics: Mean and standard deviation of each feature of a table, float64 `[2, features]`; else None.
+        statistics: `feature_statistics` of a table, float64 `[2, features]`; else None.
     """
 
     digest: str = ""
@@ -36,7 +37,7 @@ class DescribedDataset(Dataset):
 
     @property
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each feature of a table, see `Dataset`."""
+        """Number to subtract from each feature of a table, and its divisor, see `Dataset`."""
         if self.statistics is None:
             raise InputError(f"{self.source}: its description has no statistics of features")
         return self.statistics[0], self.statistics[1]
@@ -56,7 +57,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "vocabulary": dataset.vocabulary and list(dataset.vocabulary),
         "tokenizer": dataset.tokenizer,
         "class_names": dataset.class_names and list(dataset.class_names),
-        "columns": dataset.columns and [[one.name, list(one.categories), one.one_hot] for one in dataset.columns],
+        "columns": dataset.columns and [list(dataclasses.astuple(column)) for column in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
         if dataset.kind == "table"
         else None,
@@ -117,9 +118,12 @@ def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | No
     return columns and tuple(_build_column(*column) for column in columns)
 
 
-def _build_column(name, categories, one_hot):
-    (name,) = _check_texts([name])
-    return Column(name, _check_texts(categories) or (), bool(one_hot))
+def _build_column(name, categories, one_hot, date=None, fill=None, marks_missing=False, *formats):
+    """Build a `Column` from its fields; earlier versions wrote only the first three."""
+    (name, *_) = _check_texts([name, *([] if fill is None else [fill]), *formats])
+    if date not in (None, *DATE_EXAMPLES):
+        raise ValueError(f"unknown order of dates {date!r:.80}")
+    return Column(name, _check_texts(categories) or (), bool(one_hot), date, fill, bool(marks_missing), *formats)
 
 
 def _check_texts(values):

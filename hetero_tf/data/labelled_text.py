@@ -14,8 +14,9 @@ from hetero_tf.data.data_files import find, find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.parquet import is_arrow, read_splits
+from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
-from hetero_tf.data.table_dataset import RawTable, TextColumn, read_targets
+from hetero_tf.data.table_dataset import read_targets
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import LONGEST_LINE
 

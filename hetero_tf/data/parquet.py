@@ -11,11 +11,13 @@ from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.data.arrow_files import ColumnSelection, read_table
+from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.table_dataset import ColumnRoles, RawTable, TextColumn, read_targets, table_dataset
+from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.table_dataset import read_targets, table_dataset
 
 ENDINGS = (".parquet", ".arrow")
 LARGEST_JSON = 2**26
@@ -32,10 +34,13 @@ def load(
     test: str | None = None,
     test_share: TestShare = 0.2,
     owner: str | None = None,
+    columns: ColumnTypes | None = None,
     ignore: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     categories: Literal["one_hot", "numbers"] = "one_hot",
     numbers: Literal["plain", "point", "comma"] = "plain",
+    missing: Literal["error", "mean", "median", "most_frequent", "category", "drop"] = "error",
+    scale: ColumnScales | None = None,
 ) -> Dataset:
     """Loads a `.parquet` or `.arrow` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
@@ -53,21 +58,31 @@ def load(
         test: file or folder of the test rows; null: the test split of `path`, else a share of the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
+        columns: types of columns, such as {price: number, zip: category, joined: date, id: ignore}; date: the year,
+            month, day and weekday as features; null: types follow from the values
         ignore: columns to leave out
         categorical: columns whose numbers are categories, such as postal codes
         categories: encoding of categories: one_hot (one 0/1 feature for each category) or numbers (one feature for the
             column, the index of the category)
         numbers: number format of texts: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
+        missing: treatment of missing values (empty, NA, null): error, drop (the row), or a value of the training rows
+            that replaces them: mean, median or most_frequent (also of categories), or category (a category `missing`;
+            for numbers the mean and a 0/1 feature)
+        scale: scaling of columns, such as {age: minmax}: standard (mean 0 and deviation 1, that of all others), minmax
+            (0 to 1) or none; null: standard for all
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
     requested = None if image is None else [name for name in (label, owner, image) if name is not None]
-    selection = ColumnSelection(requested, ignore, image)
+    columns = columns or {}
+    ignored = (*ignore, *(name for name, type_ in columns.items() if type_ == "ignore"))
+    selection = ColumnSelection(requested, ignored, image)
     tables, names = read_splits(data_dir, path, test, selection, label)
     if image is not None:
         return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names)
     # Ignored columns were not read.
-    roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
+    types = {name: type_ for name, type_ in columns.items() if type_ != "ignore"}
+    roles = ColumnRoles(label, owner, (), categorical, types, categories == "one_hot", numbers, missing, scale or {})
     return table_dataset(tables, roles, test_share, names)
 
 

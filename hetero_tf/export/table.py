@@ -1,8 +1,10 @@
 """Export of a model for tables: signatures for rows of numbers."""
 
+import itertools
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.data.columns import Column, encode_values, feature_names, parse_row
@@ -29,14 +31,36 @@ class TableTask(LabelledTask):
 
     def serve_numbers(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return outputs for values of the table."""
-        return self.classify(self.check(features, *self.shape))
+        return self.classify(self.fill(self.check(features, *self.shape)))
+
+    def fill(self, features: tf.Tensor) -> tf.Tensor:
+        """Replace NaN by the fill value of its column, and mark it in the next feature if the column has marks."""
+        columns = self.process.dataset.columns or ()
+        first = list(itertools.accumulate((column.width for column in columns), initial=0))
+        fills, marks = np.full(self.shape, np.nan, np.float32), np.zeros(self.shape, bool)
+        for position, column in zip(first, columns):
+            if column.fill is not None and column.is_number:
+                fills[position], marks[position + 1 : position + column.width] = float(column.fill), True
+        if np.isnan(fills).all():
+            return features
+        is_missing = tf.math.is_nan(features)
+        filled = tf.where(is_missing, fills, features)
+        if not marks.any():
+            return filled
+        is_left_missing = tf.pad(is_missing[:, :-1], [[0, 0], [1, 0]])
+        return tf.where(marks & is_left_missing, 1.0, filled)
 
     @property
     def input_spec(self) -> dict:
         """Description of the model's input for `export.json`; "columns" is None if they are unknown."""
         columns = self.process.dataset.columns
         column_specs = columns and [
-            {"name": column.name, "features": list(column.features), "categories": list(column.categories)}
+            {
+                "name": column.name,
+                "features": list(column.features),
+                "categories": list(column.categories),
+                **{name: value for name in ("date", "fill") if (value := getattr(column, name)) is not None},
+            }
             for column in columns
         ]
         return {
@@ -51,6 +75,7 @@ class TableTask(LabelledTask):
         sentences = [
             f"A row has {features} numbers with the values of the table. The model normalises them.",
             "A row with a number that is not finite gets NaN and class -1.",
+            *self._notes_on_values(columns or ()),
         ]
         if columns is not None and features <= MAX_LISTED_FEATURES:
             sentences.append(f"Order of the features: {', '.join(f'`{name}`' for name in feature_names(columns))}.")
@@ -63,6 +88,19 @@ class TableTask(LabelledTask):
             if any(column.categories and column.one_hot for column in columns):
                 sentences.append("`column=category` is 1 if the column has that category, else 0.")
         return sentences
+
+    def _notes_on_values(self, columns):
+        """Return sentences on missing values and dates."""
+        fills = [column for column in columns[:MAX_LISTED_FEATURES] if column.fill is not None]
+        if numbers := [f"`{column.name}` {float(column.fill):g}" for column in fills if column.is_number]:
+            yield f"NaN is a missing number, which the model replaces: {', '.join(numbers)}."
+        if others := [f"`{column.name}` {column.fill}" for column in fills if not column.is_number]:
+            yield f"Send these values for missing ones: {', '.join(others)}."
+        if any(column.date for column in columns):
+            yield (
+                "A date is its year, month (1 to 12), day and weekday (Monday is 0), then sine and cosine of 2 pi "
+                "(month - 1) / 12 and of 2 pi weekday / 7."
+            )
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         return "serving_default", f"features=tf.zeros([1, {self.shape[0]}])", "probabilities"

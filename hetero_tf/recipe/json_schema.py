@@ -85,7 +85,8 @@ def _forms(constraint: Constraint) -> Iterator[dict]:
     if kind == "plugin":
         yield from _plugin(constraint.kind, {})
     elif kind == "dict":
-        yield _by_level(item) if item else {"type": "object"}
+        named = {"type": "object"} | ({"additionalProperties": _value(item)} if constraint.named else {})
+        yield _by_level(item) if item and not constraint.named else named
     elif kind == "tuple" and item and item.type == "section":
         yield {"type": "array", "items": _LAYER, "minItems": 1}
     elif kind == "tuple":

@@ -49,7 +49,7 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
     if constraint.sizes and isinstance(value, (Width, Classes)):
         return value
     if constraint.type == "dict" or (constraint.by_level and isinstance(value, dict)):
-        return _by_level(value, constraint, path)
+        return _mapping(value, constraint, path)
     if constraint.type == "tuple" and isinstance(value, (list, tuple)):
         return _items(value, constraint, path)
     if constraint.type == "pair" and isinstance(value, list) and len(value) == 2:
@@ -112,8 +112,10 @@ def _any_number(value):
     return Constraint("int" if whole else "float")
 
 
-def _by_level(value, constraint, path):
+def _mapping(value, constraint, path):
     item = constraint.item or replace(constraint, by_level=False)
+    if constraint.named and not isinstance(value, dict):
+        raise _wrong(path, "wrong type", constraint, value)
     if not isinstance(value, dict) or (constraint.item and constraint.low and not value):
         names = f", or one of {', '.join(constraint.choices)}" if constraint.choices else ""
         raise InvalidValue(
@@ -122,7 +124,9 @@ def _by_level(value, constraint, path):
             f"Received: {format_value(value)}",
         )
     for name in value:
-        if not re.fullmatch(LEVEL, name):
+        if constraint.named:
+            convert(name, Constraint("str"), path)
+        elif not re.fullmatch(LEVEL, name):
             text = f"not a level; its name may contain only letters. Received: {format_value(name)}"
             raise InvalidValue((*path, name), text, at_key=True)
     return {name: convert(entry, item, (*path, name)) for name, entry in value.items()}

@@ -82,7 +82,10 @@ def test_labels_that_are_numbers_stand_in_their_order(tmp_path):
         ("", None),
         ("1,red,1,f", r"own.csv:22: must have 5 values separated by ',', like the first line. Received: 4, \["),
         ("1,red,1,f,ox,1", r"own.csv:22: must have 5 values .* Received: 6"),
-        (",red,1,f,ox", r"own.csv:22: column 'height' has no value here \(''\); fill it in, remove the row, or add"),
+        (
+            ",red,1,f,ox",
+            r"own.csv:22: column 'height' has no value here \(''\); fill it in, remove the row, set `missing`",
+        ),
         ("NA,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('NA'\)"),
         ("nan,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('nan'\)"),
         ("1, ,1,f,ox", r"own.csv:22: column 'colour' has no value here"),
@@ -174,8 +177,12 @@ def test_invalid_table_is_rejected(tmp_path, content, message):
 
 def test_column_of_all_different_texts_is_no_category(tmp_path):
     write(tmp_path, ["name,kind", *(f"n{index},{index % 2}" for index in range(1001))])
-    with pytest.raises(InputError, match="column 'name' must have at most 1000 categories; add it to `ignore`"):
+    with pytest.raises(
+        InputError, match="'name' has 1,001 distinct texts in 1,001 rows, such as 'n0': it looks like an id"
+    ):
         load(tmp_path)
+    with pytest.raises(InputError, match="column 'name' must have at most 1000 categories; add it to `ignore`"):
+        load(tmp_path, columns={"name": "category"})
 
 
 def test_folder_or_nothing_instead_of_a_file(tmp_path):
@@ -280,3 +287,94 @@ def test_lines_and_columns_have_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(csv, "MAX_COLUMNS", 4)
     with pytest.raises(InputError, match="own.csv:1: a table may have at most 4 columns. Received: 5"):
         load(write(tmp_path))
+
+
+def test_types_and_scales_are_set_by_column(tmp_path):
+    lines = ["zip,joined,age,code,kind"]
+    lines += [f"{7000 + n % 3},2024-0{1 + n % 9}-15,{n},{n % 2:03},{'uv'[n % 2]}" for n in range(20)]
+    types = {"zip": "category", "joined": "date", "code": "number", "age": "ignore"}
+    dataset = load(write(tmp_path, lines), columns=types, scale={"code": "minmax", "joined": "none"})
+    zips, joined, code = dataset.columns
+    assert (zips.categories, joined.date, code.categories) == (("7000", "7001", "7002"), "ymd", ())
+    assert joined.features[:4] == ("joined.year", "joined.month", "joined.day", "joined.weekday")
+    assert set(dataset.train.x[:, 3]) == {2024} and set(dataset.train.x[:, -1]) == {0, 1}
+    offset, divisor = dataset.feature_statistics
+    assert (offset[3:11] == 0).all() and (divisor[3:11] == 1).all() and (offset[-1], divisor[-1]) == (0, 1)
+    assert offset[0] == dataset.train.x[:, 0].mean()
+    for options, message in (
+        ({"columns": {"zipp": "category"}}, "`columns` must name a column. Received: columns='zipp'; did you mean"),
+        ({"columns": {"kind": "number"}}, "only `category` may be set for the label"),
+        ({"columns": {"age": "ignore"}, "ignore": ("age",)}, "`columns` repeats 'age' of `ignore` or `categorical`"),
+        ({"columns": types, "scale": {"age": "none"}}, "`scale` must name feature columns. Received: scale={'age'"),
+        ({"columns": {**types, "age": "date"}}, "column 'age' must be a date such as 2024-12-31, .* Received: '0'"),
+        ({"columns": {**types, "joined": "number"}}, "csv:2: column 'joined' must be a number. Received: '2024-01-15'"),
+        ({"columns": {"code": "number"}}, "'joined' has dates such as '2024-01-15'; set `columns: {'joined': date}`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("days", "order"),
+    [(("31.12.2024", "01.02.2024"), "dmy"), (("1/2/2024", "12/31/2024"), "mdy"), (("1.2.2024",), "dmy")],
+)
+def test_order_of_dates_follows_from_the_values(tmp_path, days, order):
+    lines = ["day,n,kind", *(f"{days[n % len(days)]},{n},{'uv'[n % 2]}" for n in range(8))]
+    (day, _) = load(write(tmp_path, lines), columns={"day": "date"}, test_share=0.5).columns
+    assert day.date == order
+    assert day.encode("31.12.2024" if order == "dmy" else "12/31/2024")[:4] == [2024, 12, 31, 1]
+    with pytest.raises(InputError, match="column 'day' must be a date such as .*Received: '2024-02-30'"):
+        day.encode("2024-02-30")
+
+
+def test_dates_without_a_known_order_are_rejected(tmp_path):
+    lines = ["day,n,kind", *(f"0{1 + n % 9}/05/2024,{n},{'uv'[n % 2]}" for n in range(8))]
+    with pytest.raises(InputError, match="must say which number is the day, but no day is above 12; save the dates"):
+        load(write(tmp_path, lines), columns={"day": "date"})
+
+
+SPARSE = ["size,colour,kind"]
+SPARSE += [f"{'' if n == 3 else n},{'NA' if n == 4 else 'red' if n % 4 else 'blue'},{'uv'[n % 2]}" for n in range(20)]
+
+
+@pytest.mark.parametrize("missing", ["mean", "median", "most_frequent", "category", "drop"])
+def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, missing):
+    tests = [SPARSE[0], ",,u", "500,red,v"]
+    write(tmp_path, tests, "test.csv")
+    dataset = load(write(tmp_path, SPARSE), test="test.csv", missing=missing)
+    size, colour = dataset.columns
+    numbers = np.array([n for n in range(20) if n != 3])
+    expected = {"mean": numbers.mean(), "category": numbers.mean(), "median": np.median(numbers), "most_frequent": 0}
+    if missing == "drop":
+        assert (len(dataset.train.x), len(dataset.test.x), size.fill, colour.fill) == (18, 1, None, None)
+        assert [summary.missing for summary in dataset.inspection] == [1, 1, 0]
+        return
+    np.testing.assert_allclose([float(size.fill), dataset.train.x[3, 0], dataset.test.x[0, 0]], expected[missing], 1e-6)
+    assert colour.fill == ("missing" if missing == "category" else "red")
+    assert colour.encode("?") == colour.encode(colour.fill) == dataset.test.x[0, -colour.width :].tolist()
+    assert encode_values(parse_row(",NA", dataset.columns), dataset.columns) == pytest.approx(
+        dataset.test.x[0].tolist()
+    )
+    if missing == "category":
+        assert dataset.columns[0].features == ("size", "size.missing")
+        assert dataset.train.x[:, 1].tolist() == [n == 3 for n in range(20)]
+
+
+def test_fill_values_do_not_read_the_held_out_rows(tmp_path):
+    lines = ["size,kind", *(f"{'' if n == 3 else n * n},{'uv'[n % 2]}" for n in range(20))]
+    dataset = load(write(tmp_path, lines), missing="mean")
+    rows = dataset.train.x[:, 0]
+    fill = float(dataset.columns[0].fill)
+    assert fill == pytest.approx(float(rows[np.abs(rows - fill) > 1e-3].mean()), rel=1e-6)
+
+
+def test_targets_that_are_amounts_are_no_classes(tmp_path):
+    lines = ["x,target", *(f"{n % 5},{40 + 3 * (n % 30)}" for n in range(120))]
+    with pytest.raises(
+        InputError,
+        match="label 'target' has 30 distinct numbers in 120 rows, from 40 to 127: a continuous target; set `task: "
+        "regression`, or `columns: {'target': category}` if the numbers are names of classes",
+    ):
+        load(write(tmp_path, lines), label="target")
+    assert load(tmp_path, label="target", columns={"target": "category"}).classes == 30
+    assert load(write(tmp_path, [lines[0], *(f"{n % 5},{n % 30}" for n in range(120))]), label="target").classes == 30

@@ -1,5 +1,6 @@
 """Parquet and Arrow files, and the folders of Hugging Face's `datasets`: splits, columns, pictures, refusals."""
 
+import datetime
 import json
 
 import numpy as np
@@ -111,7 +112,9 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
     assert dataset.train.x.shape == (6, 6, 6, 1) and dataset.source == f"pictures ({tmp_path}/own.parquet)"
     for split in (dataset.train, dataset.test):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
-    with pytest.raises(InputError, match=r"column 'image' must contain numbers or texts; .* or set it as `image`"):
+    with pytest.raises(
+        InputError, match=r"column 'image' must contain numbers, texts or dates; .* or set it as `image`"
+    ):
         load(tmp_path)
     if hugging_face:
         paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{index}.png"} for index in range(12)]])
@@ -127,11 +130,14 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here; fill it in"),
-        ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' must be finite numbers"),
+        ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here \('nan'\); fill it in"),
+        ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' has no value here \('nan'\)"),
         ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must be finite numbers"),
         (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(' '\)"),
-        ([[1], [2], [3], [4]], r"column 'odd' must contain numbers or texts; add it to `ignore`. Received: 'list"),
+        (
+            [[1], [2], [3], [4]],
+            r"column 'odd' must contain numbers, texts or dates; add it to `ignore`. Received: 'list",
+        ),
     ],
 )
 def test_invalid_value_is_reported(tmp_path, column, message):
@@ -139,6 +145,25 @@ def test_invalid_value_is_reported(tmp_path, column, message):
     with pytest.raises(InputError, match=message):
         load(tmp_path, test_share=0.5)
     assert len(load(tmp_path, test_share=0.5, ignore=("odd",)).train.x) == 2
+
+
+def test_nulls_are_filled_and_dates_become_features(tmp_path):
+    days = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 1), None, datetime.date(2023, 1, 1)]
+    table = rows(4).append_column("day", [days]).append_column("odd", [[1, None, 3, 8]])
+    pq.write_table(table, tmp_path / "own.parquet")
+    dataset = load(tmp_path, test_share=0.5, columns={"day": "date"}, missing="median", scale={"odd": "none"})
+    day, odd = dataset.columns[-2:]
+    assert (day.date, odd.scale, {summary.name: summary.missing for summary in dataset.inspection}["day"]) == (
+        "ymd",
+        "none",
+        1,
+    )
+    values = np.concatenate([dataset.train.x, dataset.test.x])
+    drawn = values[:, 1].astype(int).tolist()
+    assert (
+        float(odd.fill) in values[:, -1]
+        and [[1, float(odd.fill), 3, 8][row] for row in drawn] == values[:, -1].tolist()
+    )
 
 
 def test_labels_that_are_numbers_have_few_texts_and_the_first_wrong_row_is_named(tmp_path):

@@ -15,6 +15,7 @@ from hetero_tf import export, recipe
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.described import describe, from_description
 from hetero_tf.devices.on_device import Client
 from hetero_tf.export import saved_model
 from hetero_tf.export.predictions import predict
@@ -218,3 +219,57 @@ def test_eight_bits_are_rejected(exported, tmp_path):
     assert message.startswith(
         "--format litert_int8: not available for tables, because one 8-bit scale for all features"
     )
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """`(process, serve, folder)` of a table whose columns have fill values, dates and scales."""
+    columns = (
+        Column("age", fill="30.0", marks_missing=True),
+        Column("size", fill="7.5", scale="minmax"),
+        Column("day", date="ymd", fill="2024-01-31"),
+        Column("colour", ("blue", "red"), fill="red"),
+    )
+    rng, y = np.random.default_rng(0), np.arange(40, dtype=np.int32) % 2
+    # Years and days need their means, or the outputs saturate.
+    means = [30, 0, 7, 2024, 6, 15, *np.zeros(7)]
+    split = Split(rng.normal(means, size=(40, 13)).astype(np.float32), y)
+    recipe_text = tables.RECIPE.replace("name: natural", "name: iid")
+    dataset = Dataset(split, split, 2, "t", columns=columns)
+    process = hetero_tf.learning_process(recipe.loads(recipe_text, "tiny"), dataset=dataset, parallel=2)
+    folder, _ = export.export(process, process.initialize(), {}, tmp_path_factory.mktemp("filled"), {})
+    return process, saved_model.load_runtime(folder), folder
+
+
+def test_exports_replace_missing_numbers_like_predict(filled):
+    process, serve, folder = filled
+    model = process.network(process.initialize())
+    (prediction, same) = predict(process, model, [",,2024-02-29,", "30,7.5,2024-02-29,red"])
+    row = np.array([[np.nan, 0, np.nan, 2024, 2, 29, 3, *np.zeros(4), 0, 1]], np.float32)
+    row[0, 7:11] = process.dataset.columns[2].encode("2024-02-29")[4:]
+    outputs = serve(features=row)
+    percent = dict(prediction["answers"])["1"]
+    assert 100 * outputs["probabilities"][0, 1] == pytest.approx(percent, rel=1e-5) != dict(same["answers"])["1"]
+    row[0, 3] = np.nan
+    assert serve(features=row)["class"] == [-1]
+
+
+def test_card_and_description_state_fill_values_and_dates(filled):
+    process, _, folder = filled
+    card = (folder / "MODEL_CARD.md").read_text("utf-8")
+    assert "NaN is a missing number, which the model replaces: `age` 30, `size` 7.5." in card
+    assert "Send these values for missing ones: `day` 2024-01-31, `colour` red." in card
+    assert "weekday (Monday is 0)" in card
+    specs = json.loads((folder / "export.json").read_text("utf-8"))["input"]["columns"]
+    assert specs[2] | {"features": []} == {
+        "name": "day",
+        "features": [],
+        "categories": [],
+        "date": "ymd",
+        "fill": "2024-01-31",
+    }
+    described = from_description(json.loads(json.dumps(describe(process.dataset))))
+    assert described.columns == process.dataset.columns
+    np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)
+    x = process.dataset.train.x
+    assert process.input.normalised_by["std"][2] == pytest.approx(float(x[:, 2].max() - x[:, 2].min()))

@@ -100,7 +100,7 @@ def test_columns_that_are_not_read_are_not_unpacked(tmp_path):
     nested = pa.table({"x": np.arange(20.0), "deep": [[0] * 20_000] * 20, "label": np.arange(20) % 2})
     pq.write_table(nested, tmp_path / "small.parquet")
     assert parquet.load(tmp_path, path="small.parquet", ignore=("deep",)).train.x.shape == (16, 1)
-    with pytest.raises(InputError, match="column 'deep' must contain numbers or texts; add it to `ignore`"):
+    with pytest.raises(InputError, match="column 'deep' must contain numbers, texts or dates; add it to `ignore`"):
         parquet.load(tmp_path, path="small.parquet")
 
 

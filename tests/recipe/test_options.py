@@ -55,6 +55,8 @@ def legal(constraint):
         return constraint.choices[0]
     if constraint.type == "tuple":
         return [legal(constraint.item or Constraint("float"))]
+    if constraint.named:
+        return {"x": legal(constraint.item)}
     if constraint.type in ("str", "bool"):
         return "x" if constraint.type == "str" else True
     low, high = constraint.bounds()
@@ -73,6 +75,10 @@ def wrong(constraint):
         yield 3, 3, "wrong type; must be a list"
         for value, part, message in wrong(constraint.item or Constraint("float")):
             yield [value], part, message
+    elif constraint.named:
+        yield 3, 3, "wrong type; must be a mapping of names to "
+        for value, part, message in wrong(constraint.item):
+            yield {"x": value}, part, message
     elif constraint.choices:
         first = constraint.choices[0]
         if constraint.type == "str":
@@ -111,7 +117,7 @@ def wrong_numbers(constraint):
 def check_error(written, dotted, part, message):
     """Check that the error of a text has the key, the message and the position."""
     first_line, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
-    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(message)}.*", first_line)
+    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\]|\.x)?: {re.escape(message)}.*", first_line)
     number, column = (int(number_text) for number_text in re.match(r"r\.yaml:(\d+):(\d+)", first_line).groups())
     assert written.splitlines()[number - 1][column - 1 :].startswith(flow(part))
     assert line[caret.index("^") :].startswith(flow(part))

@@ -1,0 +1,257 @@
+"""Decides the types of a table's columns: from the options of a recipe, else from the values."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+
+from hetero_tf.base.constraints import Text
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.columns import (
+    Column,
+    Notation,
+    Scale,
+    are_plain_numbers,
+    has_leading_zero,
+    is_number,
+    resembles_number,
+    sort_categories,
+)
+from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
+from hetero_tf.data.inspection import inspect_column
+from hetero_tf.data.raw_table import RawTable, TextColumn
+
+ColumnType = Literal["number", "category", "date", "ignore"]
+ColumnTypes = Annotated[dict[str, ColumnType], Text(named=True)]
+ColumnScales = Annotated[dict[str, Scale], Text(named=True)]
+# Category of missing values.
+MISSING_CATEGORY = "missing"
+# A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
+MAX_CATEGORIES = 1000
+# Names that pandas gives to an index and to columns without a name.
+_INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """Roles of the columns.
+
+    Attributes:
+        label: The column of labels.
+        owner: The column with the natural client of each row; None: no owners.
+        ignore: Columns to leave out.
+        categorical: Columns whose numbers are categories.
+        types: Types of columns, which override the types that their values suggest.
+        one_hot: Whether categories are one-hot encoded, see `Column`.
+        numbers: Number format: "plain", "point" or "comma", see `columns.to_plain_number`.
+        missing: Treatment of missing values, see `csv.load`.
+        scale: Scaling of columns; the others are standardized.
+    """
+
+    label: str
+    owner: str | None
+    ignore: tuple[str, ...]
+    categorical: tuple[str, ...]
+    types: Mapping[str, ColumnType]
+    one_hot: bool
+    numbers: Notation
+    missing: str
+    scale: Mapping[str, Scale]
+
+    def type_of(self, name: str) -> ColumnType | None:
+        """Returns the type of a column that an option sets; None: its values decide."""
+        if name in self.ignore:
+            return "ignore"
+        return "category" if name in self.categorical else self.types.get(name)
+
+    def find_feature_columns(self, table: RawTable) -> list[str]:
+        """Returns the names of the columns that become features.
+
+        Raises:
+            InputError: An option names a column that does not exist or is no feature, or no column is left.
+        """
+        targets = [name for name in (self.label, self.owner) if name is not None]
+        names_by_option = {
+            "label": targets[:1],
+            "owner": targets[1:],
+            "ignore": self.ignore,
+            "categorical": self.categorical,
+            "columns": self.types,
+            "scale": self.scale,
+        }
+        for option, names in names_by_option.items():
+            for name in names:
+                table.check_column(option, name)
+        remaining = [name for name in table.columns if name not in targets and self.type_of(name) != "ignore"]
+        if not remaining:
+            raise InputError(f"{table.source}: expected at least one feature column. Received: only the label")
+        for name in remaining:
+            if _INDEX.fullmatch(name):
+                raise InputError(
+                    f"{table.source}: column {name!r} has no name, or is an index written by pandas; save the table "
+                    f"with `index=False`, or set `ignore: [{name!r}]`"
+                )
+        self._check_options(table.source, remaining)
+        return remaining
+
+    def _check_options(self, source, features):
+        """Rejects types and scales without effect."""
+        if odd := [name for name in self.types if name in (*self.ignore, *self.categorical)]:
+            raise InputError(f"{source}: `columns` repeats {odd[0]!r} of `ignore` or `categorical`; remove one of them")
+        for name, type_ in self.types.items():
+            if name == self.owner or (name == self.label and type_ != "category"):
+                raise InputError(
+                    f"{source}: `columns` sets types of features; only `category` may be set for the label, if its "
+                    f"numbers are names of classes. Received: columns={{{name!r}: {type_}}}"
+                )
+        if odd := [name for name in self.scale if name not in features]:
+            raise InputError(f"{source}: `scale` must name feature columns. Received: scale={{{odd[0]!r}: ...}}")
+
+
+def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np.ndarray) -> Column:
+    """Builds a `Column` of the type that the options or its values determine.
+
+    Args:
+        table: The table of the training rows, in plain notation.
+        name: Name of the column.
+        roles: Roles of the columns.
+        is_training: Rows without those that are held out, bool `[n]`; fill values are statistics of these.
+
+    Raises:
+        InputError: The values have another type, or no type is likely.
+    """
+    values, kind, fill = table, roles.type_of(name), None
+    if roles.missing != "error" and (empty := table.missing_rows(name)).any():
+        if empty[is_training].all():
+            raise InputError(f"{table.source}: column {name!r} has no value in any training row; add it to `ignore`")
+        values = replace(table, columns={name: table.columns[name]}).select(np.flatnonzero(~empty))
+        is_training = is_training[~empty]
+    column = replace(_infer_column(values, name, kind, roles), scale=roles.scale.get(name, "standard"))
+    if roles.missing in ("error", "drop"):
+        return column
+    fill = _fill_value(values.columns[name], column, roles.missing, is_training)
+    if roles.missing == "category" and values is not table:
+        if column.categories:
+            column = replace(column, categories=sort_categories({*column.categories, MISSING_CATEGORY}))
+            fill = MISSING_CATEGORY
+        else:
+            column = replace(column, marks_missing=column.date is None)
+    return replace(column, fill=fill)
+
+
+def _infer_column(table, name, kind, roles):
+    """Builds a `Column` without a fill value from rows without missing values in it."""
+    values = table.columns[name]
+    if kind == "number" or (kind is None and parse_numbers(values) is not None):
+        if roles.numbers == "plain" and kind is None:
+            _reject_leading_zeros(table, name)
+        return Column(name, notation=roles.numbers)
+    texts = table.read_texts(name)
+    if kind == "date":
+        return Column(name, date=_date_order(table, name, texts))
+    if kind is None:
+        _reject_mixed(table, name, texts)
+        _reject_names(table, name, texts)
+    categories = sort_categories(set(texts.texts))
+    if len(categories) > MAX_CATEGORIES:
+        raise InputError(
+            f"{table.source}: column {name!r} must have at most {MAX_CATEGORIES} categories; add it to "
+            f"`ignore`. Received: {len(categories)} distinct values, such as {categories[0]!r}"
+        )
+    return Column(name, categories, roles.one_hot, notation="plain" if kind else roles.numbers)
+
+
+def _date_order(table, name, column):
+    """Returns the order of year, month and day of a column of dates."""
+    orders = date_orders(column.texts)
+    if len(orders) == 1 or (orders and all("." in text for text in column.texts)):
+        return orders[0]
+    if orders:
+        raise InputError(
+            f"{table.source}: column {name!r} must say which number is the day, but no day is above 12; save the dates "
+            f"like {DATE_EXAMPLES['ymd']}. Received: {column.texts[0]!r}"
+        )
+    likely = max(DATE_EXAMPLES, key=lambda order: sum(parse_date(text, order) is not None for text in column.texts))
+    row, text = column.find(lambda text: parse_date(text, likely) is None)
+    raise table.value_error(
+        row, name, f"must be a date such as {', '.join(DATE_EXAMPLES.values())}. Received: {text!r}"
+    )
+
+
+def _fill_value(values, column, missing, is_training):
+    """Returns the text that replaces a missing value, from the values of the training rows."""
+    if isinstance(values, np.ndarray) and column.categories:
+        values = TextColumn.from_numbers(values)
+    if not column.categories and not column.date:
+        numbers = parse_numbers(values)[is_training]
+        if missing == "most_frequent":
+            distinct, counts = np.unique(numbers, return_counts=True)
+            return repr(float(distinct[counts.argmax()]))
+        return repr(float(np.median(numbers) if missing == "median" else numbers.mean()))
+    counts = np.bincount(values.codes[is_training], minlength=len(values.texts))
+    if column.date and missing != "most_frequent":
+        by_date = sorted(range(len(counts)), key=lambda code: parse_date(values.texts[code], column.date))
+        middle = np.searchsorted(np.cumsum(counts[by_date]), counts.sum() / 2)
+        return values.texts[by_date[int(middle)]]
+    most = max(range(len(counts)), key=lambda code: (counts[code], values.texts[code]))
+    return values.texts[most]
+
+
+def _reject_mixed(table, name, column):
+    """Rejects a text column with mostly numbers: one typing error would turn every number into a category."""
+    counts = np.bincount(column.codes, minlength=len(column.texts))
+    is_word = np.array([not is_number(text) for text in column.texts])
+    if 2 * counts[is_word].sum() < len(column):
+        row, text = column.find(lambda text: not is_number(text))
+        problem = f"is numeric, but here it is {text!r}; correct it, or add the column to `categorical`"
+        raise table.value_error(row, name, problem)
+    if date_orders(column.texts):
+        raise InputError(
+            f"{table.source}: column {name!r} has dates such as {column.texts[0]!r}; set `columns: {{{name!r}: date}}` "
+            f"to use the year, month, day and weekday, or `columns: {{{name!r}: ignore}}`"
+        )
+    resembling = np.array([resembles_number(text) for text in column.texts])
+    if 2 * counts[resembling].sum() > len(column):
+        row, text = column.find(lambda text: resembles_number(text) and not is_number(text))
+        raise table.value_error(
+            row,
+            name,
+            f"has the value {text!r}, not a plain number such as -1234.5; set `numbers: point` (for 1,234.5 and 12 %) "
+            "or `numbers: comma` (for 1.234,5), or add the column to `categorical` or `ignore`",
+        )
+
+
+def _reject_names(table, name, column):
+    """Rejects texts that differ in most rows: one feature for each name or id could not be learned from."""
+    summary = inspect_column(name, column)
+    if summary.type in ("text", "id"):
+        looks = "an id" if summary.type == "id" else "names or free text"
+        raise InputError(
+            f"{table.source}: column {name!r} has {summary.distinct:,} distinct texts in {table.rows:,} rows, such as "
+            f"{column.texts[0]!r}: it looks like {looks}; set `columns: {{{name!r}: ignore}}` to leave it out, or "
+            f"`columns: {{{name!r}: category}}` for one feature for each text"
+        )
+
+
+def _reject_leading_zeros(table, name):
+    column = table.columns[name]
+    if isinstance(column, TextColumn) and (padded := column.find(has_leading_zero)):
+        raise table.value_error(
+            padded[0],
+            name,
+            f"has the value {padded[1]!r}; a number would lose the leading zero. Add the column to `categorical` if "
+            "its values are ids, or set `numbers: point` if they are numbers",
+        )
+
+
+def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
+    """Returns a column as float64 [n]; None if a text is not a finite number."""
+    if isinstance(column, np.ndarray):
+        return column.astype(np.float64)
+    try:
+        numbers = np.asarray(column.texts, np.float64)
+    except ValueError:
+        return None
+    return numbers[column.codes] if np.isfinite(numbers).all() and are_plain_numbers(column.texts) else None

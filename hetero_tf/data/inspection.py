@@ -1,0 +1,135 @@
+"""Inspects data as read: the type, range and missing values of columns, the shares of classes, the length of texts.
+
+All functions are pure and read no options, so they describe data before a recipe exists.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hetero_tf.data.columns import Notation, has_leading_zero, is_missing, is_number, to_plain_number
+from hetero_tf.data.dates import DateOrder, date_orders, parse_date
+from hetero_tf.data.raw_table import RawTable, TextColumn
+
+# A column with more distinct texts than this share of its rows has names or free texts, not categories.
+MAX_DISTINCT_SHARE = 0.5
+# So few distinct texts are categories, and so few distinct numbers may be classes, in a table of any length.
+FEW_TEXTS, FEW_NUMBERS = 10, 20
+# Most frequent values in a summary.
+MOST_FREQUENT = 5
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """Values of a column.
+
+    Attributes:
+        name: Name of the column.
+        type: "number", "category", "date", "text" (names or free texts), or "id" (row numbers, or a different text
+            without spaces in every row).
+        rows: Number of rows.
+        missing: Number of rows without a value.
+        distinct: Number of distinct values.
+        low, high: Smallest and largest number or date, in plain notation; "" for other types.
+        frequent: `(value, rows)` of the most frequent values, the most frequent first.
+        is_whole: Whether all values are whole numbers.
+        notation: Notation of the numbers, see `columns.to_plain_number`.
+        date_orders: Possible orders of year, month and day of dates.
+    """
+
+    name: str
+    type: Literal["number", "category", "date", "text", "id"]
+    rows: int
+    missing: int
+    distinct: int
+    low: str
+    high: str
+    frequent: tuple[tuple[str, int], ...]
+    is_whole: bool
+    notation: Notation
+    date_orders: tuple[DateOrder, ...]
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
+        if self.type not in ("number", "id") or self.distinct <= FEW_NUMBERS:
+            return False
+        low, high = float(self.low), float(self.high)
+        return not (self.is_whole and low in (0, 1) and high - low + 1 == self.distinct)
+
+
+def inspect_table(table: RawTable) -> tuple[ColumnSummary, ...]:
+    """Summarize the columns of numbers and texts of a table."""
+    columns = table.columns.items()
+    return tuple(
+        inspect_column(name, values) for name, values in columns if isinstance(values, np.ndarray | TextColumn)
+    )
+
+
+def inspect_column(name: str, values: np.ndarray | TextColumn) -> ColumnSummary:
+    """Summarize a column of numbers (NaN is missing) or texts.
+
+    Args:
+        name: Name of the column.
+        values: Numbers `[n]`, or texts; see `columns.MISSING` for those that denote a missing value.
+    """
+    if isinstance(values, np.ndarray):
+        present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+        numbers, counts = np.unique(present, return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+        texts = TextColumn.from_numbers(numbers[order]) if len(order) else TextColumn([], order)
+        frequent = [(texts.texts[code], int(counts[index])) for code, index in zip(texts.codes, order)]
+        return _number_summary(name, len(values), numbers, counts, frequent, "plain")
+    every = np.bincount(values.codes, minlength=len(values.texts))
+    codes = [code for code, text in enumerate(values.texts) if every[code] and not is_missing(text)]
+    texts, counts = [values.texts[code] for code in codes], every[codes]
+    frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
+    for notation in ("plain", "point", "comma"):
+        plain = [to_plain_number(text, notation) for text in texts] if notation != "plain" else texts
+        if texts and all(map(is_number, plain)) and not (notation == "plain" and any(map(has_leading_zero, plain))):
+            numbers = np.array(plain, np.float64)
+            return _number_summary(name, len(values), numbers, counts, frequent, notation)
+    return _text_summary(name, len(values), texts, counts, frequent)
+
+
+def _number_summary(name, rows, numbers, counts, frequent, notation):
+    present, distinct = int(counts.sum()), len(np.unique(numbers))
+    is_whole = bool(distinct) and bool((numbers == np.floor(numbers)).all())
+    low, high = (numbers.min(), numbers.max()) if distinct else (np.nan, np.nan)
+    numbers_rows = is_whole and distinct == rows > FEW_NUMBERS and high - low + 1 == rows
+    return ColumnSummary(
+        name,
+        "id" if numbers_rows else "number" if distinct else "text",
+        rows,
+        rows - present,
+        distinct,
+        _format(low),
+        _format(high),
+        tuple(frequent),
+        is_whole,
+        notation,
+        (),
+    )
+
+
+def _format(number):
+    """Return a number in plain notation; "" for NaN."""
+    if np.isnan(number):
+        return ""
+    return np.format_float_positional(number, trim="-") if isinstance(number, np.floating) else str(int(number))
+
+
+def _text_summary(name, rows, texts, counts, frequent):
+    present, orders = int(counts.sum()), date_orders(texts)
+    low = high = ""
+    if orders:
+        dates = [date for text in texts if (date := parse_date(text, orders[0]))]
+        kind, low, high = "date", str(min(dates)), str(max(dates))
+    elif len(texts) <= FEW_TEXTS or len(texts) <= MAX_DISTINCT_SHARE * present:
+        kind = "category"
+    else:
+        kind = "text" if len(texts) < present or any(" " in text for text in texts) else "id"
+    return ColumnSummary(
+        name, kind, rows, rows - present, len(texts), low, high, tuple(frequent), False, "plain", orders
+    )

@@ -1,0 +1,134 @@
+"""Tables as read from files: columns of numbers or texts, before their types are decided."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.data.columns import is_missing
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of texts that stores each distinct text once.
+
+    Attributes:
+        texts: The distinct texts.
+        codes: Index of each row's text, int64 `[n]`.
+    """
+
+    texts: list[str]
+    codes: np.ndarray
+
+    @classmethod
+    def from_values(cls, values: Iterable[str]) -> "TextColumn":
+        """Encodes the text of each row."""
+        index: dict[str, int] = {}
+        codes = np.array([index.setdefault(text, len(index)) for text in values], np.int64)
+        return cls(list(index), codes)
+
+    @classmethod
+    def from_numbers(cls, values: np.ndarray) -> "TextColumn":
+        """Encodes numbers as texts; integers have no decimal point."""
+        is_float = values.dtype.kind == "f"
+        # Adding 0 turns -0 into 0.
+        distinct, codes = np.unique(values + 0.0 if is_float else values, return_inverse=True)
+        texts = [np.format_float_positional(each, trim="-") if is_float else str(int(each)) for each in distinct]
+        return cls(texts, codes)
+
+    def __len__(self):
+        return len(self.codes)
+
+    def select(self, rows: np.ndarray) -> "TextColumn":
+        """Returns the selected rows; texts that no longer occur are dropped."""
+        codes, positions = np.unique(self.codes[rows], return_inverse=True)
+        return TextColumn([self.texts[code] for code in codes], positions)
+
+    def map(self, convert: Callable[[str], str]) -> "TextColumn":
+        """Returns a column of converted texts."""
+        converted = TextColumn.from_values(map(convert, self.texts))
+        return TextColumn(converted.texts, converted.codes[self.codes])
+
+    def find(self, matches: Callable[[str], bool]) -> tuple[int, str] | None:
+        """Returns the row and the text of the first match; None if no text matches."""
+        codes = [code for code, text in enumerate(self.texts) if matches(text)]
+        rows = np.flatnonzero(np.isin(self.codes, codes))
+        return (int(rows[0]), self.texts[self.codes[rows[0]]]) if len(rows) else None
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """Unprocessed rows of a table.
+
+    Attributes:
+        source: File or folder.
+        columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
+        locate: `row -> "FILE:LINE"`, for messages.
+        file_bytes: Total size of the files.
+    """
+
+    source: str
+    columns: dict[str, Any]
+    locate: Callable[[int], str]
+    file_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def check_column(self, option: str, name: str) -> None:
+        """Raises `InputError` unless the column that an option names exists."""
+        if name not in self.columns:
+            raise InputError(
+                f"{self.source}: `{option}` must name a column. Received: {option}={name!r}"
+                f"{did_you_mean(name, self.columns)}"
+            )
+
+    def text_column(self, option: str, name: str) -> TextColumn:
+        """Returns the column of texts that an option names; raises `InputError` if it is missing or has numbers."""
+        self.check_column(option, name)
+        if isinstance(self.columns[name], np.ndarray):
+            raise InputError(
+                f"{self.source}: `{option}` must name a column of texts. Received: {option}={name!r}, a column of "
+                "numbers"
+            )
+        return self.columns[name]
+
+    def read_texts(self, name: str) -> TextColumn:
+        """Returns a column as texts; raises `InputError` for a missing value."""
+        self.check_complete(name)
+        column = self.columns[name]
+        return TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
+
+    def check_complete(self, name: str) -> None:
+        """Raises `InputError` for a missing value of a column."""
+        is_empty = self.missing_rows(name)
+        if is_empty.any():
+            row, column = int(is_empty.argmax()), self.columns[name]
+            text = str(column[row]) if isinstance(column, np.ndarray) else column.texts[column.codes[row]]
+            advice = (
+                "fill it in, remove the row, set `missing` (such as `missing: mean`), or add the column to `ignore`"
+            )
+            raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")
+
+    def missing_rows(self, name: str) -> np.ndarray:
+        """Returns the rows without a value in a column, bool `[n]`."""
+        column = self.columns[name]
+        if isinstance(column, np.ndarray):
+            return np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(column), bool)
+        return np.array([is_missing(text) for text in column.texts], bool)[column.codes]
+
+    def select(self, rows: np.ndarray) -> "RawTable":
+        """Returns the selected rows; `rows` is an array of indices."""
+        columns = {
+            name: column[rows] if isinstance(column, np.ndarray) else column.select(rows)
+            for name, column in self.columns.items()
+        }
+        return replace(self, columns=columns, locate=lambda row: self.locate(int(rows[row])))
+
+    def value_error(self, row: int, name: str, problem: str) -> InputError:
+        """Returns the error about the value of a column in a row."""
+        return InputError(f"{self.locate(row)}: column {name!r} {problem}")
