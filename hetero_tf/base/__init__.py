@@ -13,6 +13,7 @@ Modules:
     hardware          Prepares TensorFlow for this machine: start-up noise, threads, devices
     metrics           Table of all metrics of a run: meaning, better direction, unit, and visibility
     npz_reader        Reads untrusted .npz files
+    patience          Patience of early stopping: counts the evaluations since the last improvement of a metric
     picture_decoding  Decodes picture files inside a graph, resized to the input size of a model
     picture_files     Formats and limits of picture files, and the reason why a file cannot be used
     registry          Closed registry of plug-ins

@@ -221,6 +221,14 @@ def default_selection_metric(data_kind: str, validated: bool) -> str:
     return f"{'validation' if validated else 'global'}_{'perplexity' if data_kind == 'text' else 'accuracy'}"
 
 
+def default_metric_of_row(row: dict) -> str:
+    """Return the default selection metric of the run of an evaluated row; "" if the row is empty."""
+    if not row:
+        return ""
+    kind = "text" if "global_perplexity" in row else "images"
+    return default_selection_metric(kind, any(name.startswith("validation_") for name in row))
+
+
 def is_better(name: str, value: float | None, best: float | None) -> bool:
     """Return True if a value beats the best one so far; None is a missing or non-finite value."""
     if value is None or best is None:

@@ -41,7 +41,7 @@ def _check_data(recipe, dataset):
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
-    """Check the deadline, and that clients have the examples that `evaluate` selects by.
+    """Check the deadline, and that clients have the examples that selected metrics need.
 
     Args:
         recipe: The recipe.
@@ -55,20 +55,20 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
     steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}
     check_deadline(recipe, steps)
-    best = recipe.evaluate.best or ""
-    if best.startswith("local_") and not partition.test.sizes.any():
-        raise InvalidValue(
-            ("evaluate", "best"),
-            "cannot be measured, because no client has test examples; choose a global metric, or use more test "
-            f"examples. Received: {best}",
-        )
-    for name, value, needs_held_out in (
-        ("best", best, best.startswith("validation_")),
-        ("members", recipe.evaluate.members, recipe.evaluate.members == "best"),
-    ):
-        if needs_held_out and not partition.held_out.sizes.any():
+    needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
+    for path, metric in recipe.selected_metrics.items():
+        if metric.startswith("local_") and not partition.test.sizes.any():
             raise InvalidValue(
-                ("evaluate", name),
+                path,
+                "cannot be measured, because no client has test examples; choose a global metric, or use more test "
+                f"examples. Received: {metric}",
+            )
+        if metric.startswith("validation_"):
+            needs_held_out[path] = metric
+    for path, value in needs_held_out.items():
+        if not partition.held_out.sizes.any():
+            raise InvalidValue(
+                path,
                 "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
                 f"Received: {value}",
             )

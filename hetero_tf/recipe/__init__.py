@@ -61,7 +61,14 @@ __all__ = [
 ]
 
 # Keys that may change when a run is resumed.
-CHANGEABLE_KEYS = ("rounds", "engine", "evaluate.levels")
+CHANGEABLE_KEYS = (
+    "rounds",
+    "engine",
+    "evaluate.levels",
+    "early_stopping.patience",
+    "early_stopping.metric",
+    "early_stopping.min_delta",
+)
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), custom_model: bool = False) -> Recipe:
@@ -216,9 +223,9 @@ def difference(old: str, new: str) -> list[str]:
 def changed_keys(old: str, new: str) -> list[str]:
     """List the keys in which two resolved recipes differ, without those that may change when a run is resumed.
 
-    Excluded are: the number of rounds, because a run may be extended; the engine, which the environment records;
-    the evaluated levels, which no weight depends on; and `evaluate.best` where one recipe has null, because
-    `run.resume.check_best` compares the resulting metric.
+    Excluded are: the number of rounds and early stopping, because a run may be extended; the engine, which the
+    environment records; the evaluated levels, which no weight depends on; and `evaluate.best` where one recipe has
+    null, because `run.resume.check_best` compares the resulting metric.
     """
     lines = [line for line in difference(old, new) if line.partition(":")[0] not in CHANGEABLE_KEYS]
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]

@@ -45,6 +45,8 @@ UNUSED: Rules = {
     "no client can be late": {"availability.deadline": False, "availability.late": True},
     "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
     "there is no fine-tuning": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},
+    "early_stopping.patience is null": {"early_stopping.patience": False, "early_stopping.metric": True},
+    "the run never ends early": {"early_stopping.patience": False, "early_stopping.min_delta": True},
     "all layers draw their initial values": {"model.initial_weights": False, "model.reinitialize": True},
     "all levels of the mix have the same width": {"levels.widths": False, "round.uncovered": True},
     "all units are personal and none is merged": {"round.personal": "all", "round.server": True},
@@ -255,8 +257,9 @@ def _text(recipe):
 
 
 def _metric(recipe):
-    targets, best = registry.constant("inputs", recipe.input.name, "TARGETS"), recipe.evaluate.best
+    targets = registry.constant("inputs", recipe.input.name, "TARGETS")
     measured = metrics.selection_metrics(targets)
-    if targets and best not in (None, *measured):
-        text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}"
-        yield ("evaluate", "best"), text, best
+    for path, metric in recipe.selected_metrics.items():
+        if targets and metric not in measured:
+            text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}"
+            yield path, text, metric

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from hetero_tf.base import metrics
-from hetero_tf.base.constraints import Kind, Plugin, Positive, Range, Share, SmallCount, Text, Units
+from hetero_tf.base.constraints import Kind, NotNegative, Plugin, Positive, Range, Share, SmallCount, Text, Units
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
@@ -305,6 +305,21 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """End of the training before the last round.
+
+    Args:
+        patience: evaluations without an improvement of the metric after which the run ends; null: it never ends early
+        metric: metric that must improve; null: the one that selects the best round (evaluate.best)
+        min_delta: difference from the best value that an improvement exceeds, in the unit of the metric
+    """
+
+    patience: SmallCount | None = None
+    metric: Annotated[str, Text(choices=metrics.selection_metrics())] | None = None
+    min_delta: NotNegative = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """Checkpoints on disk.
 
@@ -336,6 +351,7 @@ class Recipe:
         schedule: factor of the learning rate over the rounds
         rounds: number of rounds
         evaluate: evaluation of models
+        early_stopping: end of the training before the last round
         checkpoint: checkpoints on disk
         engine: how clients are trained: sequential, one at a time; stacked, several clients of a level together; auto,
             the fastest for each level on this machine
@@ -364,6 +380,7 @@ class Recipe:
     schedule: Annotated[Plugin, Kind("schedules")] = Plugin("constant")
     rounds: int
     evaluate: Evaluate = Evaluate()
+    early_stopping: EarlyStopping = EarlyStopping()
     checkpoint: Checkpoint = Checkpoint()
     engine: Literal["auto", "sequential", "stacked"] = "auto"
     precision: Literal["float32", "float64", "mixed_bfloat16"] = "float32"
@@ -371,6 +388,15 @@ class Recipe:
     source: str = field(default="", compare=False)
     tree: Node | None = field(default=None, compare=False, repr=False)
     history: tuple[tuple[str, Node], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def selected_metrics(self) -> dict[tuple[str, str], str]:
+        """Metrics that the keys `evaluate.best` and `early_stopping.metric` name, by path."""
+        metrics_by_path = {
+            ("evaluate", "best"): self.evaluate.best,
+            ("early_stopping", "metric"): self.early_stopping.metric,
+        }
+        return {path: metric for path, metric in metrics_by_path.items() if metric is not None}
 
     @property
     def float_type(self) -> str:

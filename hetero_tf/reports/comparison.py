@@ -37,10 +37,10 @@ def compare(
         published: Values of papers; a row contains the values that match its recipe.
 
     Returns:
-        {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have finished; later rounds are
-        ignored), "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes",
-        "train_flops" and "client_seconds", each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the
-        runs lack them; "published", a list}.
+        {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
+        ignored unless all are finished), "finished", "METRIC WHAT" for each metric and each key of
+        `summaries.summarize`, "bytes", "client_bytes", "train_flops" and "client_seconds", each as
+        `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list}.
 
     Raises:
         InputError: No run measures a requested metric.
@@ -73,7 +73,8 @@ def _run_columns(name, group):
         "levels": group[0].keys[MIX],
         "seeds": [run.seed for run in group],
         "rounds": group[0].rounds,
-        "done": group[0].done,
+        "done": min(run.done for run in group),
+        "finished": all(run.is_finished for run in group),
     }
 
 
@@ -88,7 +89,9 @@ def _cost_columns(group, timed):
 
 
 def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
-    """Truncate the runs of a group to the last round that all of them have finished."""
+    """Truncate the runs of a group to the last round that all of them have done, unless all are finished."""
+    if all(run.is_finished for run in group):
+        return list(group)
     done = min(run.done for run in group)
     return [dataclasses.replace(run, rows=[row for row in run.rows if row["round"] <= done]) for run in group]
 

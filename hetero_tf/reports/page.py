@@ -57,7 +57,7 @@ def make_report(
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))
     title = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
-    finished = sum(run.done >= run.rounds for run in runs)
+    finished = sum(run.is_finished for run in runs)
     lead = (
         f"{_format_count(len(runs), 'run')} of {_format_count(len(groups), 'recipe')}, {finished} finished. Generated "
         f"{time.strftime('%Y-%m-%d %H:%M')} by hetero_tf {__version__} from the run folders."

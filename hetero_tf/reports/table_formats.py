@@ -73,14 +73,20 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
     heads = [*first, *map(_head, keys), *(["published"] if has_published else [])]
     lines = []
     for row in rows:
-        done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
-        first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": done}
+        first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
         cells = [first_cells[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name in dict.fromkeys(value.name for value in requested):
         values = [value for value in requested if value.name == name]
         lines.append(_row_of(name, values, len(first) - 1, keys, has_published, sources))
     return to_single_lines(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
+
+
+def _rounds(row):
+    """Format the rounds of a row."""
+    if row["done"] >= row["rounds"]:
+        return str(row["rounds"])
+    return f"{row['done']} (stopped early)" if row["finished"] else f"{row['done']} of {row['rounds']}"
 
 
 def to_single_lines(table: Table) -> Table:

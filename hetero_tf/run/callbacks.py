@@ -5,7 +5,6 @@ trained.rows[-1]["global_accuracy"]
 """
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import METRICS, find_metric
+from hetero_tf.base.patience import Patience
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
 from hetero_tf.run.checkpoint import arrays_of, open_newest
@@ -60,7 +60,7 @@ class Trained:
 def train(
     process: LearningProcess, rounds: int | None = None, state: State | None = None, callbacks: Sequence[Callback] = ()
 ) -> Trained:
-    """Train up to a round.
+    """Train up to a round, or until a callback or the recipe's early stopping ends the training.
 
     Args:
         process: The learning process. It is evaluated after every `evaluate.every` rounds of its recipe, and after the
@@ -73,7 +73,7 @@ def train(
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
         InputError: A callback is not a function of one `RoundEnd`, or returns a value other than True, False or None.
     """
-    callbacks = _check_callbacks(callbacks)
+    callbacks = (*_check_callbacks(callbacks), *_early_stopping(process))
     rounds = process.recipe.rounds if rounds is None else rounds
     state, rows = process.initialize() if state is None else state, []
     while state.round < rounds:
@@ -88,6 +88,12 @@ def train(
         if any(stops):
             break
     return Trained(state, rows)
+
+
+def _early_stopping(process):
+    """The callback of the recipe's early stopping, if it has one."""
+    rule = process.recipe.early_stopping
+    return () if rule.patience is None else (EarlyStopping(rule.metric, rule.patience, rule.min_delta),)
 
 
 def _check_callbacks(callbacks):
@@ -143,33 +149,30 @@ class EarlyStopping:
         metric: Name of the metric; None: the selection metric of the recipe.
         patience: Number of evaluations without an improvement after which the training ends. NaN and infinity are never
             an improvement.
-        least: Minimum difference from the best value that counts as an improvement.
-
-    Attributes:
-        best: The best value so far; None before the first finite one.
+        min_delta: Difference from the best value that an improvement exceeds.
     """
 
-    def __init__(self, metric: str | None = None, patience: int = 3, least: float = 0.0):
+    def __init__(self, metric: str | None = None, patience: int = 3, min_delta: float = 0.0):
         if metric is not None and find_metric(metric) is None:
             raise InputError(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
-        if patience < 1 or least < 0:
-            raise InputError(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
-        self.metric, self.patience, self.least = metric, patience, least
-        self.best: float | None = None
-        # The first evaluation has no earlier value to improve on.
-        self._waited = -1
+        if patience < 1 or min_delta < 0:
+            raise InputError(
+                f"`patience` must be at least 1 and `min_delta` at least 0. Received: {patience=}, {min_delta=}"
+            )
+        self.metric, self.patience, self.min_delta = metric, patience, min_delta
+        self._counted = Patience()
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far; None before the first finite one."""
+        return self._counted.best
 
     def __call__(self, end: RoundEnd) -> bool:
         metric = self.metric or end.process.selection_metric
         if metric not in end.metrics:
             return False
-        known, value = find_metric(metric), end.metrics[metric]
-        sign = -1 if known is not None and known.better == "lower" else 1
-        if math.isfinite(value) and (self.best is None or sign * (value - self.best) > self.least):
-            self.best, self._waited = value, 0
-            return False
-        self._waited += 1
-        return self._waited >= self.patience
+        self._counted = self._counted.after(metric, end.metrics[metric], self.min_delta)
+        return self._counted.waited >= self.patience
 
 
 class Checkpoint:

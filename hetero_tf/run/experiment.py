@@ -11,6 +11,7 @@ from typing import Any
 from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
@@ -21,9 +22,9 @@ from hetero_tf.process.learning_process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import best, data_description, readme, resume
 from hetero_tf.run.checkpoint import open_newest
-from hetero_tf.run.loop import Progress, TrainingLoop
+from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
 from hetero_tf.runs import facts
-from hetero_tf.store import environment, plain_json
+from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 
@@ -60,7 +61,7 @@ def simulated(build: Build, console: Console, display: ProgressDisplay) -> Itera
 
 
 def train(recipe: Recipe, settings: Settings, console: Console, execution: Execution = simulated) -> dict:
-    """Train a recipe to its last round; continue the run if the folder has one.
+    """Train a recipe to its last round, or until early stopping; continue the run if the folder has one.
 
     Args:
         recipe: The recipe to train.
@@ -222,7 +223,8 @@ def _restore(run, process, newest_facts, run_environment, console):
         weights, source = first_weights(process.recipe, process.family)
         if source is not None:
             console.say(f"initial weights: {source}")
-        return Progress(process.begin(weights), {}, {}, None, 0, resume.truncate_metrics(run, None, console.say))
+        rows = resume.truncate_metrics(run, None, console.say)
+        return Progress(process.begin(weights), {}, {}, None, 0, rows, Patience())
     for message in newest.skipped:
         console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
@@ -230,7 +232,9 @@ def _restore(run, process, newest_facts, run_environment, console):
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
     best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
-    return Progress(newest.state, newest_facts["last"], best_metrics, best_digest, newest_facts["spent"], rows)
+    patience = stopping_rule(process).count(Patience(), map(metrics.migrate_names, metrics_file.rows(run.metrics)))
+    last, spent = newest_facts["last"], newest_facts["spent"]
+    return Progress(newest.state, last, best_metrics, best_digest, spent, rows, patience)
 
 
 def _finish(run, process, progress, run_environment, console):
@@ -239,6 +243,7 @@ def _finish(run, process, progress, run_environment, console):
     summary = {
         "run_dir": str(run.path),
         "rounds": progress.state.round,
+        "stopped_early": progress.state.round < process.recipe.rounds,
         "data": dataset.source,
         "stand_in_for": dataset.stand_in_for,
         "fingerprint": environment.fingerprint(run_environment),

@@ -10,12 +10,14 @@ from hetero_tf.base import exits
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, is_improvement
+from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.traffic import accumulate_bytes
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import repair_metrics
 from hetero_tf.runs import facts, timings
+from hetero_tf.runs.early_stopping import StoppingRule
 from hetero_tf.store import checkpoints, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
@@ -33,6 +35,7 @@ class Progress:
         best_digest: Digest of the best state, see `checkpoints.Checkpoint`; None before the first one.
         spent: Bytes of weights that all rounds have transferred, in both directions.
         rows: Content of `metrics.jsonl`.
+        patience: Evaluations since the last improvement of the metric of early stopping.
     """
 
     state: State
@@ -41,10 +44,13 @@ class Progress:
     best_digest: str | None
     spent: int
     rows: bytes
+    patience: Patience
 
 
 class TrainingLoop:
-    """Calls the compiled round until all rounds are done. Each call ends at a round that is evaluated or saved.
+    """Calls the compiled round until all rounds are done or early stopping ends the run.
+
+    Each call ends at a round that is evaluated or saved.
 
     Args:
         run: The folder of the run, which this process has locked.
@@ -67,6 +73,7 @@ class TrainingLoop:
         self.progress = progress
         self._run, self._environment, self._console, self._display = run, run_environment, console, display
         self._process, self._recipe = process.with_progress(display.add_progress), process.recipe
+        self._stopping = stopping_rule(process)
         self._first, self._save_lock = progress.state.round, threading.Lock()
         # Of the calls so far: seconds by part, and (rounds, seconds). The last evaluation predicts the next one.
         self._parts: list[dict] = []
@@ -74,7 +81,7 @@ class TrainingLoop:
         self._evaluation_seconds: float | None = None
 
     def train(self) -> Progress:
-        """Train to the last round and return the progress.
+        """Train to the last round, or until early stopping, and return the progress.
 
         Raises:
             NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
@@ -82,16 +89,28 @@ class TrainingLoop:
         runner, console = self._process.runner, self._console
         with ThreadPoolExecutor(1) as planner, exits.before_exit(self._save_last_round):
             next_plans = self._plan(planner, self._first)
-            if self._first < self._recipe.rounds:
+            if not self._is_finished(self.progress):
                 console.mark_phase("build")
                 self._display.begin(*runner.preparation)
                 runner.prepare()
                 console.mark_phase("trace")
-            while self.progress.state.round < self._recipe.rounds:
+            while not self._is_finished(self.progress):
                 next_plans = self._run_call(planner, next_plans)
         if self._parts:
             console.say(f"time: {timings.shares(self._parts)}")
+        if self.progress.state.round < self._recipe.rounds:
+            console.say(self._describe_stop())
         return self.progress
+
+    def _describe_stop(self):
+        """Describe the end of a run by early stopping."""
+        rule, patience = self._stopping, self.progress.patience
+        evaluations = f"{patience.waited} evaluation{'s' * (patience.waited > 1)}"
+        best = "it was never finite" if patience.best is None else f"best: {patience.best:.4g}"
+        return (
+            f"stopped early after round {self.progress.state.round}: {rule.metric} has not improved for {evaluations} "
+            f"({best}); use --set early_stopping.patience=N to train more"
+        )
 
     def _plan(self, planner, first):
         """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
@@ -169,21 +188,30 @@ class TrainingLoop:
         repair_metrics(run, progress.rows, self._console.say)
         written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
         progress = dataclasses.replace(
-            progress, state=state, last=last, spent=rows[-1]["bytes"], rows=progress.rows + written
+            progress,
+            state=state,
+            last=last,
+            spent=rows[-1]["bytes"],
+            rows=progress.rows + written,
+            patience=self._stopping.count(progress.patience, [plain_json.finite(rows[-1])]),
         )
-        self.progress = self._save_checkpoints(progress, statistics, self._is_due(state.round))
+        self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]
 
-    def _is_due(self, round):
-        """True if the state after a round is saved as a checkpoint."""
-        return round == self._recipe.rounds or round % self._recipe.checkpoint.every == 0
+    def _is_finished(self, progress):
+        """True if all rounds are done, or early stopping ends the run."""
+        return progress.state.round >= self._recipe.rounds or self._stopping.ends(progress.patience)
+
+    def _is_due(self, progress):
+        """True if the state after the last finished round is saved as a checkpoint."""
+        return self._is_finished(progress) or progress.state.round % self._recipe.checkpoint.every == 0
 
     def _save_last_round(self):
         """Save the last finished round if its checkpoint is not due; called before the process ends."""
         if not self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
             return
         try:
-            if self.progress.state.round > self._first and not self._is_due(self.progress.state.round):
+            if self.progress.state.round > self._first and not self._is_due(self.progress):
                 self._save_checkpoints(self.progress, {}, due=True)
         finally:
             self._save_lock.release()
@@ -209,6 +237,12 @@ class TrainingLoop:
             info |= {"best": progress.best, "best_seal": progress.best_digest}
             checkpoints.save(run.checkpoints, state.round, values, info, recipe.checkpoint.keep)
         return progress
+
+
+def stopping_rule(process: LearningProcess) -> StoppingRule:
+    """Return the early stopping of a process."""
+    rule, every = process.recipe.early_stopping, process.recipe.evaluate.every
+    return StoppingRule(rule.metric or process.selection_metric, rule.patience, rule.min_delta, every)
 
 
 def _progress_line(process, row, speed, left):

@@ -13,6 +13,7 @@ from hetero_tf.base.metrics import migrate_names
 from hetero_tf.recipe import keys_of, loads
 from hetero_tf.recipe.nodes import format_value
 from hetero_tf.runs import facts
+from hetero_tf.runs.early_stopping import is_stopped_early
 from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
@@ -119,6 +120,11 @@ class Run:
         return self.rows[-1]["round"]
 
     @property
+    def is_finished(self) -> bool:
+        """True if all rounds are done, or early stopping ended the run."""
+        return self.done >= self.rounds or is_stopped_early(self.keys, self.rows)
+
+    @property
     def shares(self) -> dict[str, float]:
         """`{level: share of the clients}`, adding up to 1."""
         total = sum(self.mix.values())
@@ -141,7 +147,7 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
             messages.append(f"left out: {folder}, it has no finished round yet")
             continue
         runs.append(run)
-        if run.done < run.rounds:
+        if not run.is_finished:
             messages.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
     if not runs:
         raise InputError(f"no run has finished a round yet. Received: {'; '.join(messages)}")

@@ -9,8 +9,10 @@ from hetero_tf import recipe
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs import facts
-from hetero_tf.store import checkpoints, environment
+from hetero_tf.runs.early_stopping import is_stopped_early
+from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RECIPE, SWEEP, RunFolder
 
 RUNNING, FINISHED, STOPPED, DAMAGED, UNKNOWN = "running", "finished", "stopped", "damaged", "unknown"
@@ -24,7 +26,7 @@ class Overview:
         path: The run folder.
         state: RUNNING, FINISHED, STOPPED, DAMAGED, or UNKNOWN if its plug-in modules are not registered.
         round: Round of the newest checkpoint; 0 before the first.
-        rounds: Number of rounds of the recipe; 0 if unreadable.
+        rounds: Number of rounds of the recipe; 0 if unreadable. A run that early stopping ended is FINISHED before it.
         recipe: Name of the recipe.
         metric: Selection metric of the best round; "" before the first evaluation.
         best, last: The metric in the best and in the last evaluation.
@@ -92,16 +94,17 @@ def _read_run(run):
     text = info["recipe"] if info else facts.read_recipe(run)
     resolved = recipe.loads(text, str(run.recipe))
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
-    metric = resolved.evaluate.best or _default_metric(last)
+    metric = resolved.evaluate.best or metrics.default_metric_of_row(last)
+    requested = _requested_recipe(run, resolved)
     if run.holder is not None:
         state = RUNNING
     else:
-        state = FINISHED if done >= _rounds(run, resolved) else STOPPED
+        state = FINISHED if is_finished(run, done, requested) else STOPPED
     return Overview(
         run.path,
         state,
         done,
-        _rounds(run, resolved),
+        requested.rounds,
         resolved.name,
         metric,
         best.get(metric),
@@ -110,20 +113,26 @@ def _read_run(run):
     )
 
 
-def _rounds(run, resolved):
-    """The number of rounds last requested: `recipe.yaml` has it before the next checkpoint does."""
+def is_finished(run: RunFolder, done: int, requested: Recipe) -> bool:
+    """Return True if a run needs no further round: all are done, or early stopping ended it.
+
+    Args:
+        run: The folder of the run.
+        done: Round of its newest checkpoint.
+        requested: The recipe to finish, with its number of rounds and its early stopping.
+    """
+    if done >= requested.rounds or requested.early_stopping.patience is None:
+        return done >= requested.rounds
+    rows = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics) if row["round"] <= done]
+    return is_stopped_early(recipe.keys_of(requested.source), rows)
+
+
+def _requested_recipe(run, resolved):
+    """The recipe that was last requested: `recipe.yaml` has its number of rounds before the next checkpoint does."""
     try:
-        return recipe.loads(facts.read_recipe(run), str(run.recipe)).rounds
+        return recipe.loads(facts.read_recipe(run), str(run.recipe))
     except InputError:
-        return resolved.rounds
-
-
-def _default_metric(row):
-    """The selection metric of a recipe without `evaluate.best`."""
-    if not row:
-        return ""
-    kind = "text" if "global_perplexity" in row else "images"
-    return metrics.default_selection_metric(kind, any(name.startswith("validation_") for name in row))
+        return resolved
 
 
 def _changes(resolved):

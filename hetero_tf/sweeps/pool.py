@@ -107,12 +107,12 @@ def train(
 def _train_run(run, folder, program, progress, refresh, console):
     """Train one run to its end, and return its outcome."""
     try:
-        done, threads = _read_progress(run, folder, program.threads)
+        done, is_finished, threads = _read_progress(run, folder, program.threads)
     except Locked as locked:
         return RunOutcome(run, folder, ELSEWHERE, problem=str(locked))
     except UserError as refusal:
         return RunOutcome(run, folder, FAILED, problem=str(refusal))
-    if done >= run.recipe.rounds:
+    if is_finished:
         return RunOutcome(run, folder, SKIPPED, done)
     if done:
         console.say(f"{run.name}: resumes after round {done}")
@@ -140,7 +140,7 @@ def run_flags(run: SweepRun, folder: Path) -> list[str]:
 
 
 def _read_progress(run, folder, threads):
-    """Return the finished rounds of a run, and the threads that it must use.
+    """Return the finished rounds of a run, whether it needs no more of them, and the threads that it must use.
 
     Raises:
         Locked: Another process trains the run.
@@ -153,13 +153,15 @@ def _read_progress(run, folder, threads):
         time.sleep(PAUSE)
     run_overview = overview.overview(folder) if overview.is_run(folder) else None
     if run_overview is None or (run_overview.state != overview.DAMAGED and not run_overview.round):
-        return 0, threads
-    if run_overview.state == overview.FINISHED and run_overview.round >= run.recipe.rounds:
+        return 0, False, threads
+    is_damaged = run_overview.state == overview.DAMAGED
+    is_finished = not is_damaged and overview.is_finished(run_folder, run_overview.round, run.recipe)
+    if is_finished:
         changed = changed_keys(facts.read_recipe(run_folder), run.recipe.source)
         if changed:
             raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
     # For a damaged folder, the program reports the error.
-    return run_overview.round, _stored_threads(run_folder, threads)
+    return run_overview.round, is_finished, _stored_threads(run_folder, threads)
 
 
 def _stored_threads(run_folder, default):

@@ -148,6 +148,7 @@ def test_run_from_before_validation_resumes(train, tmp_path):
     [
         (("evaluate.best=validation_accuracy",), "evaluate.best"),
         (("evaluate.best=validation_loss",), "evaluate.best"),
+        (("early_stopping.patience=1", "early_stopping.metric=validation_loss"), "early_stopping.metric"),
         (
             ("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}", "evaluate.members=best"),
             "evaluate.members",

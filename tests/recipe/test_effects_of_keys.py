@@ -153,6 +153,9 @@ ELSEWHERE = {
     "evaluate.batch_size": "test_evaluation.py: changes memory, not results",
     "evaluate.members": "test_evaluation_levels.py: a level predicts with the best networks",
     "evaluate.best": "test_run_loop.py: which state is kept as the best",
+    "early_stopping.patience": "test_loop.py: the round after which a run ends",
+    "early_stopping.metric": "runs/test_early_stopping.py: the metric that must improve",
+    "early_stopping.min_delta": "runs/test_early_stopping.py: a smaller improvement does not count",
     "checkpoint.every": "test_experiment.py: which rounds are sealed",
     "checkpoint.keep": "test_store_sealed.py: how many sealed states stay",
 }

@@ -142,6 +142,15 @@ def test_unfinished_runs_are_reported_and_compared_at_common_rounds(write_run, c
     assert "| 2 | 2 of 3 | 30 ± 14 | 30 ± 14 | 8 ± 0 |" in out
 
 
+def test_runs_that_stopped_early_are_finished_and_compared_at_their_ends(write_run, capsys):
+    early = ("rounds=9", "early_stopping.patience=1")
+    folders = [write_run("one", [10.0, 50.0, 40.0], *early), write_run("two", [30.0, 20.0], "seed=1", *early)]
+    code, out, err = printed(capsys, *folders)
+    assert (code, err) == (0, "") and "| 2 | 2 (stopped early) | 30 ± 14 | 40 ± 14 | 10.0 ± 2.8 |" in out
+    _, out, err = printed(capsys, *folders, write_run("three", [1.0, 2.0, 3.0], "seed=2", *early))
+    assert err.startswith("not finished: ") and "| 3 | 2 of 9 |" in out
+
+
 def test_runs_without_finished_rounds_are_omitted(write_run, capsys):
     folder, empty = write_run("one", [10.0]), write_run("empty", [10.0], "seed=1")
     RunFolder(empty).metrics.unlink()

@@ -14,9 +14,16 @@ HOSTILE = "a|b\\c<script>&\"'`*[x](y)\n\x1b[2J\u202e$x$ 5% #1 {z}~^_"
 
 def row(name="run", **more):
     spread = {"mean": 12.345, "spread": 0.5, "of": 2}
-    return {"name": name, "levels": "a-e", "seeds": [0, 1], "rounds": 9, "done": 9, "loss last": spread, **more} | {
-        "published": []
-    }
+    return {
+        "name": name,
+        "levels": "a-e",
+        "seeds": [0, 1],
+        "rounds": 9,
+        "done": 9,
+        "finished": False,
+        "loss last": spread,
+        **more,
+    } | {"published": []}
 
 
 def test_heads_units_and_cells():

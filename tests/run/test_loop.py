@@ -15,6 +15,7 @@ from hetero_tf.process.failure import OVERFLOW
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import arrays_of, open_newest
+from hetero_tf.runs import overview
 from hetero_tf.store.run_folder import RunFolder
 
 # Without static batch normalisation, which only costs time here.
@@ -54,6 +55,40 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric,
     assert {name: best[name] for name in measured} == measured
     of_global = again["a"]
     assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
+
+
+EARLY = ("rounds=9", "early_stopping={patience: 2, metric: global_loss, min_delta: 1000}")
+
+
+def test_early_stopping_ends_a_run_and_survives_a_kill(train, tmp_path):
+    summary, output = train(tmp_path / "whole", RECIPE, *EARLY, "checkpoint.every=5")
+    loss = runs.rows(tmp_path / "whole")[0]["global_loss"]
+    sentence = (
+        "stopped early after round 3: global_loss has not improved for 2 evaluations "
+        f"(best: {loss:.4g}); use --set early_stopping.patience=N to train more\n"
+    )
+    assert (summary["rounds"], summary["stopped_early"]) == (3, True) and sentence in output
+    assert [path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()] == ["round-000003"]
+    with pytest.raises(runs.Stopped):
+        train(tmp_path / "killed", RECIPE, *EARLY, console=runs.StoppingConsole(2))
+    summary, output = train(tmp_path / "killed", RECIPE, *EARLY)
+    assert summary["rounds"] == 3 and "after round 2\n" in output and sentence in output
+    assert runs.rows(tmp_path / "killed") == runs.rows(tmp_path / "whole")
+    before = programs.contents(tmp_path / "killed")
+    assert sentence in train(tmp_path / "killed", RECIPE, *EARLY)[1]
+    assert (
+        programs.contents(tmp_path / "killed") == before and overview.overview(tmp_path / "killed").state == "finished"
+    )
+
+
+def test_a_run_that_stopped_early_continues_with_more_patience(train, tmp_path):
+    train(tmp_path / "run", RECIPE, *EARLY)
+    summary, _ = train(tmp_path / "run", RECIPE, *EARLY, "early_stopping.patience=4")
+    assert summary["rounds"] == 5 and overview.overview(tmp_path / "run").state == "finished"
+    summary, output = train(tmp_path / "run", RECIPE, "rounds=6")
+    assert (summary["rounds"], summary["stopped_early"]) == (6, False) and "stopped early" not in output
+    train(tmp_path / "plain", RECIPE, "rounds=6")
+    assert programs.contents(tmp_path / "run") == programs.contents(tmp_path / "plain")
 
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):

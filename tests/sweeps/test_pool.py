@@ -65,6 +65,19 @@ def test_failed_run_is_reported_and_does_not_stop_others(tmp_path):
     assert [one.state for one in again] == ["skipped", "finished", "skipped"]
 
 
+def test_runs_that_stopped_early_are_skipped_unless_their_patience_is_higher(tmp_path):
+    _, runs = sweep_of("0", rounds=3)
+    train(tmp_path, runs)
+    metrics_file.append(tmp_path / "digits-seed=0" / "metrics.jsonl", {"round": 2, "global_loss": 1.0})
+    metrics_file.append(tmp_path / "digits-seed=0" / "metrics.jsonl", {"round": 3, "global_loss": 1.0})
+    states = []
+    for patience in (1, 2):
+        more = ["early_stopping.metric=global_loss", f"early_stopping.patience={patience}"]
+        outcomes, _ = train(tmp_path, sweep_of("0", rounds=5, more=more)[1])
+        states += [outcome.state for outcome in outcomes]
+    assert states == ["skipped", "finished"]
+
+
 def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_path):
     _, runs = sweep_of("0-1", rounds=2)
     train(tmp_path, runs, threads=3)

@@ -54,7 +54,8 @@ def _format_overview(entry: "Overview") -> str:
     """Return one line about a run."""
     if entry.problem:
         return f"{entry.state}: {entry.problem}"
-    parts = [f"{entry.state}, round {entry.round} of {entry.rounds}"]
+    is_early = entry.state == "finished" and entry.round < entry.rounds
+    parts = [f"{entry.state}, round {entry.round} of {entry.rounds}{' (stopped early)' if is_early else ''}"]
     if entry.metric:
         shown = ["-" if value is None else f"{value:.4g}" for value in (entry.best, entry.last)]
         parts.append(f"{entry.metric} best {shown[0]} last {shown[1]}")

@@ -1,0 +1,55 @@
+"""Early stopping of a run, from its recipe and its metrics."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hetero_tf.base.metrics import default_metric_of_row
+from hetero_tf.base.patience import Patience
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """Early stopping of a run.
+
+    Attributes:
+        metric: Name of the metric that must improve.
+        patience: Evaluations without an improvement after which the run ends; None: it never ends early.
+        min_delta: See `Patience.after`.
+        every: Rounds between two evaluations.
+    """
+
+    metric: str
+    patience: int | None
+    min_delta: float
+    every: int
+
+    def count(self, counted: Patience, rows: Iterable[dict]) -> Patience:
+        """Return the count after further rows of metrics.
+
+        Only rounds that a run of any length evaluates count: an extended run has also evaluated its former last round.
+        """
+        for row in rows:
+            if self.metric in row and row["round"] % self.every == 0:
+                counted = counted.after(self.metric, row[self.metric], self.min_delta)
+        return counted
+
+    def ends(self, counted: Patience) -> bool:
+        """Return True if the run ends."""
+        return self.patience is not None and counted.waited >= self.patience
+
+
+def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
+    """Return True if early stopping ends a run after its last row.
+
+    Args:
+        keys: `{dotted key: value}` of the resolved recipe; those of earlier versions have no early stopping.
+        rows: Rows of metrics, in order.
+    """
+    if keys.get("early_stopping.patience") is None:
+        return False
+    metric = keys["early_stopping.metric"] or keys["evaluate.best"]
+    metric = metric or default_metric_of_row({name: value for row in rows for name, value in row.items()})
+    patience, min_delta = keys["early_stopping.patience"], keys["early_stopping.min_delta"]
+    rule = StoppingRule(metric, patience, min_delta, keys["evaluate.every"])
+    return rule.ends(rule.count(Patience(), rows))

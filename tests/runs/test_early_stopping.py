@@ -1,0 +1,43 @@
+"""Early stopping of a run, from its recipe and its rows."""
+
+import pytest
+
+from hetero_tf import recipe
+from hetero_tf.base.patience import Patience
+from hetero_tf.runs.early_stopping import StoppingRule, is_stopped_early
+
+
+def rows(values, name="global_loss", **more):
+    return [{"round": number, name: value, **more} for number, value in enumerate(values, 1)]
+
+
+def test_only_regular_evaluations_count():
+    rule = StoppingRule("global_loss", 2, 0.0, 2)
+    evaluated = [{"round": 1, "loss": 9.0}, {"round": 2, "global_loss": 1.0}, {"round": 3, "global_loss": 2.0}]
+    counted = rule.count(Patience(), evaluated)
+    assert counted == Patience(1.0, 0) and not rule.ends(counted)
+    counted = rule.count(counted, [{"round": 4, "global_loss": 1.5}, {"round": 6, "global_loss": None}])
+    assert counted == Patience(1.0, 2) and rule.ends(counted)
+    assert not StoppingRule("global_loss", None, 0.0, 2).ends(counted)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows", "stopped"),
+    [
+        (["early_stopping.patience=2"], rows([50.0, 40.0, 30.0], "global_accuracy"), True),
+        (["early_stopping.patience=3"], rows([50.0, 40.0, 30.0], "global_accuracy"), False),
+        (["early_stopping.patience=2", "evaluate.best=global_loss"], rows([3.0, 2.0, 1.0]), False),
+        (["early_stopping={patience: 2, metric: global_loss}"], rows([3.0, 4.0, 5.0], global_accuracy=1), True),
+        (["early_stopping={patience: 2, min_delta: 5}"], rows([1.0, 2.0, 3.0], "global_accuracy"), True),
+        (["early_stopping.patience=2"], rows([9.0, 8.0, 7.0], "validation_accuracy", global_accuracy=1), True),
+        (["early_stopping.patience=2"], rows([7.0, 8.0, 9.0], "global_perplexity"), True),
+        (["early_stopping.patience=2"], [], False),
+        ([], rows([3.0, 4.0, 5.0]), False),
+    ],
+)
+def test_a_run_is_stopped_by_its_recipe_and_its_rows(overrides, rows, stopped):
+    assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides).source), rows) == stopped
+
+
+def test_recipes_of_earlier_versions_do_not_stop():
+    assert not is_stopped_early({"rounds": 3}, rows([3.0, 4.0, 5.0]))
