@@ -19,6 +19,7 @@ from hetero_tf.base.patience import Patience
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
 from hetero_tf.run.checkpoint import arrays_of, open_newest
+from hetero_tf.run.keras_callbacks import KerasCallbacks, advice_for
 from hetero_tf.store import checkpoints
 
 
@@ -30,11 +31,14 @@ class RoundEnd:
         process: The learning process.
         state: The state after the round.
         metrics: The metrics of the round, with "round", and those of its evaluation if it was evaluated.
+        statistics: `{level: statistics}` of static batch normalisation that its evaluation has measured; None if it was
+            not evaluated.
     """
 
     process: LearningProcess
     state: State
     metrics: dict
+    statistics: dict | None = None
 
 
 class Callback(Protocol):
@@ -49,7 +53,7 @@ class Trained:
     """Result of `train`.
 
     Attributes:
-        state: The state after the last round.
+        state: The state after the last round, or that of the round whose weights a Keras callback has restored.
         rows: The metrics of each round.
     """
 
@@ -58,7 +62,10 @@ class Trained:
 
 
 def train(
-    process: LearningProcess, rounds: int | None = None, state: State | None = None, callbacks: Sequence[Callback] = ()
+    process: LearningProcess,
+    rounds: int | None = None,
+    state: State | None = None,
+    callbacks: Sequence[Callback | keras.callbacks.Callback] = (),
 ) -> Trained:
     """Train up to a round, or until a callback or the recipe's early stopping ends the training.
 
@@ -67,27 +74,41 @@ def train(
             last round.
         rounds: Number of the last round; a state of that round is returned unchanged. None: the recipe's.
         state: The state to start from; None: a new state.
-        callbacks: Functions that are called after every round, in this order.
+        callbacks: Functions that are called after every round, in this order; then Keras callbacks, for which an
+            evaluated round ends an epoch, see `keras_callbacks`.
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
-        InputError: A callback is not a function of one `RoundEnd`, or returns a value other than True, False or None.
+        InputError: A callback is neither a function of one `RoundEnd` nor a Keras callback that works with rounds, or
+            returns a value other than True, False or None.
     """
     callbacks = (*_check_callbacks(callbacks), *_early_stopping(process))
     rounds = process.recipe.rounds if rounds is None else rounds
     state, rows = process.initialize() if state is None else state, []
+    of_keras = [callback for callback in callbacks if isinstance(callback, keras.callbacks.Callback)]
+    functions = {index: callback for index, callback in enumerate(callbacks) if callback not in of_keras}
+    keras_callbacks = KerasCallbacks(process, of_keras, state, rounds)
+    keras_callbacks.begin()
     while state.round < rounds:
-        state, call_rows, _ = advance(process, state, [process.plan(state.round)])
-        metrics = call_rows[0]
-        if state.round == rounds or is_measured(process.recipe, state.round):
-            metrics = metrics | process.evaluate(state)[0]
-        rows.append(metrics)
+        keras_callbacks.begin_round()
+        end = _run_round(process, state, rounds)
+        state = end.state
+        rows.append(end.metrics)
         # Call every callback, even if an earlier one ends the training.
-        end = RoundEnd(process, state, metrics)
-        stops = [_is_stop(index, callback(end)) for index, callback in enumerate(callbacks)]
+        stops = [_is_stop(index, function(end)) for index, function in functions.items()]
+        stops.append(keras_callbacks.end_round(state, end.metrics, end.statistics))
         if any(stops):
             break
-    return Trained(state, rows)
+    return Trained(keras_callbacks.end(), rows)
+
+
+def _run_round(process, state, rounds):
+    """Run one round, and evaluate it if it is the last one or the recipe evaluates it."""
+    state, rows, _ = advance(process, state, [process.plan(state.round)])
+    if state.round < rounds and not is_measured(process.recipe, state.round):
+        return RoundEnd(process, state, rows[0])
+    metrics, statistics = process.evaluate(state)
+    return RoundEnd(process, state, rows[0] | metrics, statistics)
 
 
 def _early_stopping(process):
@@ -99,27 +120,28 @@ def _early_stopping(process):
 def _check_callbacks(callbacks):
     """Refuse callbacks of a wrong type before the first round."""
     if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
-        raise InputError(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
+        raise InputError(
+            f"`callbacks` must be a list of functions or Keras callbacks. Received: {type(callbacks).__name__}"
+        )
     callbacks = tuple(callbacks)
     for index, callback in enumerate(callbacks):
         advice = _advice(callback)
         if advice:
             raise InputError(
-                f"callbacks[{index}] must be a function of one RoundEnd, which has process, state and metrics: {advice}"
+                f"callbacks[{index}] must be a Keras callback, or a function of one RoundEnd, which has process, state "
+                f"and metrics: {advice}"
             )
     return callbacks
 
 
 def _advice(callback):
-    """Return advice for a callback that cannot be called with one `RoundEnd`; None if it can."""
+    """Return advice for a callback that a training cannot call; None if it can."""
     kind = callback if inspect.isclass(callback) else type(callback)
-    if issubclass(kind, keras.callbacks.Callback):
-        return (
-            "Keras callbacks need an optimizer and epochs, which a round does not have; use EarlyStopping, Checkpoint "
-            f"or log of hetero_tf.run.callbacks, or `lambda end: ...`. Received: keras.callbacks.{kind.__name__}"
-        )
     if inspect.isclass(callback):
         return f"pass an instance, such as {kind.__name__}(...). Received: the class {kind.__name__}"
+    if isinstance(callback, keras.callbacks.Callback):
+        advice = advice_for(callback)
+        return advice and f"{advice}. Received: keras.callbacks.{kind.__name__}"
     if not callable(callback):
         return f"pass a function. Received: {kind.__name__}"
     try:

@@ -42,13 +42,15 @@ def test_callbacks_are_called_after_every_round_and_can_end_the_training():
 @pytest.mark.parametrize(
     ("callbacks", "sentence"),
     [
-        ([keras.callbacks.EarlyStopping()], "callbacks[0] must be a function of one RoundEnd"),
-        ([print, keras.callbacks.ModelCheckpoint], "callbacks[1] must be a function of one RoundEnd"),
-        ([EarlyStopping], "callbacks[0] must be a function of one RoundEnd"),
-        (["log"], "callbacks[0] must be a function of one RoundEnd"),
-        ([lambda: None], "callbacks[0] must be a function of one RoundEnd"),
-        (EarlyStopping(), "`callbacks` must be a list of functions. Received: EarlyStopping"),
-        ("log", "`callbacks` must be a list of functions. Received: str"),
+        (
+            [print, keras.callbacks.ModelCheckpoint],
+            "callbacks[1] must be a Keras callback, or a function of one RoundEnd",
+        ),
+        ([EarlyStopping], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
+        (["log"], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
+        ([lambda: None], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
+        (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
+        ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
     ],
 )
 def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks, sentence, monkeypatch):
@@ -57,8 +59,8 @@ def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks,
 
 
 def test_callback_errors_name_valid_callbacks():
-    message = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.EarlyStopping()])
-    assert message.endswith("or `lambda end: ...`. Received: keras.callbacks.EarlyStopping")
+    message = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.CSVLogger])
+    assert message.endswith("pass an instance, such as CSVLogger(...). Received: the class CSVLogger")
     message = refusal(hetero_tf.train, process(), 1, callbacks=[lambda end: end.metrics["loss"]])
     assert message == (
         "callbacks[0] must return True to end the training, and False or None otherwise. Received: float"
