@@ -116,7 +116,7 @@ class ReferenceRounds:
 
     def loss(self, logits: tf.Tensor, targets: tf.Tensor, client: int) -> tf.Tensor:
         """Mean cross-entropy of logits [..., classes]; labels that the client lacks have logit 0 (section 3)."""
-        if self.process.recipe.client.loss.name == "masked_cross_entropy":
+        if self.process.recipe.loss.name == "masked_cross_entropy":
             logits *= self.process.partition.label_mask[client].astype(self.process.recipe.precision)
         target_logits = tf.reduce_sum(logits * tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype), -1)
         return tf.reduce_mean(tf.reduce_logsumexp(logits, -1) - target_logits)
@@ -170,7 +170,7 @@ def check_supported(process: LearningProcess) -> None:
         ("round.uncovered", of_round.uncovered, ("left_out",)),
         ("round.personal", of_round.personal, none),
         ("client.stages", of_client.stages.name, ("joint",)),
-        ("client.loss", of_client.loss.name, ("masked_cross_entropy", "cross_entropy")),
+        ("client.loss", recipe.loss.name, ("masked_cross_entropy", "cross_entropy")),
         ("client.correction", of_client.correction, none),
         ("client.update", of_client.update, none),
         ("optimizer", recipe.optimizer.method.name, ("sgd",)),

@@ -65,6 +65,7 @@ class Text:
     choices: tuple | None = None
     numbered: bool = False
     named: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
 FixedSize = Annotated[int, Range(low=1, high=999)]
 # TensorFlow's convolution gradients abort the process for larger kernels.
 OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
+# Names of columns; a single name need not be a list.
+Names = Annotated[tuple[str, ...], Text(single=True)]
 # Names of units; a number is the index of a unit in model.layers.
 Units = Annotated[tuple[str, ...], Text(numbered=True)]
 
@@ -156,6 +159,8 @@ class Constraint(Range, Text):
     def _list(self):
         item = self.item or Constraint("float")
         is_plain = item == Constraint(item.type, section=item.section)
+        if self.single:
+            return "text or a list of texts"
         return f"a list of {_PLURALS[item.type]}" if is_plain else f"a list, each item {item.noun()}"
 
     def _range(self):

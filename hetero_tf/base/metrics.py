@@ -1,6 +1,10 @@
 """Table of all metrics of a run: meaning, better direction, unit, and visibility."""
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from hetero_tf.base import registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,7 +14,7 @@ class Metric:
     Attributes:
         meaning: One-line description.
         better: "higher", "lower", or None.
-        targets: `TARGETS` of the inputs for which an evaluation measures it; empty: every training round reports it.
+        targets: Forms of targets for which an evaluation measures it; empty: every training round reports it.
         selects: `evaluate.best` may name it.
         shown: Progress lines print it.
         unit: Unit of its values on a figure axis; "" if they have none.
@@ -25,10 +29,18 @@ class Metric:
 
 
 LABEL, POSITIONS = ("label",), ("positions",)
-ANY = (*LABEL, *POSITIONS)
-# Text data have no test examples per client, and the loss covers all positions, so accuracy is not reported.
-# A name that ends in LEVEL is one metric for each level.
-METRICS = {
+OTHERS = ("numbers", "label_set", "label_map")
+EXAMPLES = (*LABEL, *OTHERS)
+ANY = (*EXAMPLES, *POSITIONS)
+# Models that the plug-ins of kind `metrics` measure, and the keys of their names in a row.
+_MODELS = {
+    "global_{}": "{} of the global model on the test set",
+    "validation_{}": "{} of the global model on the examples that clients hold out",
+    "level_{}_LEVEL": "{} of the level's model, cut from the global model, on the test set",
+}
+# Metrics that are not plug-ins. Text data have no test examples per client, and the loss covers all positions, so
+# accuracy is not reported. A name that ends in LEVEL is one metric for each level.
+_FIXED = {
     "round": Metric(meaning="finished rounds"),
     "loss": Metric(meaning="local training loss, mean over the clients that finished", better="lower", shown=True),
     "gradient_norm": Metric(meaning="norm of the local gradients before clipping, mean over the same clients"),
@@ -61,14 +73,6 @@ METRICS = {
     "global_loss": Metric(
         meaning="loss of the global model on the test set", better="lower", targets=ANY, selects=True, shown=True
     ),
-    "global_accuracy": Metric(
-        meaning="accuracy of the global model on the test set in percent",
-        better="higher",
-        targets=LABEL,
-        selects=True,
-        shown=True,
-        unit="%",
-    ),
     "global_perplexity": Metric(
         meaning="mean over the test batches of exp(loss); all positions count, of masked words hidden or not",
         better="lower",
@@ -83,14 +87,6 @@ METRICS = {
         selects=True,
         shown=True,
     ),
-    "validation_accuracy": Metric(
-        meaning="accuracy of the global model on the held-out examples in percent",
-        better="higher",
-        targets=LABEL,
-        selects=True,
-        shown=True,
-        unit="%",
-    ),
     "validation_perplexity": Metric(
         meaning="mean over the batches of held-out rows of exp(loss)",
         better="lower",
@@ -101,7 +97,7 @@ METRICS = {
     "local_loss": Metric(
         meaning="loss on the test examples of all clients, over the labels that the client has",
         better="lower",
-        targets=LABEL,
+        targets=EXAMPLES,
         selects=True,
         shown=True,
     ),
@@ -134,8 +130,14 @@ METRICS = {
     "local_std_noise": Metric(
         meaning="expected `local_std` if all clients had the same accuracy", targets=LABEL, unit="%"
     ),
+    "local_loss_worst_decile": Metric(
+        meaning="mean loss of the tenth of the clients with the highest loss", better="lower", targets=OTHERS
+    ),
+    "local_loss_std": Metric(
+        meaning="standard deviation of the mean loss over clients", better="lower", targets=OTHERS
+    ),
     "tuned_loss": Metric(
-        meaning="`local_loss` of each client's model after fine-tuning", better="lower", targets=LABEL
+        meaning="`local_loss` of each client's model after fine-tuning", better="lower", targets=EXAMPLES
     ),
     "tuned_accuracy": Metric(
         meaning="`local_accuracy` of each client's model after fine-tuning",
@@ -167,13 +169,6 @@ METRICS = {
     "level_loss_LEVEL": Metric(
         meaning="loss of the level's model, cut from the global model, on the test set", better="lower", targets=ANY
     ),
-    "level_accuracy_LEVEL": Metric(
-        meaning="accuracy of the level's model, cut from the global model, on the test set in percent",
-        better="higher",
-        targets=LABEL,
-        shown=True,
-        unit="%",
-    ),
     "level_perplexity_LEVEL": Metric(
         meaning="`global_perplexity` of the level's model, cut from the global model",
         better="lower",
@@ -197,43 +192,81 @@ def _current_name(name):
     return name
 
 
+def all_metrics() -> dict[str, Metric]:
+    """Return all metrics by name; a name that ends in LEVEL is one metric for each level."""
+    return dict(_FIXED) | _of_plugins(registry.names("metrics"))
+
+
+@functools.lru_cache
+def _of_plugins(names):
+    metrics = {}
+    for template, sentence in _MODELS.items():
+        for name in names:
+            meaning = registry.meaning("metrics", name)
+            of_levels = template.endswith("LEVEL")
+            metrics[template.format(name)] = Metric(
+                meaning=sentence.format(meaning[0].lower() + meaning[1:].removesuffix(".")),
+                better=registry.constant("metrics", name, "BETTER"),
+                targets=tuple(registry.constant("metrics", name, "TARGETS")),
+                selects=not of_levels,
+                shown=True,
+                unit=registry.constant("metrics", name, "UNIT") or "",
+            )
+    return metrics
+
+
 def find_metric(name: str) -> Metric | None:
     """Return the `Metric` of a name in a row, or None."""
-    for known, metric in METRICS.items():
+    for known, metric in all_metrics().items():
         if name == known or known.endswith("LEVEL") and name.startswith(known.removesuffix("LEVEL")):
             return metric
     return None
 
 
-def selection_metrics(targets: str | None = None) -> tuple[str, ...]:
-    """Return the metrics that may select the best round, for the `TARGETS` of an input or for all inputs."""
-    names = (name for name, metric in METRICS.items() if metric.selects and targets in (None, *metric.targets))
-    return tuple(sorted(names))
+def selection_metrics(targets: str, measured: Iterable[str]) -> tuple[str, ...]:
+    """Return the sorted metrics that may select the best round.
+
+    Args:
+        targets: Form of the targets, see `data.targets`.
+        measured: The `metrics` of the recipe.
+    """
+    plugins = _of_plugins(registry.names("metrics"))
+    names = {template.format(name) for template in _MODELS for name in measured}
+    return tuple(
+        sorted(
+            name
+            for name, metric in all_metrics().items()
+            if metric.selects and targets in metric.targets and (name not in plugins or name in names)
+        )
+    )
 
 
-def default_selection_metric(data_kind: str, validated: bool) -> str:
+def default_selection_metric(metric: str, validated: bool) -> str:
     """Return the metric that selects the best round by default: on validation examples if there are any.
 
     Args:
-        data_kind: Kind of the data, such as "images" or "text".
+        metric: The first of the `metrics` of the recipe, such as "accuracy".
         validated: Clients hold out validation examples.
     """
-    return f"{'validation' if validated else 'global'}_{'perplexity' if data_kind == 'text' else 'accuracy'}"
+    return f"{'validation' if validated else 'global'}_{metric}"
 
 
 def default_metric_of_row(row: dict) -> str:
     """Return the default selection metric of the run of an evaluated row; "" if the row is empty."""
     if not row:
         return ""
-    kind = "text" if "global_perplexity" in row else "images"
-    return default_selection_metric(kind, any(name.startswith("validation_") for name in row))
+    of_tasks = [registry.constant("tasks", name, "METRICS") for name in registry.names("tasks")]
+    measured = [names for names in (("perplexity",), *of_tasks) if all(f"global_{name}" in row for name in names)]
+    # A task measures its own metrics, and maybe those of another one.
+    first = max(measured, key=len)[0] if measured else "accuracy"
+    return default_selection_metric(first, any(name.startswith("validation_") for name in row))
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:
     """Return True if a value beats the best one so far; None is a missing or non-finite value."""
     if value is None or best is None:
         return value is not None
-    return value < best if METRICS[name].better == "lower" else value > best
+    return value < best if all_metrics()[name].better == "lower" else value > best
 
 
 def is_improvement(name: str, row: dict, best: dict) -> bool:

@@ -34,6 +34,7 @@ EXPORTS = {
     "submodels": "keep",
     "masks": "mask",
     "stages": "divide",
+    "tasks": "task",
     "losses": "loss",
     "couplings": "couple",
     "corrections": "correct",
@@ -41,6 +42,7 @@ EXPORTS = {
     "updates": "update",
     "servers": "apply",
     "schedules": "multiplier",
+    "metrics": "metric",
 }
 KINDS = (*EXPORTS, "layers")
 # Kinds in the folder `methods`; the other kinds are top-level packages.

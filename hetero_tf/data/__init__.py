@@ -10,6 +10,7 @@ Modules:
 
     arrow_files     Reads columns of untrusted Parquet and Arrow files with pyarrow
     arrow_messages  Reads the buffer sizes of an Arrow stream from its messages
+    column_targets  Reads the targets and owners of the rows of a table
     column_types    Decides the types of a table's columns: from the options of a recipe, else from the values
     columns         Table columns and the encoding of their values as features
     csv             Loads a table of the user from a CSV file or a text file with another delimiter
@@ -26,7 +27,7 @@ Modules:
     held_out        Makes a test split for data that have none
     in_memory       Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
     inspection      Inspects data as read
-    label_arrays    Reads class labels from arrays of whole numbers, texts or one-hot rows
+    label_arrays    Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
     labelled_text   Loads labelled texts of the user from a CSV
     npy             Loads images of the user from a folder of NumPy .npy files, which may exceed memory
     npz             Loads images or a table of the user from a NumPy .npz file
@@ -38,6 +39,7 @@ Modules:
     sentences       Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
     synthetic       Small generated data sets with learnable structure, for tests and first experiments
     table_dataset   Builds a `Dataset` from columns of numbers or texts
+    targets         Forms of the targets of examples, and their classes for partitions and test splits
     text            Loads running text of the user from text
     text_lines      Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds            Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
@@ -49,6 +51,7 @@ Modules:
 """
 
 import dataclasses
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,7 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.in_memory import from_arrays, from_tf_data
+from hetero_tf.data.targets import LABEL
 
 __all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
 
@@ -77,13 +81,14 @@ SHAPES = {
 }
 
 
-def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None = None) -> Dataset:
+def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None = None, targets: str = LABEL) -> Dataset:
     """Loads the data of a recipe.
 
     Args:
         plugin: `recipe.schema.Plugin`: name and options of the loader.
         fallback: Embedded data set to use if the real one is not available: "digits", "pydoc" or None.
         data_dir: The data folder; None: the folder in HETERO_TF_DATA, if set.
+        targets: Form of the targets, see `targets`; a loader that supports several declares the parameter `targets`.
 
     Returns:
         `Dataset`; its `stand_in_for` names the missing data set if the fallback was used.
@@ -98,7 +103,9 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
             f"{did_you_mean(fallback, FALLBACKS)}"
         )
     try:
-        return registry.find("data", plugin.name).load(data_folder(data_dir), **plugin.options)
+        loader = registry.find("data", plugin.name).load
+        forms = {"targets": targets} if "targets" in inspect.signature(loader).parameters else {}
+        return loader(data_folder(data_dir), **plugin.options, **forms)
     except NotAvailable as error:
         if fallback is None:
             raise

@@ -22,6 +22,7 @@ from hetero_tf.data.columns import (
 from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
 from hetero_tf.data.inspection import inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.targets import LABEL
 
 ColumnType = Literal["number", "category", "date", "ignore"]
 ColumnTypes = Annotated[dict[str, ColumnType], Text(named=True)]
@@ -39,7 +40,7 @@ class ColumnRoles:
     """Roles of the columns.
 
     Attributes:
-        label: The column of labels.
+        label: The column of labels, or the columns of targets.
         owner: The column with the natural client of each row; None: no owners.
         ignore: Columns to leave out.
         categorical: Columns whose numbers are categories.
@@ -48,9 +49,10 @@ class ColumnRoles:
         numbers: Number format: "plain", "point" or "comma", see `columns.to_plain_number`.
         missing: Treatment of missing values, see `csv.load`.
         scale: Scaling of columns; the others are standardized.
+        targets: "label", "numbers" or "label_set", see `targets`.
     """
 
-    label: str
+    label: tuple[str, ...]
     owner: str | None
     ignore: tuple[str, ...]
     categorical: tuple[str, ...]
@@ -59,6 +61,7 @@ class ColumnRoles:
     numbers: Notation
     missing: str
     scale: Mapping[str, Scale]
+    targets: str = LABEL
 
     def type_of(self, name: str) -> ColumnType | None:
         """Returns the type of a column that an option sets; None: its values decide."""
@@ -72,10 +75,11 @@ class ColumnRoles:
         Raises:
             InputError: An option names a column that does not exist or is no feature, or no column is left.
         """
-        targets = [name for name in (self.label, self.owner) if name is not None]
+        owners = [] if self.owner is None else [self.owner]
+        targets = [*self.label, *owners]
         names_by_option = {
-            "label": targets[:1],
-            "owner": targets[1:],
+            "label": self.label,
+            "owner": owners,
             "ignore": self.ignore,
             "categorical": self.categorical,
             "columns": self.types,
@@ -101,7 +105,7 @@ class ColumnRoles:
         if odd := [name for name in self.types if name in (*self.ignore, *self.categorical)]:
             raise InputError(f"{source}: `columns` repeats {odd[0]!r} of `ignore` or `categorical`; remove one of them")
         for name, type_ in self.types.items():
-            if name == self.owner or (name == self.label and type_ != "category"):
+            if name == self.owner or (name in self.label and type_ != "category"):
                 raise InputError(
                     f"{source}: `columns` sets types of features; only `category` may be set for the label, if its "
                     f"numbers are names of classes. Received: columns={{{name!r}: {type_}}}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from hetero_tf.base.constraints import TestShare
+from hetero_tf.base.constraints import Names, TestShare
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.base.hardware import check_memory
@@ -16,8 +16,9 @@ from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.columns import is_number
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import table_dataset
+from hetero_tf.data.targets import LABEL
 from hetero_tf.data.text_lines import TextLines
 
 # Memory of a table's texts, in multiples of the file size.
@@ -32,7 +33,7 @@ def load(
     data_dir: Path | None,
     *,
     path: str,
-    label: str,
+    label: Names,
     test: str | None = None,
     test_share: TestShare = 0.2,
     owner: str | None = None,
@@ -45,16 +46,18 @@ def load(
     scale: ColumnScales | None = None,
     header: bool = True,
     delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
+    targets=LABEL,
 ) -> Dataset:
     """Loads a UTF-8 text file with a row for each example.
 
     A numeric column is one feature; a column of other texts is categorical, unless they differ in most rows, like
-    names, which are rejected. The distinct values of the label column are the class names. Without a header the
-    columns are named column_0, column_1 and so on.
+    names, which are rejected. The distinct values of the label column are the class names. For the task regression
+    the label columns are numbers. For multi_label one column has lists such as `red;large`, or several columns have 0
+    and 1, one for each label. Without a header the columns are named column_0, column_1 and so on.
 
     Args:
         path: the file
-        label: the column of labels
+        label: the column of labels, or a list of columns of targets
         test: file of the test rows, with the same columns; null: a share of the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
@@ -74,7 +77,8 @@ def load(
         delimiter: separator of values
     """
     one_hot = categories == "one_hot"
-    roles = ColumnRoles(label, owner, ignore, categorical, columns or {}, one_hot, numbers, missing, scale or {})
+    types, scales = columns or {}, scale or {}
+    roles = ColumnRoles(to_names(label), owner, ignore, categorical, types, one_hot, numbers, missing, scales, targets)
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     return table_dataset([read_table(file, header, DELIMITERS[delimiter]) for file in files], roles, test_share)
 

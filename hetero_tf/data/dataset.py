@@ -11,6 +11,7 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray, update_digest
 from hetero_tf.data.inspection import ColumnSummary
+from hetero_tf.data.targets import DESCRIPTIONS, LABEL, LABEL_MAP, NUMBERS, form_of, strata
 
 
 class NotAvailable(InputError):
@@ -25,7 +26,8 @@ class Split:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or unscaled floats; a table float32 `[n, features]`;
             sequences int32 `[n, length]` of word ids, padded with 0; or text int32 `[rows, length]` of word ids.
             uint8 images may stay on disk, as a `DiskArray`.
-        y: Labels int32 `[n]` of images, tables and sequences; None for text.
+        y: Targets of images, tables and sequences in one of the forms of `targets`, such as labels int32 `[n]`; None
+            for text.
         owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
     """
 
@@ -36,7 +38,7 @@ class Split:
 
     @property
     def labels(self) -> np.ndarray:
-        """Prediction targets: labels int32 `[n]`, or the words int32 `[rows, length]` of text."""
+        """Prediction targets: `y`, or the words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
     def select(self, selected: np.ndarray) -> "Split":
@@ -52,12 +54,12 @@ class Dataset:
 
     Args:
         train, test: The splits, both of the same kind.
-        classes: Number of classes; the vocabulary size for text.
+        classes: Number of classes; the vocabulary size for text; the number of targets for numbers.
         source: One-line description of the data and their location.
         vocabulary: Words in order of their ids; None for images and tables. A data set with labels and a vocabulary
             is of kind "sequences".
         stand_in_for: Name of the requested data set if the fallback was used; else None.
-        class_names: Names of the labels, one line each; None if unknown.
+        class_names: Names of the labels, or of the targets if these are numbers, one line each; None if unknown.
         columns: Columns from which the features of a table were made; None if unknown.
         tokenizer: Tokens of the vocabulary: "words" or "characters", see `tokenizers.tokenize`.
         inspection: Summaries of all columns of the training rows as read; None if unknown.
@@ -156,6 +158,26 @@ class Dataset:
             divisor = np.select([is_minmax, unscaled], [np.where(constant, 1.0, high - low), 1.0], divisor)
         return offset, divisor
 
+    @property
+    def targets(self) -> str:
+        """Form of the targets, see `targets`."""
+        return form_of(self.train.y) or LABEL
+
+    @functools.cached_property
+    def strata(self) -> tuple[np.ndarray, np.ndarray]:
+        """One class for each example of both splits, see `targets.strata`; for text its words."""
+        train, test = strata(self.train.labels, self.test.labels)
+        return train, test
+
+    @functools.cached_property
+    def target_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each number to predict over the training examples, float64 `[targets]` each.
+
+        A constant target has deviation 1.
+        """
+        std = self.train.labels.std(0, dtype=np.float64)
+        return self.train.labels.mean(0, dtype=np.float64), np.where(std == 0, 1.0, std)
+
     @functools.cached_property
     def sha256(self) -> str:
         """Hex digest of the content: arrays with dtype and shape, owners, classes and words, but not `source`."""
@@ -213,13 +235,27 @@ def _check_split(location, split, dataset):
     if x.dtype == np.int32:
         _check_range(location, "word id", x, dataset.classes if y is None else len(dataset.vocabulary))
     if dataset.kind != "text":
-        if y is None or y.dtype != np.int32 or y.shape != x.shape[:1]:
-            received = "none" if y is None else f"{y.dtype} {y.shape}"
-            raise InputError(
-                f"{location}: expected labels int32 [{len(x)}], one per {kind.example}. Received: {received}"
-            )
-        _check_range(location, "label", y, dataset.classes)
+        _check_targets(location, kind.example, split, dataset)
     _check_owners(location, split)
+
+
+def _check_targets(location, example, split, dataset):
+    """Raises `InputError` for targets of an unknown form, or of another one than those of the training split."""
+    y, form = split.y, form_of(split.y)
+    expected = dataset.targets if split is dataset.test else form
+    if y is None or form is None or form != expected or len(y) != len(split.x):
+        received = "none" if y is None else f"{y.dtype} {y.shape}"
+        description = DESCRIPTIONS.get(expected, DESCRIPTIONS[LABEL]).replace("[n", f"[{len(split.x)}")
+        raise InputError(f"{location}: expected {description}, one per {example}. Received: {received}")
+    if form in (LABEL, LABEL_MAP):
+        _check_range(location, "label", y, dataset.classes)
+    elif y.shape[1] != dataset.classes:
+        raise InputError(f"{location}: expected {dataset.classes} targets per {example}. Received: {y.shape[1]}")
+    if form == NUMBERS and not np.isfinite(y).all():
+        row, column = np.argwhere(~np.isfinite(y))[0]
+        raise InputError(f"{location}: targets must be finite. Received: {y[row, column]} in row {row}")
+    if form == LABEL_MAP and y.shape[1:] != split.x.shape[1:3]:
+        raise InputError(f"{location}: label maps must have the size of the images. Received: {y.shape[1:]}")
 
 
 def _check_finite(location, x):

@@ -12,6 +12,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES
+from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
 # Number of random examples of a split, and their allowed dtypes.
 NUM_EXAMPLES = 32
@@ -25,10 +26,12 @@ class DescribedDataset(Dataset):
     Args:
         digest: `sha256` of the described data.
         statistics: `feature_statistics` of a table, float64 `[2, features]`; else None.
+        statistics_of_targets: The same of the numbers to predict, float64 `[2, targets]`; None for other targets.
     """
 
     digest: str = ""
     statistics: np.ndarray | None = None
+    statistics_of_targets: np.ndarray | None = None
 
     @property
     def sha256(self) -> str:
@@ -41,6 +44,13 @@ class DescribedDataset(Dataset):
         if self.statistics is None:
             raise InputError(f"{self.source}: its description has no statistics of features")
         return self.statistics[0], self.statistics[1]
+
+    @property
+    def target_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each number to predict, see `Dataset`."""
+        if self.statistics_of_targets is None:
+            raise InputError(f"{self.source}: its description has no statistics of targets")
+        return self.statistics_of_targets[0], self.statistics_of_targets[1]
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -60,6 +70,10 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "columns": dataset.columns and [list(dataclasses.astuple(column)) for column in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
         if dataset.kind == "table"
+        else None,
+        "targets": dataset.targets,
+        "target_statistics": [list(map(float, one)) for one in dataset.target_statistics]
+        if dataset.targets == NUMBERS
         else None,
         "data": dataset.sha256,
     }
@@ -94,8 +108,7 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
             x = np.clip(low + (high - low) * rng.random(shape), low, high)
             # Later checks compare the normalisation with the range.
             x.flat[:2] = low, high
-        labels = None if kind == "text" else np.arange(NUM_EXAMPLES, dtype=np.int32) % classes
-        return Split(x.astype(dtype), labels)
+        return Split(x.astype(dtype), None if kind == "text" else _example_targets(value, shape, classes))
 
     return DescribedDataset(
         train=draw(),
@@ -110,12 +123,36 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         tokenizer=value.get("tokenizer", "words"),
         digest=value["data"],
         statistics=statistics,
+        statistics_of_targets=_target_statistics(value, classes),
     )
 
 
 def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | None:
     """Builds the columns of a table from their fields; None stays None."""
     return columns and tuple(_build_column(*column) for column in columns)
+
+
+def _target_statistics(value, classes):
+    """Returns the statistics of targets, float64 `[2, classes]`; None if the description has none."""
+    if value.get("target_statistics") is None:
+        return None
+    statistics = np.array(value["target_statistics"], np.float64)
+    if statistics.shape != (2, classes) or not np.isfinite(statistics).all() or (statistics[1] <= 0).any():
+        raise ValueError("its statistics of targets are invalid")
+    return statistics
+
+
+def _example_targets(value, shape, classes):
+    """Returns targets of the described form, of which all classes occur as far as possible."""
+    form, labels = value.get("targets", LABEL), np.arange(NUM_EXAMPLES, dtype=np.int32) % classes
+    if form == NUMBERS:
+        mean, std = _target_statistics(value, classes)
+        return (mean + std * np.linspace(-1, 1, NUM_EXAMPLES)[:, None]).astype(np.float32)
+    if form == LABEL_SET:
+        return labels[:, None] == np.arange(classes)
+    if form == LABEL_MAP:
+        return np.broadcast_to(labels[:, None, None], shape[:3]).copy()
+    return labels
 
 
 def _build_column(name, categories, one_hot, date=None, fill=None, marks_missing=False, *formats):

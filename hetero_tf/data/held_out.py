@@ -5,6 +5,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Split
+from hetero_tf.data.targets import strata
 
 
 def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
@@ -36,6 +37,7 @@ def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
 
 
 def hold_out(split: Split, share: float, source: str) -> tuple[Split, Split]:
-    """Returns the training and the test split that `held_out` draws from the labels of a split."""
-    is_test = held_out(split.labels, share, source)
+    """Returns the training and the test split that `held_out` draws from the classes of a split, see `strata`."""
+    (classes,) = strata(split.labels)
+    is_test = held_out(classes, share, source)
     return split.select(~is_test), split.select(is_test)

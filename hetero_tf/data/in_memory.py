@@ -9,7 +9,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.label_arrays import read_labels, to_integers
+from hetero_tf.data.label_arrays import read_targets, to_integers
+from hetero_tf.data.targets import LABEL
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,6 +28,7 @@ def from_arrays(
     class_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
     source: str = "arrays",
+    targets: str = LABEL,
 ) -> Dataset:
     """Builds a data set of images or table rows.
 
@@ -41,11 +43,14 @@ def from_arrays(
         class_names: Names of the labels in order; None: the training texts in sorted order, if the labels are texts.
         feature_names: Names of the features of a table in order.
         source: One-line description of the data; the prefix of every error message.
+        targets: Form of `y_train` and `y_test`: "label"; "numbers" `[n]` or `[n, targets]` for the task regression;
+            "label_set", bool or 0 and 1 `[n, labels]`, for multi_label; "label_map", whole numbers `[n, height,
+            width]`, for segmentation. `class_names` then name the targets, and `classes` is their number.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
-    labels = read_labels(source, y_train, y_test, classes, class_names)
+    labels = read_targets(source, y_train, y_test, classes, class_names, targets)
     train = _build_split(source, "train", x_train, labels.train, train_owners)
     test = _build_split(source, "test", x_test, labels.test, test_owners)
     for part, split in (("train", train), ("test", test)):
@@ -66,18 +71,20 @@ def from_tf_data(
     class_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
     source: str = "tf.data",
+    targets: str = LABEL,
 ) -> Dataset:
     """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image or row, and its label as a number, a text or a one-hot row.
-        classes, class_names, feature_names, source: As for `from_arrays`.
+        classes, class_names, feature_names, source, targets: As for `from_arrays`.
 
     Raises:
         InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
     arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read_pairs(source, part, pairs)]
-    return from_arrays(*arrays, classes=classes, class_names=class_names, feature_names=feature_names, source=source)
+    names: dict = {"class_names": class_names, "feature_names": feature_names}
+    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets)
 
 
 def _read_pairs(source, part, pairs):

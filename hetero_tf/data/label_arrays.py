@@ -1,4 +1,4 @@
-"""Reads class labels from arrays of whole numbers, texts or one-hot rows."""
+"""Reads targets from arrays: class labels as whole numbers, texts or one-hot rows; numbers; label sets and maps."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
+from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
 
 @dataclass(frozen=True)
-class ClassLabels:
-    """Labels of both splits.
+class TargetArrays:
+    """Targets of both splits.
 
     Attributes:
-        train, test: Labels int32 `[n]` from 0.
-        classes: Number of classes.
-        names: Name of each class; None if unknown.
+        train, test: Labels int32 `[n]` from 0, or another form of `targets`.
+        classes: Number of classes, or of targets.
+        names: Name of each class or target; None if unknown.
     """
 
     train: np.ndarray
@@ -25,9 +26,71 @@ class ClassLabels:
     names: tuple[str, ...] | None
 
 
+def read_targets(
+    source: str,
+    y_train: np.ndarray,
+    y_test: np.ndarray,
+    classes: int | None,
+    names: Sequence[str] | None,
+    targets: str = LABEL,
+) -> TargetArrays:
+    """Reads the targets of both splits.
+
+    Args:
+        source, y_train, y_test, classes, names: As for `from_arrays`.
+        targets: Form of the targets, see `targets`.
+
+    Raises:
+        InputError: An array has a wrong dtype, shape or value.
+    """
+    if targets == LABEL:
+        return read_labels(source, y_train, y_test, classes, names)
+    if targets not in _READERS:
+        raise InputError(f"`targets` must be one of {', '.join((LABEL, *_READERS))}. Received: targets={targets!r}")
+    read, expected = _READERS[targets]
+    arrays = []
+    for name, values in (("y_train", y_train), ("y_test", y_test)):
+        values = np.asarray(values)
+        array = read(values) if values.size and values.dtype.kind in "biuf" else None
+        if array is None:
+            raise InputError(f"{source}: {name} must be {expected}. Received: {values.dtype} {values.shape}")
+        arrays.append(array)
+    train, test = arrays
+    if targets == LABEL_MAP:
+        counted = int(train.max()) + 1 if names is None else len(names)
+    else:
+        counted = train.shape[1]
+    return TargetArrays(train, test, classes or counted, None if names is None else tuple(map(str, names)))
+
+
+def _numbers(values):
+    if values.ndim == 1:
+        values = values[:, None]
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32) if values.ndim == 2 else None
+
+
+def _label_sets(values):
+    return values.astype(bool) if values.ndim == 2 and np.isin(values, (0, 1)).all() else None
+
+
+def _label_maps(values):
+    if values.ndim == 4 and values.shape[-1] == 1:
+        values = values[..., 0]
+    is_map = values.ndim == 3 and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**31 - 1
+    return values.astype(np.int32) if is_map else None
+
+
+_READERS = {
+    NUMBERS: (_numbers, "finite numbers [n] or [n, targets]"),
+    LABEL_SET: (_label_sets, "0 and 1, or bool, [n, labels]"),
+    LABEL_MAP: (_label_maps, "whole numbers from 0, [n, height, width]"),
+}
+
+
 def read_labels(
     source: str, y_train: np.ndarray, y_test: np.ndarray, classes: int | None, names: Sequence[str] | None
-) -> ClassLabels:
+) -> TargetArrays:
     """Reads the labels of both splits.
 
     Args:
@@ -56,7 +119,7 @@ def read_labels(
             raise InputError(
                 f"{source}: {name} must have one column for each of the {classes} classes. Received: {array.shape}"
             )
-    return ClassLabels(train_labels, test_labels, classes, names)
+    return TargetArrays(train_labels, test_labels, classes, names)
 
 
 def _read_array(source, name, values):
@@ -119,8 +182,8 @@ def _decode_one_hot(source, name, rows):
     wrong = np.flatnonzero(~((rows == 0) | (rows == 1)).all(1) | ((rows == 1).sum(1) != 1))
     if wrong.size:
         raise InputError(
-            f"{source}: {name} must be one-hot, with exactly one 1 in each row and else 0 (classification only). "
-            f"Received: {shorten_repr(rows[wrong[0]].tolist(), 80)} in row {wrong[0]}"
+            f"{source}: {name} must be one-hot, with exactly one 1 in each row and else 0; for several labels, use the "
+            f"task multi_label. Received: {shorten_repr(rows[wrong[0]].tolist(), 80)} in row {wrong[0]}"
         )
     return rows.argmax(1).astype(np.int32)
 
@@ -139,7 +202,7 @@ def to_integers(source: str, name: str, item: str, values: np.ndarray) -> np.nda
     values = np.asarray(values)
     if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
         allowed = (
-            "whole numbers 0..k-1, texts or one-hot rows, one for each example (classification only)"
+            "whole numbers 0..k-1, texts or one-hot rows, one for each example (task classification)"
             if item == "label"
             else "integers [n]"
         )

@@ -9,6 +9,7 @@ from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import open_file
 from hetero_tf.data.arrow_files import ColumnSelection
+from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.csv import read_table
 from hetero_tf.data.data_files import find, find_file
 from hetero_tf.data.dataset import Dataset, Split
@@ -16,7 +17,6 @@ from hetero_tf.data.held_out import held_out
 from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
-from hetero_tf.data.table_dataset import read_targets
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import LONGEST_LINE
 
@@ -61,7 +61,7 @@ def load(
     """
     tables, names = _read_tables(data_dir, path, test, [name for name in (text, label, owner) if name], label)
     texts = [_split_texts(table, text, tokenizer) for table in tables]
-    names, targets = read_targets(tables, label, owner, names)
+    names, targets = read_targets(tables, (label,), owner, names)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
     training_texts = texts[0] if is_test is None else [words for words, out in zip(texts[0], is_test) if not out]
     source = f"labelled text ({tables[0].source})"

@@ -9,6 +9,7 @@ from hetero_tf.base.npz_reader import array_bytes, array_names, read_arrays
 from hetero_tf.data.data_files import LOADERS, find_file
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.in_memory import from_arrays
+from hetero_tf.data.targets import LABEL
 from hetero_tf.data.unpacked import check_unpacked
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -16,14 +17,15 @@ OWNERS = ("train_owners", "test_owners")
 TEXTS = ("class_names", "feature_names")
 
 
-def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:
+def load(data_dir: Path | None, *, path: str, classes: Count | None = None, targets=LABEL) -> Dataset:
     """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
     round(255 * x). Table rows are numbers `[n, features]`. Labels are whole numbers `[n]` from 0, texts `[n]` or
-    one-hot rows `[n, classes]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the client
-    of each example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the labels
-    and the columns of a table.
+    one-hot rows `[n, classes]`; for the task regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1
+    `[n, labels]`; for segmentation, whole numbers `[n, height, width]`. Optional arrays: train_owners and test_owners,
+    integers `[n]` from 0, name the client of each example, such as a writer; the texts class_names `[classes]` and
+    feature_names `[features]` name the labels and the columns of a table.
 
     Args:
         path: the .npz file
@@ -45,4 +47,4 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     kind = "table" if data["x_train"].ndim == 2 else "images"
     arrays = [data[name] for name in NAMES]
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
-    return from_arrays(*arrays, **named, classes=classes, source=f"{kind} ({file})")
+    return from_arrays(*arrays, **named, classes=classes, source=f"{kind} ({file})", targets=targets)

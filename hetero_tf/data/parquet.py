@@ -7,17 +7,19 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.constraints import Pixels, TestShare
+from hetero_tf.base.constraints import Names, Pixels, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.data.arrow_files import ColumnSelection, read_table
+from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.table_dataset import read_targets, table_dataset
+from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
+from hetero_tf.data.table_dataset import table_dataset
+from hetero_tf.data.targets import LABEL
 
 ENDINGS = (".parquet", ".arrow")
 LARGEST_JSON = 2**26
@@ -27,7 +29,7 @@ def load(
     data_dir: Path | None,
     *,
     path: str,
-    label: str = "label",
+    label: Names = ("label",),
     image: str | None = None,
     size: Pixels | None = None,
     channels: Literal[1, 3] = 3,
@@ -41,6 +43,7 @@ def load(
     numbers: Literal["plain", "point", "comma"] = "plain",
     missing: Literal["error", "mean", "median", "most_frequent", "category", "drop"] = "error",
     scale: ColumnScales | None = None,
+    targets=LABEL,
 ) -> Dataset:
     """Loads a `.parquet` or `.arrow` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
@@ -51,7 +54,7 @@ def load(
 
     Args:
         path: the file or folder
-        label: the column of labels
+        label: the column of labels, or a list of columns of targets
         image: the column of pictures; null: the examples are rows of a table
         size: height and width to which every picture is resized
         channels: of pictures, 1 (grey) or 3 (colour)
@@ -73,16 +76,19 @@ def load(
     """
     if (image is None) != (size is None):
         raise InputError(f"`image` and `size` must be set together, or neither. Received: image={image!r}, size={size}")
-    requested = None if image is None else [name for name in (label, owner, image) if name is not None]
+    label = to_names(label)
+    requested = None if image is None else [name for name in (*label, owner, image) if name is not None]
     columns = columns or {}
     ignored = (*ignore, *(name for name, type_ in columns.items() if type_ == "ignore"))
     selection = ColumnSelection(requested, ignored, image)
-    tables, names = read_splits(data_dir, path, test, selection, label)
+    has_classes = targets == LABEL and len(label) == 1
+    tables, names = read_splits(data_dir, path, test, selection, label[0] if has_classes else None)
     if image is not None:
-        return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names)
+        return _picture_dataset(tables, (label, image, owner), (size, channels), test_share, names, targets)
     # Ignored columns were not read.
     types = {name: type_ for name, type_ in columns.items() if type_ != "ignore"}
-    roles = ColumnRoles(label, owner, (), categorical, types, categories == "one_hot", numbers, missing, scale or {})
+    one_hot, scales = categories == "one_hot", scale or {}
+    roles = ColumnRoles(label, owner, (), categorical, types, one_hot, numbers, missing, scales, targets)
     return table_dataset(tables, roles, test_share, names)
 
 
@@ -190,10 +196,10 @@ def _name_labels(table, label, names):
     return replace(table, columns={**table.columns, label: TextColumn(list(names), values.astype(np.int64))})
 
 
-def _picture_dataset(tables, roles, shape, test_share, names):
+def _picture_dataset(tables, roles, shape, test_share, names, form):
     """Builds the data set of a picture column."""
     label, image, owner = roles
-    names, targets = read_targets(tables, label, owner, names)
+    names, targets = read_targets(tables, label, owner, names, targets=form)
     splits = []
     for table, target in zip(tables, targets):
         pictures = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))

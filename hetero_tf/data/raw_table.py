@@ -1,6 +1,6 @@
 """Tables as read from files: columns of numbers or texts, before their types are decided."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,11 @@ class TextColumn:
         codes = [code for code, text in enumerate(self.texts) if matches(text)]
         rows = np.flatnonzero(np.isin(self.codes, codes))
         return (int(rows[0]), self.texts[self.codes[rows[0]]]) if len(rows) else None
+
+
+def to_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of columns as a tuple, also if there is a single one."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Small generated data sets with learnable structure, for tests and first experiments."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
 from hetero_tf.data.words import check_count
 
@@ -19,7 +21,7 @@ UNUSED = {"the data are always available": {"data.fallback": True}}
 def load(
     data_dir: Path | None,
     *,
-    kind: Literal["images", "sequences", "text"] = "images",
+    kind: Literal["images", "sequences", "table", "text"] = "images",
     examples: Count = 200,
     test_examples: Count = 100,
     size: Annotated[int, Range(low=1, high=512)] = 8,
@@ -31,17 +33,22 @@ def load(
     vocabulary: Annotated[int, Range(low=4, high=10_000_000)] = 50,
     owners: Count | None = None,
     seed: Annotated[int, Range(low=0)] = 0,
+    targets=LABEL,
 ) -> Dataset:
-    """Generates images, sequences or text; equal options give equal data.
+    """Generates images, sequences, a table or text; equal options give equal data.
+
+    For other tasks than classification, the targets are functions of the images or rows: for regression their means
+    over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a map
+    with the class of each pixel of a bright rectangle, and class 0 around it.
 
     Args:
-        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; text: each
-            word has few likely successors
-        examples: training images or sequences
-        test_examples: test images or sequences
-        size: height and width of the images
+        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; table: each
+            class is a point with noise around it; text: each word has few likely successors
+        examples: training images, sequences or rows of a table
+        test_examples: test images, sequences or rows of a table
+        size: height and width of the images, or number of features of the table
         channels: channels of the images
-        classes: number of balanced classes of the images or sequences
+        classes: number of balanced classes of the images, sequences or rows, or of targets
         rows: rows of training text
         test_rows: rows of test text
         length: words per row of text, or largest number of words of a sequence
@@ -53,25 +60,26 @@ def load(
         check_count("classes", classes, 1, examples)
         if owners is not None:
             check_count("owners", owners, 1, examples)
-    if kind == "images":
-        return _images(examples, test_examples, (size, size, channels), classes, owners, seed)
+    if kind in ("images", "table"):
+        shape = (size, size, channels) if kind == "images" else (size,)
+        return _with_targets(_examples(kind, examples, test_examples, shape, classes, owners, seed), targets)
     if kind == "sequences":
         return _sequences(examples, test_examples, length, vocabulary, classes, owners, seed)
     return _text(rows, test_rows, length, vocabulary, seed)
 
 
-def _images(examples, test_examples, shape, classes, owners, seed):
+def _examples(kind, examples, test_examples, shape, classes, owners, seed):
     patterns = rng(seed, "synthetic patterns").uniform(40, 216, (classes, *shape))
 
     def make_split(purpose, count):
         generator = rng(seed, purpose)
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        x = np.empty((count, *shape), np.uint8)
+        x = np.empty((count, *shape), np.uint8 if kind == "images" else np.float32)
         # Drawing in pieces gives the same numbers as one draw, with less memory.
         for first in range(0, count, PIECE):
             piece_labels = labels[first : first + PIECE]
             noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
-            x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255)
+            x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if kind == "images" else noisy
         example_owners = None if owners is None else np.arange(count, dtype=np.int32) % owners
         return Split(x, labels, owners=example_owners)
 
@@ -79,8 +87,44 @@ def _images(examples, test_examples, shape, classes, owners, seed):
         make_split("synthetic train", examples),
         make_split("synthetic test", test_examples),
         classes,
-        f"synthetic images (seed {seed})",
+        f"synthetic {kind} (seed {seed})",
     )
+
+
+def _with_targets(dataset, targets):
+    """Replaces the labels of images or rows by targets of another form."""
+    if targets not in (NUMBERS, LABEL_SET, LABEL_MAP):
+        return dataset
+    if targets == LABEL_MAP:
+        splits = [_with_rectangles(split, dataset.classes) for split in (dataset.train, dataset.test)]
+    else:
+        means = [_part_means(split.x, dataset.classes) for split in (dataset.train, dataset.test)]
+        middle = np.median(means[0], 0)
+        splits = [
+            replace(split, y=(mean if targets == NUMBERS else mean > middle))
+            for split, mean in zip((dataset.train, dataset.test), means)
+        ]
+    return replace(dataset, train=splits[0], test=splits[1])
+
+
+def _part_means(x, parts):
+    """Returns the mean of each of `parts` groups of the values of an example, float32 `[n, parts]`."""
+    values = x.reshape(len(x), -1).astype(np.float64)
+    return np.stack([values[:, part::parts].mean(1) for part in range(parts)], 1).astype(np.float32)
+
+
+def _with_rectangles(split, classes):
+    """Replaces labels by maps: a rectangle of the image is brighter, in proportion to its class, and has that class."""
+    x, (count, height, width) = split.x.copy(), split.x.shape[:3]
+    generator, y = rng(0, "synthetic rectangles"), np.zeros((count, height, width), np.int32)
+    for index in range(count):
+        label = 1 + index % max(classes - 1, 1)
+        top, left = generator.integers(0, max(height // 2, 1)), generator.integers(0, max(width // 2, 1))
+        area = np.s_[index, top : top + max(height // 2, 1), left : left + max(width // 2, 1)]
+        y[area] = label
+        x[index] //= 4
+        x[area] += np.uint8(64 + 128 * label // classes)
+    return replace(split, x=x, y=y)
 
 
 def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from hetero_tf.base.errors import InputError, find_nearest
-from hetero_tf.data.column_types import ColumnRoles, build_column, parse_numbers
-from hetero_tf.data.columns import is_missing, is_number, sort_categories, to_plain_number
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
+from hetero_tf.data.column_types import ColumnRoles, build_column
+from hetero_tf.data.columns import is_missing, to_plain_number
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES, date_features, parse_date
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.inspection import inspect_column, inspect_table
+from hetero_tf.data.inspection import inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.targets import NUMBERS, strata
 from hetero_tf.data.unpacked import check_unpacked
 
-MAX_CLASSES = 10_000
 # Copies of the features in memory at peak: the table, its splits, and one during the checks.
 COPIES = 3
 
@@ -39,15 +40,17 @@ def table_dataset(
     _check_same_columns(tables)
     tables = [_drop_rows(_convert_notation(table, roles), feature_columns, roles) for table in tables]
     train = tables[0]
-    is_class = roles.type_of(roles.label) == "category"
-    names, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class)
-    is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(targets[0][0], test_share, train.source)
+    is_class = roles.type_of(roles.label[0]) == "category"
+    names, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
+    (classes,) = strata(targets[0][0])
+    is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(classes, test_share, train.source)
     columns = tuple(build_column(train, name, roles, ~is_test) for name in feature_columns)
     splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
     if len(splits) == 1:
         splits = [splits[0].select(~is_test), splits[0].select(is_test)]
     source = f"table ({train.source})"
-    return Dataset(*splits, len(names), source, class_names=names, columns=columns, inspection=inspection)
+    training, tests = splits
+    return Dataset(training, tests, len(names), source, class_names=names, columns=columns, inspection=inspection)
 
 
 def _check_same_columns(tables):
@@ -64,77 +67,11 @@ def _drop_rows(table, feature_columns, roles):
     """Drops the rows with a missing value, if `missing` says so."""
     if roles.missing != "drop":
         return table
-    columns = [name for name in (*feature_columns, roles.label, roles.owner) if name is not None]
+    columns = [name for name in (*feature_columns, *roles.label, roles.owner) if name is not None]
     is_dropped = np.any([table.missing_rows(name) for name in columns], 0)
     if is_dropped.all():
         raise InputError(f"{table.source}: `missing: drop` leaves no row, since every row has a missing value")
     return table.select(np.flatnonzero(~is_dropped)) if is_dropped.any() else table
-
-
-def read_targets(
-    tables: Sequence[RawTable],
-    label: str,
-    owner: str | None,
-    class_names: tuple[str, ...] | None = None,
-    numbers_are_classes: bool = False,
-) -> tuple[tuple[str, ...], list[tuple[np.ndarray, np.ndarray | None]]]:
-    """Reads the labels and owners of the rows.
-
-    Args:
-        tables: Tables with the same columns, the training rows first.
-        label: The column of labels.
-        owner: The column of owners; None: no owners.
-        class_names: Class names in order; None: the distinct labels of the training rows.
-        numbers_are_classes: Whether to accept labels that look like a continuous target.
-
-    Returns:
-        The class names, and of each table the labels int32 `[n]` and the owners int32 `[n]` or None. Owners are
-        numbered in sorted order.
-
-    Raises:
-        InputError: A column or value is missing, or a label is not a class.
-    """
-    for table in tables:
-        if not table.rows:
-            raise InputError(f"{table.source}: expected at least one row. Received: none")
-        table.check_column("label", label)
-        if owner is not None:
-            table.check_column("owner", owner)
-    names = class_names or _find_classes(tables[0], label, numbers_are_classes)
-    labels = [_look_up(table, label, names, "not a class of the training rows") for table in tables]
-    if owner is None:
-        return names, [(each, None) for each in labels]
-    owners = sort_categories({text for table in tables for text in table.read_texts(owner).texts})
-    return names, [(each, _look_up(table, owner, owners, "not an owner")) for table, each in zip(tables, labels)]
-
-
-def _find_classes(table, label, numbers_are_classes):
-    """Returns the class names: the distinct values of the label column."""
-    column = table.read_texts(label)
-    summary = inspect_column(label, column)
-    if summary.is_continuous and not numbers_are_classes:
-        raise InputError(
-            f"{table.source}: label {label!r} has {summary.distinct:,} distinct numbers in {table.rows:,} rows, from "
-            f"{summary.low} to {summary.high}: a continuous target; set `task: regression`, or `columns: "
-            f"{{{label!r}: category}}` if the numbers are names of classes"
-        )
-    names = sort_categories(set(column.texts))
-    if len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
-        raise InputError(
-            f"{table.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
-            f"distinct values in {table.rows} rows"
-        )
-    return names
-
-
-def _look_up(table, name, known, problem):
-    """Returns the index of each row's text in `known`, int32 [n]."""
-    column, index = table.read_texts(name), {text: number for number, text in enumerate(known)}
-    if unknown := column.find(lambda text: text not in index):
-        near = find_nearest(unknown[1], index)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise table.value_error(unknown[0], name, f"has the value {unknown[1]!r}, which is {problem}{hint}")
-    return np.array([index[text] for text in column.texts], np.int32)[column.codes]
 
 
 def _encode_features(table, columns):
@@ -158,9 +95,9 @@ def _encode(table, column, x):
     if column.date:
         x[:] = _read_dates(table, column)
     elif not column.categories:
-        x[:, 0] = _read_numbers(table, column.name)
+        x[:, 0] = read_numbers(table, column.name)
     else:
-        indices = _look_up(table, column.name, column.categories, "not a category of the training rows")
+        indices = look_up(table, column.name, column.categories, "not a category of the training rows")
         if column.one_hot:
             x[np.arange(len(indices)), indices] = 1
         else:
@@ -191,29 +128,11 @@ def _read_dates(table, column):
     return np.array([date_features(date) for date in dates])[texts.codes]
 
 
-def _read_numbers(table, name):
-    """Returns a numeric column as float64 [n] in the range of float32."""
-    table.check_complete(name)
-    values = parse_numbers(table.columns[name])
-    if values is None:
-        row, text = table.read_texts(name).find(lambda text: not is_number(text))
-        raise table.value_error(row, name, f"must be a number. Received: {text!r}")
-    invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
-    if len(invalid):
-        raise table.value_error(
-            int(invalid[0]),
-            name,
-            f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}; correct it, remove the "
-            "row, or add the column to `ignore`",
-        )
-    return values
-
-
 def _convert_notation(table, roles):
     """Converts the numbers of feature columns to plain notation."""
     if roles.numbers == "plain":
         return table
-    targets = (roles.label, roles.owner)
+    targets = (roles.owner, *(() if roles.targets == NUMBERS else roles.label))
     columns = {
         name: column.map(lambda text: to_plain_number(text, roles.numbers))
         if name not in targets and roles.type_of(name) in (None, "number") and isinstance(column, TextColumn)

@@ -40,7 +40,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         levels=levels,
         mix=recipe.levels.divided(1),
         labels=partition.label_mask.sum(axis=1),
-        split=partition.summary(dataset.train.labels),
+        split=partition.summary(dataset.strata[0]),
         source=dataset.source,
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),

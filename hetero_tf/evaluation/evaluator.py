@@ -8,20 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
-from hetero_tf.evaluation.global_metrics import (
-    build_image_logits,
-    image_metrics,
-    local_hits,
-    local_metrics,
-    with_prefix,
-)
+from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
 from hetero_tf.evaluation.predictor import Predictor, noise_seed, sort_networks
 from hetero_tf.inputs import stored
 from hetero_tf.inputs.examples import Examples
@@ -41,6 +34,7 @@ class Evaluator:
         partition: The examples of each client.
         family: The models of all levels.
         examples: The training split of the round.
+        measures: The metrics of the task.
         replicas: The replicas that share the work, and the number of batches or clients that each has in flight.
     """
 
@@ -48,6 +42,7 @@ class Evaluator:
     partition: Partition
     family: ModelFamily
     examples: Examples
+    measures: Measures
     replicas: Replicas
 
     @property
@@ -115,10 +110,10 @@ class Evaluator:
             level: Of the model that predicts; None: the global one, or with personal units each client's model.
 
         Raises:
-            InputError: The data are text, or no client has test examples.
+            InputError: The examples have no labels, or no client has test examples.
         """
         tests = self.tests
-        if self.dataset.test.y is None or not tests.clients.size:
+        if not self.measures.has_hits or not tests.clients.size:
             raise InputError(
                 "results of clients need labelled test examples of the clients. "
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
@@ -127,8 +122,7 @@ class Evaluator:
             logits = self._compiled_client_logits(*self.client_values(state))
         else:
             logits = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
-        masks = registry.find("losses", self.family.recipe.client.loss.name).MASKS_LABELS
-        hits = local_hits(logits, tf.gather(self.dataset.test.y, tests.examples), tests, masks)
+        hits = self.measures.local_hits(logits, self.dataset.test.labels[tests.examples], tests)
         names = {
             int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
         }
@@ -136,9 +130,9 @@ class Evaluator:
         return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
 
     def _logits_of(self, model):
-        """Return logits [examples, classes] of the test examples, by a model with its values."""
+        """Return the outputs [examples, classes] of a model with its values for the test examples."""
         x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
-        logits_of = build_image_logits(model, self.examples.input, x, size, self.replicas)
+        logits_of = build_outputs(model, self.examples.input, x, size, self.replicas)
         values = [
             list(map(tf.convert_to_tensor, variables))
             for variables in (model.trainable_variables, model.non_trainable_variables)
@@ -227,7 +221,7 @@ class Evaluator:
         if ids.size:
             held_out = train.select(ids)
             splits["validation"] = (held_out.x, held_out.y)
-        return {name: (stored(x), None if y is None else tf.constant(y)) for name, (x, y) in splits.items()}
+        return {name: (stored(x), y) for name, (x, y) in splits.items()}
 
     @functools.cached_property
     def _predictors(self):
@@ -241,7 +235,7 @@ class Evaluator:
         return self._predictors[level]
 
     def _build_predictor(self, level, members=None):
-        return Predictor(self.family, self.examples, self._splits, self.replicas, level, members)
+        return Predictor(self.family, self.examples, self.measures, self._splits, self.replicas, level, members)
 
     @property
     def _global(self):
@@ -253,11 +247,11 @@ class Evaluator:
         return self._build_predictor(self.family.recipe.levels.global_level, members=1)
 
     @functools.cached_property
-    def global_logits(self) -> Callable:
-        """`(trainable, others) -> logits` of the test images, for the graph, see `build_image_logits`."""
+    def global_outputs(self) -> Callable:
+        """`(trainable, others) -> outputs` of the test examples, for the graph, see `build_outputs`."""
         size = self.family.recipe.evaluate.batch_size
         x, _ = self._splits["test"]
-        return build_image_logits(self.global_model, self.examples.input, x, size, self.replicas)
+        return build_outputs(self.global_model, self.examples.input, x, size, self.replicas)
 
     @functools.cached_property
     def client_logits(self) -> Callable:
@@ -294,14 +288,14 @@ class Evaluator:
             return lambda trainable, others: with_prefix(text_metrics(trainable, others), "global")
 
         # Models and data must be built outside the graph.
-        logits_of, (_, targets) = self.global_logits, self._splits["test"]
+        outputs_of, targets = self.global_outputs, self.dataset.test.y
 
         def metrics(trainable, others):
-            logits = logits_of(trainable, others)
-            metric_values = with_prefix(image_metrics(logits, targets), "global")
+            outputs = outputs_of(trainable, others)
+            metric_values = with_prefix(self.measures.measure(outputs, targets), "global")
             # Without test examples there is neither loss nor accuracy.
             return (
-                metric_values | self._local(tf.gather(logits, self.tests.examples))
+                metric_values | self._local(tf.gather(outputs, self.tests.examples))
                 if self.tests.clients.size
                 else metric_values
             )
@@ -319,11 +313,9 @@ class Evaluator:
 
         return self.replicas.compiled(metrics)
 
-    def _local(self, logits):
-        """Return Local metrics of logits [pairs, classes] of the clients' test examples."""
-        masks = registry.find("losses", self.family.recipe.client.loss.name).MASKS_LABELS
-        targets = tf.gather(tf.constant(self.dataset.test.y), self.tests.examples)
-        return local_metrics(logits, targets, self.tests, masks)
+    def _local(self, outputs):
+        """Return Local metrics of outputs [pairs, ...] of the clients' test examples."""
+        return self.measures.local(outputs, self.dataset.test.y[self.tests.examples], self.tests)
 
     @property
     def _levels(self):

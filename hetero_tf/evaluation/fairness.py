@@ -85,6 +85,22 @@ def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     return 100 * correct / tf.constant(tests.counts, hits.dtype)
 
 
+def loss_fairness(losses: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
+    """Return the spread of the mean loss of a client over the clients.
+
+    Args:
+        losses: Float [pairs], the loss of each test example, in the order of `tests`.
+
+    Returns:
+        Scalars, NaN without a tested client: "local_loss_worst_decile", mean of the tenth of the clients with the
+        highest loss, rounded up to full clients; "local_loss_std", standard deviation over clients.
+    """
+    total = tf.math.unsorted_segment_sum(losses, tests.owners, len(tests.clients))
+    means = total / tf.constant(tests.counts, losses.dtype)
+    worst = tf.math.top_k(means, -(-len(tests.clients) // 10)).values
+    return {"local_loss_worst_decile": tf.reduce_mean(worst), "local_loss_std": tf.math.reduce_std(means)}
+
+
 def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
     """Return how evenly correct predictions are spread over the clients, in percent.
 

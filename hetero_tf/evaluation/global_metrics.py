@@ -1,18 +1,22 @@
 """Metrics of a model on a split under all labels, and of the global model on each client's tests under its labels."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import seeds
+from hetero_tf.base import registry, seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.evaluation.fairness import ClientTests, fairness
+from hetero_tf.evaluation.fairness import ClientTests, fairness, loss_fairness
 from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
+from hetero_tf.methods.metrics import accuracy
+from hetero_tf.methods.tasks import Task
 from hetero_tf.planning.plan import Plan
+from hetero_tf.recipe.schema import Recipe
 
 # Logits of text in memory at once: within a core's caches they are reduced to losses several times as fast.
 MAX_LOGITS = 2**19
@@ -23,23 +27,23 @@ def with_prefix(metrics: dict, prefix: str, suffix: str = "") -> dict:
     return {f"{prefix}_{name}{suffix and '_'}{suffix}": value for name, value in metrics.items()}
 
 
-def build_image_logits(
+def build_outputs(
     model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, replicas: Replicas
 ) -> Callable:
-    """Return `(weights, state) -> logits` [examples, classes] of a model, for the graph.
+    """Return `(weights, state) -> outputs` [examples, ..., classes] of a model, for the graph.
 
     Args:
         model: Keras model; weights and state are its trainable and other values, in its order.
         source: Makes batches of examples.
-        x: The stored images of the split.
-        batch_size: Images of a batch.
+        x: The stored examples of the split.
+        batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
     count, axis = x.shape[0], all_labels(0)
     batches = -(-count // batch_size)
     x, y = stored(x), tf.zeros([count], tf.int32)
 
-    def logits(weights, state):
+    def outputs(weights, state):
         def predict(batch):
             rows = tf.range(batch * batch_size, tf.minimum((batch + 1) * batch_size, count))
             inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
@@ -48,45 +52,75 @@ def build_image_logits(
         rows = replicas.concat_range(batches, predict, weights[0].dtype, [None, *model.outputs[0].shape[1:]])
         return replicas.all_gather_rows(rows, replicas.share(batches)[0] * batch_size, count)
 
-    return logits
+    return outputs
 
 
-def image_metrics(logits: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the metrics of the logits [examples, classes] of images: "loss", and "accuracy" in percent."""
-    return {"loss": _cross_entropy(logits, targets), "accuracy": 100 * tf.reduce_mean(_hits(logits, targets))}
+@dataclass(frozen=True)
+class Measures:
+    """The metrics of a recipe's task.
 
-
-def local_metrics(
-    logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool
-) -> dict[str, tf.Tensor]:
-    """Return the metrics of the logits of all clients' test examples, pooled and spread over the clients.
-
-    Args:
-        logits: [pairs, classes], one client after the other.
-        targets: Integers [pairs].
-        tests: The clients' test examples.
-        masks_labels: Whether the logits of labels that a client lacks are set to zero.
+    Attributes:
+        task: Converts targets for the loss, and outputs for metrics.
+        test_loss: `(outputs, targets) -> loss of every example` over all labels.
+        metrics: `{name: (scores, targets) -> value}`, see `methods.metrics`.
+        masks_labels: Whether Local metrics set the logits of labels that a client lacks to zero.
+        has_hits: Whether an example has one label, so that its prediction is correct or not.
     """
-    hits = local_hits(logits, targets, tests, masks_labels)
-    logits = masked(logits, tests.present) if masks_labels else logits
-    return {
-        "local_loss": _cross_entropy(logits, targets),
-        "local_accuracy": 100 * tf.reduce_mean(hits),
-        **fairness(hits, tests),
-    }
 
+    task: Task
+    test_loss: Callable
+    metrics: dict[str, Callable]
+    masks_labels: bool
+    has_hits: bool
 
-def local_hits(logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool) -> tf.Tensor:
-    """Return 1 for each correct prediction of a client's test example, else 0: [pairs]; see `local_metrics`."""
-    return _hits(masked(logits, tests.present) if masks_labels else logits, targets)
+    @classmethod
+    def of(cls, recipe: Recipe, task: Task) -> "Measures":
+        """Return the metrics of a recipe; those of text are in `build_text_metrics`."""
+        loss = registry.find("losses", registry.constant("tasks", recipe.task.name, "TEST_LOSS")).loss
+        names = () if recipe.targets == "positions" else recipe.metrics
+        return cls(
+            task,
+            test_loss=lambda outputs, targets: loss(outputs, targets, None, 0),
+            metrics={name: registry.find("metrics", name).metric for name in names},
+            masks_labels=registry.find("losses", recipe.loss.name).MASKS_LABELS,
+            has_hits=recipe.targets == "label",
+        )
 
+    def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
+        """Return "loss" and the other metrics of outputs [examples, ...] for the targets of the data."""
+        encoded, scores = tf.constant(self.task.encode(targets)), self.task.decode(outputs)
+        metric_values = {name: metric(scores, tf.constant(targets)) for name, metric in self.metrics.items()}
+        return {"loss": tf.reduce_mean(self.test_loss(outputs, encoded)), **metric_values}
 
-def _cross_entropy(logits, targets):
-    return tf.reduce_mean(softmax_cross_entropy(logits, targets))
+    def local(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> dict[str, tf.Tensor]:
+        """Return the metrics of the outputs of all clients' test examples, pooled and spread over the clients.
 
+        Args:
+            outputs: [pairs, ...], one client after the other.
+            targets: Targets of the data, [pairs, ...].
+            tests: The clients' test examples.
+        """
+        losses = self.test_loss(self._masked(outputs, tests), tf.constant(self.task.encode(targets)))
+        if not self.has_hits:
+            # The loss of a label map has one value for each pixel.
+            losses = tf.reduce_mean(tf.reshape(losses, [len(tests.examples), -1]), 1)
+            return {"local_loss": tf.reduce_mean(losses), **loss_fairness(losses, tests)}
+        hits = self.local_hits(outputs, targets, tests)
+        return {
+            "local_loss": tf.reduce_mean(losses),
+            "local_accuracy": 100 * tf.reduce_mean(hits),
+            **fairness(hits, tests),
+        }
 
-def _hits(logits, targets):
-    return tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32)), logits.dtype)
+    def local_hits(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> tf.Tensor:
+        """Return 1 for each correct prediction of a client's test example, else 0: [pairs]; see `local`."""
+        return accuracy.hits(self._masked(outputs, tests), tf.constant(targets))
+
+    def _masked(self, outputs, tests):
+        if not self.masks_labels:
+            return outputs
+        present = tests.present
+        return masked(outputs, present.reshape(len(present), *[1] * (outputs.shape.rank - 2), present.shape[1]))
 
 
 def build_text_metrics(
@@ -101,7 +135,7 @@ def build_text_metrics(
     """Return `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
 
     Perplexity is the mean over batches, weighted by rows, of exp(mean cross-entropy over all positions); masks are the
-    same at every call. Arguments as those of `build_image_logits`.
+    same at every call. Arguments as those of `build_outputs`.
 
     Reference: HeteroFL authors' code: a mean of exponentials, in which a short last segment counts fully.
     """

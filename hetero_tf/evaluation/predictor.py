@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
-from hetero_tf.evaluation.global_metrics import build_image_logits, build_text_metrics, image_metrics
+from hetero_tf.evaluation.global_metrics import Measures, build_outputs, build_text_metrics
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
@@ -27,6 +27,7 @@ class Predictor:
     Attributes:
         family: The models of all levels.
         examples: The training split of the round.
+        measures: The metrics of the task.
         splits: `{name: (x, y)}` of the splits to measure on; y is None for text.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
         level: Name of the level.
@@ -35,6 +36,7 @@ class Predictor:
 
     family: ModelFamily
     examples: Examples
+    measures: Measures
     splits: dict
     replicas: Replicas
     level: str
@@ -93,7 +95,7 @@ class Predictor:
         return dict(zip(paths, averages))
 
     def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
-        """Return loss, and accuracy or perplexity, on a split under all labels."""
+        """Return the loss and the metrics of the task, or perplexity, on a split under all labels."""
         return self.compiled(split)(self.trainable(state), self.others(state, statistics))
 
     def compiled(self, split: str) -> Callable:
@@ -108,8 +110,8 @@ class Predictor:
             classes, seed = self.family.classes, self.family.recipe.seed
             return build_text_metrics(self.model, source, x, classes, size, seed, self.replicas)
         # Models and data must be built outside the graph.
-        logits_of, targets = build_image_logits(self.model, source, x, size, self.replicas), tf.constant(y)
-        return lambda weights, state: image_metrics(logits_of(weights, state), targets)
+        outputs_of = build_outputs(self.model, source, x, size, self.replicas)
+        return lambda weights, state: self.measures.measure(outputs_of(weights, state), y)
 
     @functools.cached_property
     def calibrate(self) -> calibration.StatisticsQuery:

@@ -73,22 +73,22 @@ class ImageTask(LabelledTask):
         sentences = [
             f"`serving_default` takes float pixels in 0..1, `serve_uint8` pixels in 0..255; both {height} x {width} x "
             f"{channels}. The model normalises them.",
-            "An image with a pixel that is not finite gets NaN and class -1.",
+            f"An image with a pixel that is not finite gets {self.invalid}.",
         ]
         if "serve_bytes" in signatures:
             sentences += [
                 f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, the first frame of a GIF, "
                 "and no animated WebP. It applies the Exif orientation of a JPEG, resizes pictures by area means, and "
                 "converts them to the channels of the model.",
-                "A picture that is damaged, translucent, too large or of another format gets NaN and class -1.",
+                f"A picture that is damaged, translucent, too large or of another format gets {self.invalid}.",
             ]
-        return sentences
+        return sentences + self.target_notes
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         if "serve_bytes" in signatures:
             call = 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
-            return "serve_bytes", call, "probabilities"
-        return "serving_default", f"image=tf.zeros({[1, *self.shape]})", "probabilities"
+            return "serve_bytes", call, self.targets.prediction_name
+        return "serving_default", f"image=tf.zeros({[1, *self.shape]})", self.targets.prediction_name
 
     def predict(self, serve: Callable, item: str) -> list:
         """Return the most likely labels of a picture file."""
@@ -99,7 +99,7 @@ class ImageTask(LabelledTask):
         outputs = serve(tf.constant([data]))
         if outputs["class"].numpy()[0] < 0:
             raise InputError(f"{item}: {describe_fault(data)}")
-        return self.top_labels(outputs)
+        return self.answer(outputs)
 
 
 def decode_each(files: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:

@@ -1,24 +1,26 @@
 """Export of models that predict one label per example."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.evaluation.global_metrics import image_metrics
 from hetero_tf.export.limits import assert_in_graph, max_examples, pad_if_empty
 from hetero_tf.export.task import ExportTask
 from hetero_tf.inputs import all_labels
+from hetero_tf.methods.tasks import Task
+from hetero_tf.process.checks import build_task
 
-# Labels of a prediction.
-TOP = 3
+# Notes list the names of at most this number of targets.
+MAX_LISTED_NAMES = 50
 
 
 class LabelledTask(ExportTask):
     """Export of a model with one label per example.
 
-    Signatures return "logits" and "probabilities" float32 [n, classes] and "class" int32 [n]; an invalid example gets
-    NaN and class -1.
+    Signatures return the predictions of the task, such as "logits" and "probabilities" float32 [n, classes] and "class"
+    int32 [n]; an invalid example gets NaN and class -1.
 
     Attributes:
         NOUN: Plural noun for the examples in messages.
@@ -27,6 +29,15 @@ class LabelledTask(ExportTask):
     PORTABLE_SIGNATURE = "serve_numbers"
     CHECKED_EXAMPLES = 32
     NOUN = "rows"
+
+    @functools.cached_property
+    def targets(self) -> Task:
+        """The task of the model, which converts its outputs to predictions."""
+        return build_task(self.process.recipe, self.process.dataset)
+
+    @property
+    def output_name(self) -> str:  # type: ignore[override]
+        return self.targets.output_name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,17 +73,13 @@ class LabelledTask(ExportTask):
             is_valid: bool [n].
         """
         raw_logits = tf.cast(self.model(self.model_inputs(x), training=False), tf.float32)[: tf.shape(is_valid)[0]]
-        logits = tf.where(is_valid[:, None], raw_logits, np.nan)
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "class": tf.where(is_valid, tf.argmax(logits, -1, output_type=tf.int32), -1),
-        }
+        logits = tf.where(tf.reshape(is_valid, [-1, *[1] * (raw_logits.shape.rank - 1)]), raw_logits, np.nan)
+        return self.targets.predict(logits, is_valid)
 
     def add_class_names(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Add "class_name" string [n] to outputs if the data set names its classes; "" for class -1."""
         class_names = self.process.dataset.class_names
-        if class_names is None:
+        if class_names is None or "class" not in outputs:
             return outputs
         # Class -1 gets the last name, which is empty.
         names = tf.gather(tf.constant([*class_names, ""]), outputs["class"] % (len(class_names) + 1))
@@ -91,12 +98,26 @@ class LabelledTask(ExportTask):
     def measure(self, predict: Callable) -> dict[str, float]:
         test, size = self.process.dataset.test, self.process.recipe.evaluate.batch_size
         starts = range(0, len(test.x), size)
-        logits = [predict(**self.request(test.x[start : start + size]))["logits"] for start in starts]
-        metrics = image_metrics(tf.constant(np.concatenate(logits)), tf.constant(test.y))
+        outputs = [self.outputs_of(predict(**self.request(test.x[start : start + size]))) for start in starts]
+        measures = self.process.evaluator.measures
+        metrics = measures.measure(tf.constant(np.concatenate(outputs)), test.labels)
         return {name: float(value) for name, value in metrics.items()}
 
-    def top_labels(self, outputs: dict[str, tf.Tensor]) -> list[list]:
-        """Return `[name, percent]` of the most likely labels of the first example."""
+    def answer(self, outputs: dict[str, tf.Tensor]) -> list[list]:
+        """Return the answer of the task for the first example, such as `[name, percent]` of the most likely labels."""
         names = self.process.dataset.class_names or [str(number) for number in range(self.process.dataset.classes)]
-        probabilities = outputs["probabilities"].numpy()[0]
-        return [[names[label], 100 * float(probabilities[label])] for label in np.argsort(-probabilities)[:TOP]]
+        return self.targets.answer({name: value.numpy()[0] for name, value in outputs.items()}, names)
+
+    @property
+    def invalid(self) -> str:
+        """Text for the predictions of an invalid example, such as "NaN and class -1"."""
+        index = self.targets.index_name
+        return "NaN" if index is None else f"NaN and {index} -1"
+
+    @property
+    def target_notes(self) -> list[str]:
+        """Sentence on the order of the targets; none if they have no names or their names are in the predictions."""
+        names = self.process.dataset.class_names
+        if names is None or self.targets.index_name == "class" or len(names) > MAX_LISTED_NAMES:
+            return []
+        return [f"Order of the {self.targets.prediction_name}: {', '.join(f'`{name}`' for name in names)}."]

@@ -72,19 +72,20 @@ class SequenceTask(LabelledTask):
         nouns = "words and signs" if tokenizer == "words" else NOUNS[tokenizer]
         return [
             f"Token ids are 0..{spec['words'] - 1}, the lines of `assets/vocabulary.txt` from 0: 0 pads a row to "
-            f"{spec['length']} tokens, and 1 is every unknown token. A row with another id gets NaN and class -1.",
+            f"{spec['length']} tokens, and 1 is every unknown token. A row with another id gets {self.invalid}.",
             f"`serve_text` takes sentences, makes them lower-case and splits them into {nouns}; it reads the first "
-            f"{spec['length']} of them. A sentence without a word gets NaN and class -1.",
+            f"{spec['length']} of them. A sentence without a word gets {self.invalid}.",
+            *self.target_notes,
         ]
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        return "serve_text", f"text=tf.constant([{self.words[-1]!r}])", "probabilities"
+        return "serve_text", f"text=tf.constant([{self.words[-1]!r}])", self.targets.prediction_name
 
     def predict(self, serve: Callable, item: str) -> list:
         """Return the most likely labels of a sentence."""
         if not split_words(item):
             raise InputError(f"a sentence must contain a word. Received: {item!r}")
-        return self.top_labels(serve(tf.constant([item])))
+        return self.answer(serve(tf.constant([item])))
 
 
 def encode(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: int) -> tf.Tensor:

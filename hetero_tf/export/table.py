@@ -74,7 +74,7 @@ class TableTask(LabelledTask):
         (features,), columns = self.shape, self.process.dataset.columns
         sentences = [
             f"A row has {features} numbers with the values of the table. The model normalises them.",
-            "A row with a number that is not finite gets NaN and class -1.",
+            f"A row with a number that is not finite gets {self.invalid}.",
             *self._notes_on_values(columns or ()),
         ]
         if columns is not None and features <= MAX_LISTED_FEATURES:
@@ -87,7 +87,7 @@ class TableTask(LabelledTask):
             ]
             if any(column.categories and column.one_hot for column in columns):
                 sentences.append("`column=category` is 1 if the column has that category, else 0.")
-        return sentences
+        return sentences + self.target_notes
 
     def _notes_on_values(self, columns):
         """Return sentences on missing values and dates."""
@@ -103,9 +103,9 @@ class TableTask(LabelledTask):
             )
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
-        return "serving_default", f"features=tf.zeros([1, {self.shape[0]}])", "probabilities"
+        return "serving_default", f"features=tf.zeros([1, {self.shape[0]}])", self.targets.prediction_name
 
     def predict(self, serve: Callable, item: str) -> list:
         """Return the most likely labels of a row in the form of `columns.parse_row`."""
         columns = self.process.dataset.columns or tuple(Column(f"feature {n}") for n in range(self.shape[0]))
-        return self.top_labels(serve(tf.constant([encode_values(parse_row(item, columns), columns)], tf.float32)))
+        return self.answer(serve(tf.constant([encode_values(parse_row(item, columns), columns)], tf.float32)))

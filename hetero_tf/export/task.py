@@ -23,6 +23,7 @@ class ExportTask(abc.ABC):
         PORTABLE_SIGNATURE: Signature without loops and strings, which other formats convert.
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
         PREDICT_SIGNATURE, PREDICT_DATA: Signature that `predict` calls, and the data set that it requires.
+        output_name: Name of the model's unchanged outputs in the results of a signature.
         process: Process that trained the model.
         model: The Keras model.
     """
@@ -32,6 +33,7 @@ class ExportTask(abc.ABC):
     CHECKED_EXAMPLES: int
     PREDICT_SIGNATURE: str
     PREDICT_DATA: str
+    output_name = "logits"
 
     def __init__(self, process: LearningProcess, model: keras.Model):
         self.process, self.model = process, model
@@ -82,6 +84,10 @@ class ExportTask(abc.ABC):
     @abc.abstractmethod
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         """Return a signature, the arguments of a call as Python, and the output to print."""
+
+    def outputs_of(self, results: dict) -> np.ndarray:
+        """Return the model's unchanged outputs among the results of a call; a Keras file has no others."""
+        return results.get(self.output_name, next(iter(results.values())))
 
     def calls(self, signatures: Collection[str]) -> str:
         """Return three lines of Python that call the model inside the folder of its version."""

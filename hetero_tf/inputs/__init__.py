@@ -8,8 +8,8 @@ A module describes its input by constants, plain values that recipe checks read 
 
 - `DATA`: the supported `Dataset.kind`, such as "images"; absent: any.
 - `FORM`: the form of a model input: "map" [height, width, channels], "vector" [features], "words" [positions] of ids.
-- `TARGETS`: "label", one of each example, or "positions", one word at each position. It determines the metrics and the
-  form of the logits.
+- `TARGETS`: "label", those of the task, one for each example; or "positions", one word at each position. It determines
+  the metrics and the form of the outputs.
 - `HIDDEN`: the positions that a layer must not see, such as "the padding", so attention is rejected; absent: none.
 - `TASK`: the key of its task in `export.kinds`; absent: that of its kind of data.
 - `PER_CHANNEL`: names of the options that have one number for each channel, or one for all.

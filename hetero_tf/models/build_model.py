@@ -108,10 +108,11 @@ def _freeze(model, layers):
 
 
 def _check_outputs(model, built, text, classes):
-    """Refuse a model that does not end in logits: [batch, positions, classes] of text, else [batch, classes]."""
+    """Refuse a model that does not end in logits: [batch, positions, classes] of text, else one vector or map each."""
     expected = (None, None, classes) if text else (None, classes)
     for output in built.outputs:
-        if len(output.shape) != len(expected) or output.shape[-1] != classes:
+        # A recipe with another form of outputs than its task was rejected before, see `recipe.shapes`.
+        if len(output.shape) not in ((3,) if text else (2, 4)) or output.shape[-1] != classes:
             raise InvalidValue(
                 model.layers[-1].path,
                 f"the model must end in logits of the shape {expected}, None for the batch and positions. "

@@ -62,11 +62,11 @@ class ModelFamily:
 
     @functools.cached_property
     def unbatched_levels(self) -> frozenset[str]:
-        """Levels whose clients are computed one by one: batched clients would mostly idle, or have buffers."""
+        """Levels whose clients are computed one by one: batched clients would mostly idle, have buffers or maps."""
         return frozenset(
             level
             for level, stages in self.stages.items()
-            if self.drawn or any(stage.before is not None for stage in stages)
+            if self.drawn or self.recipe.targets == "label_map" or any(stage.before is not None for stage in stages)
         )
 
     def _training_key(self, level):

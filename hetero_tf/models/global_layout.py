@@ -162,11 +162,16 @@ def may_cut_labels(recipe: Recipe) -> bool:
     Weight decay moves the rows of absent labels: personal rows keep that change, and corrections react to it.
     A coupling that reads logits would miss those of absent labels.
     """
-    masks = registry.find("losses", recipe.client.loss.name).MASKS_LABELS
+    masks = registry.find("losses", recipe.loss.name).MASKS_LABELS
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
     keeps_state = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
     return bool(
-        recipe.client.label_cut and recipe.round.label_rows == "own" and masks and not reads_logits and not keeps_state
+        registry.constant("tasks", recipe.task.name, "CUTS_LABELS")
+        and recipe.client.label_cut
+        and recipe.round.label_rows == "own"
+        and masks
+        and not reads_logits
+        and not keeps_state
     )
 
 

@@ -74,7 +74,8 @@ class Partition:
         """Return summary statistics of the partition as JSON values.
 
         Args:
-            train_labels: int `[n]` of images, or int `[rows, length]` of text; None: without `label_distance`.
+            train_labels: int `[n]`, or int `[rows, length]` of text, see `Dataset.strata`; None: without
+                `label_distance`.
 
         Returns:
             {"clients", "train_examples", "test_examples", "labels" of a client, "one_label_clients", "train_used",
@@ -86,7 +87,8 @@ class Partition:
         if self.held_out.ids.size:
             held_out = {"held_out_examples": _summarise(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
         if train_labels is not None:
-            distance["label_distance"] = _summarise(label_distances(train_labels, self.train, self.label_mask.shape[1]))
+            classes = max(self.label_mask.shape[1], int(train_labels.max()) + 1)
+            distance["label_distance"] = _summarise(label_distances(train_labels, self.train, classes))
         return {
             "clients": len(self.train),
             "train_examples": _summarise(self.train.sizes),
@@ -147,7 +149,8 @@ def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np
     """Mark the labels that occur in each client's examples.
 
     Args:
-        labels: int `[n]` of images, or int `[rows, length]` of text.
+        labels: int `[n]`; int `[rows, length]` of text, or `[n, height, width]` of label maps; bool `[n, classes]` of
+            label sets; or float `[n, classes]`, numbers that every client has.
         examples: Example ids of each client.
         classes: Number of labels.
 
@@ -155,6 +158,11 @@ def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np
         bool `[clients, classes]`.
     """
     mask, owners = np.zeros((len(examples), classes), bool), examples.owners
+    if labels.dtype.kind == "f":
+        return ~mask
+    if labels.dtype == bool:
+        np.logical_or.at(mask, owners, labels[examples.ids])
+        return mask
     # Rows of text are long: gathering all of them would need many times the memory of the data.
     block = max(BLOCK // math.prod(labels.shape[1:]), 1)
     for first in range(0, len(owners), block):

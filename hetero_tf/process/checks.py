@@ -8,6 +8,7 @@ import numpy as np
 from hetero_tf.base import hardware, registry
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
+from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import check_deadline
 from hetero_tf.recipe import with_source_location
@@ -25,6 +26,11 @@ def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
     return build(recipe.float_type, **recipe.input.options, **learned)
 
 
+def build_task(recipe: Recipe, dataset: Dataset) -> Task:
+    """Build the `Task` of a recipe."""
+    return registry.find("tasks", recipe.task.name).task(dataset, **recipe.task.options)
+
+
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
     """Check a recipe against its data before anything is built.
 
@@ -36,7 +42,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 
 
 def _check_data(recipe, dataset):
-    check_kind(recipe, dataset.kind, dataset.source)
+    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
     check_fit(recipe, _facts(dataset, build_input(recipe)), hardware.memory_limit())
 
 

@@ -1,5 +1,6 @@
 """Loads the data of a recipe and splits them over its clients, without TensorFlow."""
 
+import dataclasses
 import inspect
 from pathlib import Path
 
@@ -7,7 +8,8 @@ from hetero_tf import data
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.partitions.partition import Partition
+from hetero_tf.data.targets import LABEL, POSITIONS
+from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import check_kind
 from hetero_tf.recipe.schema import Recipe
@@ -22,7 +24,7 @@ def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
     # An invalid data folder is not an error of the recipe.
     folder = data.data_folder(data_dir)
     with with_source_location(recipe, "data"):
-        return data.load(recipe.data.loader, recipe.data.fallback, folder)
+        return data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets)
 
 
 def split(recipe: Recipe, dataset: Dataset) -> Partition:
@@ -42,15 +44,28 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
 
 
 def _split(recipe, dataset):
-    check_kind(recipe, dataset.kind, dataset.source)
+    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
     splitter = registry.find("partitions", recipe.partition.name).split
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
     parameters = inspect.signature(splitter).parameters
-    return splitter(
-        dataset.train.labels,
-        dataset.test.labels,
-        dataset.classes,
+    train, test = dataset.strata
+    has_strata = dataset.targets not in (LABEL, POSITIONS)
+    partition = splitter(
+        train,
+        test,
+        int(max(train.max(), test.max())) + 1 if has_strata else dataset.classes,
         seeds.rng(recipe.seed, "partition"),
         **recipe.partition.options,
         **{name: owners_of_split for name, owners_of_split in owners.items() if name in parameters},
     )
+    if not has_strata:
+        return partition
+    mask = label_mask(dataset.train.labels, partition.train, dataset.classes)
+    return dataclasses.replace(partition, label_mask=mask)
+
+
+def by_strata(partition: Partition, dataset: Dataset) -> Partition:
+    """Return a partition whose labels are those of `Dataset.strata`, for figures."""
+    labels, _ = dataset.strata
+    classes = max(dataset.classes, int(labels.max()) + 1)
+    return dataclasses.replace(partition, label_mask=label_mask(labels, partition.train, classes))

@@ -14,7 +14,7 @@ from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.evaluator import Evaluator
-from hetero_tf.evaluation.global_metrics import round_metrics
+from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models import global_layout
@@ -29,7 +29,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan
 from hetero_tf.planning.sharing import share_blocks
-from hetero_tf.process.checks import example_shape
+from hetero_tf.process.checks import build_task, example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
@@ -69,7 +69,8 @@ class Federation:
         """Build the objects of a model family; arguments as for `build_setup`."""
         recipe = family.recipe
         setup = build_setup(recipe, dataset, partition, family, source, replicas, device)
-        evaluator = Evaluator(dataset, partition, family, setup.examples, replicas)
+        measures = Measures.of(recipe, build_task(recipe, dataset))
+        evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas)
         return cls(recipe, dataset, partition, source, family, setup, evaluator)
 
     @functools.cached_property
@@ -90,7 +91,7 @@ class Federation:
     @property
     def default_selection_metric(self) -> str:
         """Metric that selects the best round if the recipe has none."""
-        return default_selection_metric(self.dataset.kind, bool(self.partition.held_out.ids.size))
+        return default_selection_metric(self.recipe.metrics[0], bool(self.partition.held_out.ids.size))
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -235,6 +236,7 @@ def _examples(
     recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
 ) -> Examples:
     sizes, y = partition.train.sizes, dataset.train.y
+    y = None if y is None else build_task(recipe, dataset).encode(y)
     shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
     # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
@@ -258,7 +260,7 @@ def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
-        loss=_function("losses", client.loss),
+        loss=_function("losses", recipe.loss),
         couple=_function("couplings", client.coupling),
         correct=correct,
         remember=remember,

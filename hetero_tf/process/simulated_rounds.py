@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.console import format_engine
-from hetero_tf.base.metrics import METRICS
+from hetero_tf.base.metrics import find_metric
 from hetero_tf.models.state import State
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan, plan_round
@@ -135,7 +135,7 @@ class SimulatedRounds:
         evaluator = self.fine_tuning.federation.evaluator
         client_metrics = evaluator.measure_clients(*evaluator.client_values(tuned_state))
         tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in client_metrics.items()}
-        return {name: value for name, value in tuned.items() if name in METRICS}
+        return {name: value for name, value in tuned.items() if find_metric(name)}
 
     def fine_tune(self, state: State, clients: Sequence[int]) -> State:
         """Return a state after one fine-tuning round of some clients; all trained values are personal.

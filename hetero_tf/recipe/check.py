@@ -25,6 +25,7 @@ def build_recipe(value: dict) -> Recipe:
         InvalidValue: A key, a value or the name of a plug-in is invalid.
     """
     recipe = _section(Recipe, value, ())
+    recipe = dataclasses.replace(recipe, client=dataclasses.replace(recipe.client, loss=recipe.loss))
     if recipe.levels.rounding == "up":
         return recipe
     return dataclasses.replace(recipe, model=recipe.model.rounded_down())

@@ -13,6 +13,14 @@ from hetero_tf.recipe.shapes import check_steps
 MOST_VALUES = 2**31 - 1
 # Kinds of data with a longer name in messages.
 _KIND_NAMES = {"table": "rows of a table"}
+# Forms of targets in messages.
+_TARGET_NAMES = {
+    "label": "one label for each example",
+    "numbers": "numbers as targets",
+    "label_set": "a set of labels for each example",
+    "label_map": "a label for each pixel",
+    "positions": "a word at each position",
+}
 # Global values, client values and gradients are in memory at once, in addition to the models.
 COPIES = 3
 
@@ -60,19 +68,22 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
     _check_normalisation(recipe.input, facts)
     if facts.words is not None:
         _check_words(recipe, facts)
+    if recipe.targets == "label_map" and recipe.model.layers:
+        _check_map(recipe, facts)
     _check_memory(recipe, facts, memory)
 
 
-def check_kind(recipe: Recipe, kind: str, source: str) -> None:
-    """Raise `InvalidValue` if the input expects data of another kind.
+def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
+    """Raise `InvalidValue` if the input or the task expects data of another kind.
 
     Args:
         recipe: The recipe.
         kind: Kind of the data.
+        targets: Form of the targets, see `data.targets`.
         source: Description of the data for messages.
 
     Raises:
-        InvalidValue: The path is `input`.
+        InvalidValue: The path is `input` or `task`.
     """
     accepted = registry.constant("inputs", recipe.input.name, "DATA")
     if accepted not in (None, kind):
@@ -81,6 +92,15 @@ def check_kind(recipe: Recipe, kind: str, source: str) -> None:
             ("input",),
             f"the input {recipe.input.name} needs {_KIND_NAMES.get(accepted, accepted)}, but the data are {name}, "
             f"{source}; choose an input and a model for {name}, or other `data`. Received: {recipe.input.name}",
+        )
+
+    if targets != recipe.targets:
+        tasks = [name for name in registry.names("tasks") if registry.constant("tasks", name, "TARGETS") == targets]
+        raise InvalidValue(
+            ("task",),
+            f"the task {recipe.task.name} needs {_TARGET_NAMES.get(recipe.targets, recipe.targets)}, but the data have "
+            f"{_TARGET_NAMES.get(targets, targets)}, {source}; choose {' or '.join(tasks)}, or other `data`. "
+            f"Received: {recipe.task.name}",
         )
 
 
@@ -100,6 +120,18 @@ def _check_normalisation(plugin, facts):
                     f"pixels before normalisation are from {low:g} to {high:g}, so this must be "
                     f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}",
                 )
+
+
+def _check_map(recipe, facts):
+    """Check that the model returns a label for every pixel of its input."""
+    *_, last = walk(recipe.model, facts.example, recipe.levels.widths[recipe.levels.global_level], facts.classes)
+    size, expected = last.outputs[:-1], facts.example[:-1]
+    if {None, ...}.isdisjoint(size) and size != expected:
+        raise InvalidValue(
+            last.spec.path,
+            f"the model must return a map of the size of the images, {expected}; use `padding: same`, and undo pooling "
+            f"by UpSampling2D. Received: {size}",
+        )
 
 
 def _check_words(recipe, facts):

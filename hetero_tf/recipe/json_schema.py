@@ -108,6 +108,8 @@ def _other_forms(constraint: Constraint) -> Iterator[dict]:
         yield {"enum": list(constraint.choices)}
     if constraint.by_level:
         yield _by_level(replace(constraint, by_level=False))
+    if constraint.single:
+        yield {"type": "string"}
     if constraint.optional or constraint.sizes:
         yield {"type": "null"}
 

@@ -61,7 +61,7 @@ def check_keys(recipe: Recipe) -> None:
     check_plugins(recipe)
     for reason, values in UNUSED.items():
         check_unused(recipe, reason, values)
-    _raise_first(recipe, _units, _clients, _options, _text, _metric)
+    _raise_first(recipe, _task, _units, _clients, _options, _text, _metric)
     if recipe.model.layers:
         if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
             text = "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
@@ -257,9 +257,34 @@ def _text(recipe):
 
 
 def _metric(recipe):
-    targets = registry.constant("inputs", recipe.input.name, "TARGETS")
-    measured = metrics.selection_metrics(targets)
+    targets = recipe.targets
+    for index, name in enumerate(recipe.evaluate.metrics):
+        known = _with_targets("metrics", targets)
+        if name not in known:
+            text = f"is not a metric of the task {recipe.task.name}; must be one of {', '.join(known) or '(none)'}"
+            yield ("evaluate", "metrics", index), text, name
+    measured = metrics.selection_metrics(targets, recipe.metrics)
+    more = "" if targets == "positions" else "; evaluate.metrics adds others"
     for path, metric in recipe.selected_metrics.items():
-        if targets and metric not in measured:
-            text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}"
+        if metric not in measured:
+            text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}{more}"
             yield path, text, metric
+
+
+def _task(recipe):
+    """The loss and the input fit the task."""
+    if recipe.targets == "positions":
+        if recipe.task.name != "classification":
+            text = f"the input {recipe.input.name} has one word at each position; use classification"
+            yield ("task",), text, recipe.task.name
+        return
+    losses = _with_targets("losses", recipe.targets)
+    if recipe.loss.name not in losses:
+        text = f"is not a loss of the task {recipe.task.name}; must be one of {', '.join(losses)}"
+        yield ("client", "loss"), text, recipe.loss.name
+
+
+def _with_targets(kind, targets):
+    """Return the names of the plug-ins that support a form of targets."""
+    names = registry.names(kind)
+    return [name for name in names if targets in (registry.constant(kind, name, "TARGETS") or ("label",))]

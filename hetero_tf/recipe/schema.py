@@ -7,7 +7,7 @@ is generated from them.
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from hetero_tf.base import metrics
+from hetero_tf.base import registry
 from hetero_tf.base.constraints import Kind, NotNegative, Plugin, Positive, Range, Share, SmallCount, Text, Units
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.model import Model
@@ -220,7 +220,7 @@ class Client:
         epochs: local epochs in a round; or level -> epochs, such as {a: 5, d: 1}, for all levels of the mix
         batch_size: examples of a local step (rows of tokens for text)
         stages: units that each local step runs and trains
-        loss: loss of the local steps
+        loss: loss of the local steps; null: that of the task
         coupling: how the losses of several outputs (exits, widths, peers) are combined
         correction: term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none
         update: transformation of a client's update before the merge; null: none
@@ -232,7 +232,7 @@ class Client:
     epochs: SmallCount | dict[str, SmallCount] = 1
     batch_size: SmallCount
     stages: Annotated[Plugin, Kind("stages")] = Plugin("joint")
-    loss: Annotated[Plugin, Kind("losses")] = Plugin("masked_cross_entropy")
+    loss: Annotated[Plugin, Kind("losses")] | None = None
     coupling: Annotated[Plugin, Kind("couplings")] = Plugin("sum")
     correction: Annotated[Plugin, Kind("corrections")] | None = None
     update: Annotated[Plugin, Kind("updates")] | None = None
@@ -284,12 +284,13 @@ class Evaluate:
             (authors' code); clients, client by client (paper)
         statistics_batch: batch size for these statistics
         exits: prediction of a model with several exits: last, the last exit; mean, the mean of all logits
+        metrics: further metrics of the global model, of the validation examples and, with `levels: all`, of every level
         levels: models that are evaluated on the test set: global, only the global one; all, also the exported model of
             every level of the mix
         members: networks of the ensemble that a level with fewer networks predicts with: first, the first ones; best,
             those with the highest accuracy on the held-out examples
-        best: metric that selects the best round; null: validation_accuracy if clients hold out examples
-            (partition.held_out), else global_accuracy; perplexity for text
+        best: metric that selects the best round; null: the first metric of the task, such as accuracy, or perplexity
+            for text, on the validation examples if clients hold out some (partition.held_out), else on the test set
         fine_tune: local training before each client's local test (FedBABU)
     """
 
@@ -298,9 +299,10 @@ class Evaluate:
     statistics: Literal["pooled", "clients"] = "pooled"
     statistics_batch: Annotated[int, Range(low=2, high=1_000_000)] = 10
     exits: Literal["last", "mean"] = "last"
+    metrics: tuple[str, ...] = ()
     levels: Literal["global", "all"] = "global"
     members: Literal["first", "best"] = "first"
-    best: Annotated[str, Text(choices=metrics.selection_metrics())] | None = None
+    best: str | None = None
     fine_tune: FineTune = FineTune()
 
 
@@ -315,7 +317,7 @@ class EarlyStopping:
     """
 
     patience: SmallCount | None = None
-    metric: Annotated[str, Text(choices=metrics.selection_metrics())] | None = None
+    metric: str | None = None
     min_delta: NotNegative = 0.0
 
 
@@ -340,6 +342,7 @@ class Recipe:
         name: short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE if --set changes a key
         seed: seed of all random numbers of the run
         data: source of the examples
+        task: the form of the targets, and the meaning of the outputs
         input: how examples become batches
         partition: how examples are split over clients
         model: the layers
@@ -369,6 +372,7 @@ class Recipe:
     name: Annotated[str, Text(pattern=NAME)]
     seed: int = 0
     data: Data
+    task: Annotated[Plugin, Kind("tasks")] = Plugin("classification")
     input: Annotated[Plugin, Kind("inputs")]
     partition: Annotated[Plugin, Kind("partitions")]
     model: Model
@@ -397,6 +401,24 @@ class Recipe:
             ("early_stopping", "metric"): self.early_stopping.metric,
         }
         return {path: metric for path, metric in metrics_by_path.items() if metric is not None}
+
+    @property
+    def loss(self) -> Plugin:
+        """Loss of the local steps."""
+        return self.client.loss or Plugin(registry.constant("tasks", self.task.name, "LOSS"))
+
+    @property
+    def targets(self) -> str:
+        """Form of the targets of the task, see `data.targets`; for words at each position, "positions"."""
+        form = registry.constant("inputs", self.input.name, "TARGETS")
+        return form if form == "positions" else registry.constant("tasks", self.task.name, "TARGETS")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that every evaluation measures in addition to the loss."""
+        if self.targets == "positions":
+            return ("perplexity",)
+        return tuple(dict.fromkeys((*registry.constant("tasks", self.task.name, "METRICS"), *self.evaluate.metrics)))
 
     @property
     def float_type(self) -> str:

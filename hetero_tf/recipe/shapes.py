@@ -10,6 +10,8 @@ from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
 
 _RANKS = {3: "a feature map", 2: "a token sequence", 1: "a vector"}
+# Axes of the outputs by the form of the targets; 1 for others.
+_OUTPUT_RANKS = {"positions": 2, "label_map": 3}
 MOST_WEIGHTS = 2**31
 
 
@@ -22,7 +24,7 @@ def check_shapes(recipe: Recipe) -> None:
             ("model", "layers"), reason if specs else "the model has no layers; a Repeat with times: 0 adds none"
         )
     form = _input_constant(recipe, "FORM")
-    text = _input_constant(recipe, "TARGETS") == "positions"
+    text = recipe.targets == "positions"
     _check_embedding(specs, form == "words", text)
     example: Shape = UNKNOWN if form is None else (None,) * len(FORMS[form])
     branches: dict[int | None, list[Step]] = {}
@@ -35,7 +37,7 @@ def check_shapes(recipe: Recipe) -> None:
                 f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}",
             )
     for exit in sorted(branches, key=lambda exit: exit is None):
-        _check_logits(branches[exit], form == "words", text)
+        _check_logits(branches[exit], form == "words", recipe.targets)
 
 
 def _input_constant(recipe, name):
@@ -132,11 +134,11 @@ def _check_pixels(step):
         )
 
 
-def _check_logits(branch, has_words, text):
-    """Check that a branch ends with one output per label: for every position of a text, else for every example."""
+def _check_logits(branch, has_words, targets):
+    """Check that a branch ends with one output per label: for every example, position of a text or pixel."""
     last, name = branch[-1], "the model" if branch[-1].spec.exit is None else "an Exit"
     rank = len(last.outputs)
-    if ... in last.outputs or isinstance(last.outputs[-1], Classes) and rank == 1 + text:
+    if ... in last.outputs or isinstance(last.outputs[-1], Classes) and rank == _OUTPUT_RANKS.get(targets, 1):
         return
     if not isinstance(last.outputs[-1], Classes):
         # Layers after the last one with a size, such as an activation, keep its channels.
@@ -145,6 +147,8 @@ def _check_logits(branch, has_words, text):
             "must end with logits, so the size of its last layer must be `!classes`, one output per label, such as "
             f"`Dense: {{units: !classes}}`. Received: {format_value(last.outputs[-1])}"
         )
+    elif targets == "label_map":
+        reason = f"ends with {_RANKS[rank]}, but every pixel has a label; end with Conv2D of one pixel"
     elif rank == 3:
         reason = (
             "ends with a feature map; add GlobalAveragePooling2D (or Flatten before any `!w`) before its last layer"

@@ -52,6 +52,8 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
         return _mapping(value, constraint, path)
     if constraint.type == "tuple" and isinstance(value, (list, tuple)):
         return _items(value, constraint, path)
+    if constraint.type == "tuple" and constraint.single and isinstance(value, str):
+        return _items([value], constraint, path)
     if constraint.type == "pair" and isinstance(value, list) and len(value) == 2:
         one = replace(constraint, type="int", optional=False)
         return tuple(convert(part, one, (*path, index)) for index, part in enumerate(value))

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.metrics import METRICS, find_metric
+from hetero_tf.base.metrics import all_metrics, find_metric
 from hetero_tf.base.patience import Patience
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
@@ -176,7 +176,7 @@ class EarlyStopping:
 
     def __init__(self, metric: str | None = None, patience: int = 3, min_delta: float = 0.0):
         if metric is not None and find_metric(metric) is None:
-            raise InputError(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
+            raise InputError(f"`metric` must be one of {', '.join(all_metrics())}. Received: metric={metric!r}")
         if patience < 1 or min_delta < 0:
             raise InputError(
                 f"`patience` must be at least 1 and `min_delta` at least 0. Received: {patience=}, {min_delta=}"

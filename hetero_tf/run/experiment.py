@@ -182,7 +182,7 @@ def _announce(process, console):
 
 def _about_metrics(process):
     """Notes on the metrics of this run."""
-    test, loss = process.dataset.test, process.recipe.client.loss.name
+    test, loss = process.dataset.test, process.recipe.loss.name
     if test.y is None:
         hidden = ", masked or not" if process.recipe.input.name == "masked_text" else ""
         return [f"perplexity and loss are over all positions{hidden}"]

@@ -5,8 +5,11 @@ import pytest
 import runs
 import tiny
 
-from hetero_tf.base import metrics
+from hetero_tf.base import metrics, registry
 
+MEASURED = ("label", "positions")
+# Measured only if the recipe names them.
+OPTIONAL = set(registry.names("metrics")) - {"accuracy"}
 AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_per_step: {a: 0.1, b: 0.1}}"
 
 
@@ -19,24 +22,33 @@ def test_metrics_table_matches_written_rows(train, tmp_path):
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")
     entries = {f"{name}_{level}": f"{name}_LEVEL" for name in of_levels for level in "abc"}
     # Rounds that real devices play have one more, see tests/devices/test_device_rounds.py.
-    assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.METRICS)
+    others = {
+        name
+        for name, metric in metrics.all_metrics().items()
+        if metric.targets and not set(MEASURED) & set(metric.targets)
+    }
+    others |= {name for name in metrics.all_metrics() if name.partition("_")[2].removesuffix("_LEVEL") in OPTIONAL}
+    assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.all_metrics()) - others
     for row, targets in ((images, "label"), (text, "positions")):
         assert {name for name in row if metrics.find_metric(name).targets} == {
             name for name in row if targets in metrics.find_metric(name).targets
         }
-        assert set(metrics.selection_metrics(targets)) <= set(row)
+        measured = ("accuracy",) if targets == "label" else ("perplexity",)
+        assert set(metrics.selection_metrics(targets, measured)) <= set(row)
 
 
 def test_level_metrics_are_known_and_misspelt_names_are_not():
-    assert metrics.find_metric("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
-    assert metrics.find_metric("local_accuracy") is metrics.METRICS["local_accuracy"]
+    assert metrics.find_metric("clients_accuracy_a") is metrics.all_metrics()["clients_accuracy_LEVEL"]
+    assert metrics.find_metric("local_accuracy") is metrics.all_metrics()["local_accuracy"]
     assert metrics.find_metric("global_acuracy") is None
 
 
 def test_selection_metrics_have_a_direction():
-    assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selection_metrics())
+    names = metrics.selection_metrics("label", registry.names("metrics"))
+    assert {"global_accuracy", "validation_macro_f1"} <= set(names) and "global_r2" not in names
+    assert all(metrics.all_metrics()[name].better in ("higher", "lower") for name in names)
     names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
-    assert metrics.selection_metrics("positions") == names
+    assert metrics.selection_metrics("positions", ()) == names
 
 
 def test_rows_of_earlier_versions_are_migrated():
@@ -52,13 +64,8 @@ def test_rows_of_earlier_versions_are_migrated():
 
 
 def test_validation_metric_is_the_default_selection_metric():
-    assert metrics.default_selection_metric("images", True) == "validation_accuracy"
-    assert metrics.default_selection_metric("text", False) == "global_perplexity"
-    assert all(
-        metrics.default_selection_metric(kind, there) in metrics.selection_metrics()
-        for kind in ("images", "text")
-        for there in (0, 1)
-    )
+    assert metrics.default_selection_metric("accuracy", True) == "validation_accuracy"
+    assert metrics.default_selection_metric("perplexity", False) == "global_perplexity"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +87,16 @@ def test_is_better_follows_the_direction_of_the_metric(name, value, best, better
 
 
 def test_progress_lines_show_selected_metrics():
-    shown = metrics.displayed_metrics(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
+    shown = metrics.displayed_metrics(
+        dict.fromkeys([*metrics.all_metrics(), "clients_accuracy_a", "somebody_elses"], 1.0)
+    )
     local_names = [name for name in shown if name.startswith("local")]
     hidden = {"local_mean", "local_std", "local_std_noise"}
     assert local_names[:3] == ["local_loss", "local_accuracy", "local_worst_decile"] and not hidden & set(local_names)
     others = [name for name in shown if not name.startswith(("local", "global"))]
-    validation = ["validation_loss", "validation_accuracy", "validation_perplexity"]
-    of_levels = ["level_accuracy_LEVEL", "level_perplexity_LEVEL"]
+    names = registry.names("metrics")
+    validation = ["validation_loss", "validation_perplexity"]
+    of_plugins = [f"validation_{name}" for name in names] + [f"level_{name}_LEVEL" for name in names]
     assert others == [
         "loss",
         "dropped",
@@ -96,7 +106,8 @@ def test_progress_lines_show_selected_metrics():
         *validation,
         "tuned_accuracy",
         "tuned_worst_decile",
-        *of_levels,
+        "level_perplexity_LEVEL",
+        *of_plugins,
     ]
 
 

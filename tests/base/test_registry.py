@@ -188,8 +188,8 @@ def test_parameters_without_annotation_cannot_be_set(plugged):
             "nothing_here",
             "x = 1\n",
             "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
-            "of the functions load, build, split, keep, mask, divide, loss, couple, correct, step, update, apply, "
-            "multiplier",
+            "of the functions load, build, split, keep, mask, divide, task, loss, couple, correct, step, update, apply, "
+            "multiplier, metric",
         ),
         (
             "borrowed",

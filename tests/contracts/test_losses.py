@@ -1,5 +1,6 @@
 """Contract of every loss in the package."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,10 +16,18 @@ def module(request):
     return registry.find("losses", request.param)
 
 
-def draw(shape, seed=0):
+def has_one_label(module):
+    return "label" in getattr(module, "TARGETS", ("label",))
+
+
+def draw(module, shape, seed=0):
+    """Outputs and targets: one label, or a number or flag for each class; absent labels have no positive example."""
     rng = np.random.default_rng(seed)
-    logits = tf.constant(rng.normal(0, 2, (*shape, CLASSES)))
-    return logits, tf.constant(rng.choice(np.flatnonzero(PRESENT), shape), tf.int32)
+    outputs = tf.constant(rng.normal(0, 2, (*shape, CLASSES)))
+    if has_one_label(module):
+        return outputs, tf.constant(rng.choice(np.flatnonzero(PRESENT), shape), tf.int32)
+    numbers = rng.normal(size=(*shape, CLASSES)).astype(np.float32)
+    return outputs, tf.constant((numbers > 0) & PRESENT if module.TARGETS == ("label_set",) else numbers, tf.float32)
 
 
 def gradient(loss, logits):
@@ -31,7 +40,7 @@ def gradient(loss, logits):
 @pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 5)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(module, shape, dtype):
-    logits, targets = draw(shape)
+    logits, targets = draw(module, shape)
     value = module.loss(tf.cast(logits, dtype), targets, PRESENT, 0)
     assert value.shape == shape
     assert value.dtype == dtype
@@ -40,7 +49,7 @@ def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(module, sh
 
 
 def test_gradients_point_to_larger_losses(module):
-    logits, targets = draw((4,))
+    logits, targets = draw(module, (4,))
     upstream = tf.constant([1.0, -2.0, 0.0, 3.0], tf.float64)
 
     def summed(z):
@@ -55,7 +64,7 @@ def test_gradients_point_to_larger_losses(module):
 
 
 def test_batched_clients_get_the_loss_and_gradient_of_single_clients(module):
-    logits, targets = draw((3, 4), seed=2)
+    logits, targets = draw(module, (3, 4), seed=2)
     present = np.stack([PRESENT, np.ones(CLASSES, bool), np.arange(CLASSES) < 4])
     whole, slope = gradient(lambda z: module.loss(z, targets, present[:, None], 0), logits)
     for client in range(3):
@@ -67,10 +76,10 @@ def test_batched_clients_get_the_loss_and_gradient_of_single_clients(module):
 
 
 def test_a_masking_loss_gives_absent_labels_no_gradient_and_can_be_cut(module):
-    logits, targets = draw((7,))
+    logits, targets = draw(module, (7,))
     whole, slope = gradient(lambda z: module.loss(z, targets, PRESENT, 0), logits)
     assert (slope[:, ~PRESENT] == 0).all() == module.MASKS_LABELS
-    if not module.MASKS_LABELS:
+    if not (module.MASKS_LABELS and has_one_label(module)):
         return
     labels = np.flatnonzero(PRESENT)
     cut_targets = tf.constant(np.searchsorted(labels, targets), tf.int32)
@@ -81,3 +90,18 @@ def test_a_masking_loss_gives_absent_labels_no_gradient_and_can_be_cut(module):
         np.testing.assert_allclose(cut, whole, rtol=1e-14)
         np.testing.assert_allclose(cut_slope[:, : len(labels)], slope[:, labels], atol=1e-16)
         assert (cut_slope[:, len(labels) :] == 0).all()
+
+
+KERAS = {
+    "mean_squared_error": keras.losses.MeanSquaredError(reduction=None, dtype="float64"),
+    "mean_absolute_error": keras.losses.MeanAbsoluteError(reduction=None, dtype="float64"),
+    "huber": keras.losses.Huber(reduction=None, dtype="float64"),
+    "sigmoid_cross_entropy": keras.losses.BinaryCrossentropy(from_logits=True, reduction=None, dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_losses_of_other_tasks_equal_those_of_keras(name):
+    module, reference = registry.find("losses", name), KERAS[name]
+    outputs, targets = draw(module, (5,), seed=3)
+    np.testing.assert_allclose(module.loss(outputs, targets, None, 0), reference(targets, outputs), rtol=1e-12)

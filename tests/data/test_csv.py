@@ -139,7 +139,7 @@ def test_test_rows_must_be_like_the_training_rows(tmp_path, line, message):
         ({"categorical": ("hight",)}, r"`categorical` must name a column. Received: categorical='hight'; did you mean"),
         (
             {"label": "height"},
-            r"`label` must name a column of classes. Received: label='height' with 20 distinct values in 20 rows",
+            r"`label` must name a column of classes; to predict its numbers, set `task: regression`. Received: label='height' with 20 distinct values in 20 rows",
         ),
         (
             {"ignore": ("height", "colour", "zip", "farm")},

@@ -63,8 +63,8 @@ def test_class_names_give_the_order_of_texts_and_columns_the_number_of_classes()
             [[0, 1], [1, 1]],
             [0],
             {},
-            "y_train must be one-hot, with exactly one 1 in each row and else 0 "
-            "(classification only). Received: [1, 1] in row 1",
+            "y_train must be one-hot, with exactly one 1 in each row and else 0"
+            "; for several labels, use the task multi_label. Received: [1, 1] in row 1",
         ),
         ([[0, 1], [0, 0]], [0], {}, "y_train must be one-hot, with exactly one 1 in each row"),
         ([[0.3, 1], [1, 0]], [0], {}, "y_train must be one-hot, with exactly one 1 in each row"),

@@ -118,7 +118,7 @@ def compare_evaluation(replay, state):
         replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")
         gaps.note("global", metrics["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
     else:
-        logits = tf.function(evaluator.global_logits)(weights, statistics)
+        logits = tf.function(evaluator.global_outputs)(weights, statistics)
         replay.note("global", logits, "eval/global/logits")
         _compare_local(replay, logits)
     replay.note("global", metrics["global_loss"], "eval/global/loss")

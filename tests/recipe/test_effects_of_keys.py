@@ -133,6 +133,7 @@ KEYS = {
     "evaluate.statistics": (measured, IMAGES, (), "evaluate.statistics=clients"),
     "evaluate.statistics_batch": (measured, IMAGES, (), "evaluate.statistics_batch=3"),
     "evaluate.exits": (measured, TWICE, (methods.EVEN,), "evaluate.exits=mean"),
+    "evaluate.metrics": (measured, PAIR, (), "evaluate.metrics=[macro_f1]"),
     "evaluate.levels": (measured, PAIR, (), "evaluate.levels=all"),
     "evaluate.fine_tune.epochs": (measured, DENSE, (), "evaluate.fine_tune.epochs=1"),
     "evaluate.fine_tune.units": (measured, DENSE, TUNED, 'evaluate.fine_tune.units=["1"]'),
@@ -145,6 +146,7 @@ KEYS = {
 ELSEWHERE = {
     "name": "test_cli.py: the run folder is named after it",
     "data": "test_effects.py: options of the loaders; test_data_dataset.py: the loader that is named is called",
+    "task": "contracts/test_tasks.py and process/test_tasks.py: the form of the targets, loss, metrics and predictions",
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",

@@ -130,9 +130,9 @@ def test_data_with_a_single_label_are_rejected():
 def test_input_needs_its_kind_of_data():
     checked_recipe = loaded()
     with recipe.with_source_location(checked_recipe):
-        check_kind(checked_recipe, "images", "digits")
+        check_kind(checked_recipe, "images", "label", "digits")
     with pytest.raises(InputError) as error, recipe.with_source_location(checked_recipe):
-        check_kind(checked_recipe, "text", "prose")
+        check_kind(checked_recipe, "text", "positions", "prose")
     assert str(error.value).startswith(
         "r.yaml:4:8: input: the input images needs images, but the data are text, prose; choose an input and a model"
     )

@@ -72,7 +72,7 @@ def wrong(constraint):
     if not constraint.optional:
         yield None, None, "wrong type; must be "
     if constraint.type == "tuple":
-        yield 3, 3, "wrong type; must be a list"
+        yield 3, 3, f"wrong type; must be {'text or ' if constraint.single else ''}a list"
         for value, part, message in wrong(constraint.item or Constraint("float")):
             yield [value], part, message
     elif constraint.named:

@@ -18,6 +18,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Print the report, and draw the split if --draw is set."""
     from hetero_tf import describe as report
     from hetero_tf.partitions import drawing
+    from hetero_tf.process.data import by_strata
     from hetero_tf.run import experiment
 
     settings, replicas = build_settings(recipe, flags), len(flags.workers) or flags.devices
@@ -27,6 +28,6 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     if not flags.json:
         console.say(report.to_text(description))
     if flags.draw:
-        drawing.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
+        drawing.draw(by_strata(process.partition, process.dataset), process.dataset.strata[0], Path(flags.draw))
         console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")
     return report.to_json(description)

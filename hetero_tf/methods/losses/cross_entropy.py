@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from hetero_tf.base.written_gradient import written_gradient
 
+TARGETS = ("label", "label_map")
 MASKS_LABELS = False
 
 

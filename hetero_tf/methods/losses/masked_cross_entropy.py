@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 
+TARGETS = ("label", "label_map")
 MASKS_LABELS = True
 
 

@@ -1,0 +1,177 @@
+"""Reads the targets and owners of the rows of a table."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError, find_nearest
+from hetero_tf.data.column_types import parse_numbers
+from hetero_tf.data.columns import is_number, sort_categories
+from hetero_tf.data.inspection import inspect_column
+from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
+
+MAX_CLASSES = 10_000
+# Texts of the columns of label sets.
+FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
+
+
+def read_targets(
+    tables: Sequence[RawTable],
+    label: tuple[str, ...],
+    owner: str | None,
+    class_names: tuple[str, ...] | None = None,
+    numbers_are_classes: bool = False,
+    targets: str = LABEL,
+) -> tuple[tuple[str, ...], list[tuple[np.ndarray, np.ndarray | None]]]:
+    """Reads the targets and owners of the rows.
+
+    Args:
+        tables: Tables with the same columns, the training rows first.
+        label: The column of labels, or the columns of targets.
+        owner: The column of owners; None: no owners.
+        class_names: Class names in order; None: the distinct labels of the training rows.
+        numbers_are_classes: Whether to accept labels that look like a continuous target.
+        targets: "label", "numbers" or "label_set", see `targets`.
+
+    Returns:
+        The names of the classes or targets, and of each table the targets and the owners int32 `[n]` or None. Owners
+        are numbered in sorted order.
+
+    Raises:
+        InputError: A column or value is missing, or a label is not a class.
+    """
+    for table in tables:
+        if not table.rows:
+            raise InputError(f"{table.source}: expected at least one row. Received: none")
+        for name in label:
+            table.check_column("label", name)
+        if owner is not None:
+            table.check_column("owner", owner)
+    if targets == NUMBERS:
+        names, values = label, [_stack(table, label, read_numbers).astype(np.float32) for table in tables]
+    elif targets == LABEL_SET:
+        names, values = _read_label_sets(tables, label, class_names)
+    else:
+        names, values = _read_labels(tables, label, class_names, numbers_are_classes)
+    if owner is None:
+        return names, [(each, None) for each in values]
+    owners = sort_categories({text for table in tables for text in table.read_texts(owner).texts})
+    return names, [(each, look_up(table, owner, owners, "not an owner")) for table, each in zip(tables, values)]
+
+
+def _read_labels(tables, columns, class_names, numbers_are_classes):
+    """Returns the class names and the labels int32 [n] of each table."""
+    if len(columns) != 1:
+        raise InputError(
+            f"{tables[0].source}: `label` must name one column of classes; several columns are targets of the tasks "
+            f"regression and multi_label. Received: {', '.join(columns)}"
+        )
+    names = class_names or _find_classes(tables[0], columns[0], numbers_are_classes)
+    return names, [look_up(table, columns[0], names, "not a class of the training rows") for table in tables]
+
+
+def _find_classes(table, label, numbers_are_classes):
+    """Returns the class names: the distinct values of the label column."""
+    column = table.read_texts(label)
+    summary = inspect_column(label, column)
+    if summary.is_continuous and not numbers_are_classes:
+        raise InputError(
+            f"{table.source}: label {label!r} has {summary.distinct:,} distinct numbers in {table.rows:,} rows, from "
+            f"{summary.low} to {summary.high}: a continuous target; set `task: regression`, or `columns: "
+            f"{{{label!r}: category}}` if the numbers are names of classes"
+        )
+    names = sort_categories(set(column.texts))
+    if len(names) > min(MAX_CLASSES, max(2, table.rows // 2)):
+        raise InputError(
+            f"{table.source}: `label` must name a column of classes; to predict its numbers, set `task: regression`. "
+            f"Received: label={label!r} with {len(names)} distinct values in {table.rows} rows"
+        )
+    return names
+
+
+def _read_label_sets(tables, columns, class_names):
+    """Returns the labels and the sets bool [n, labels] of each table: of columns with 0 and 1, or of one with lists."""
+    if len(columns) > 1:
+        return columns, [_stack(table, columns, _read_flags) for table in tables]
+    (name,) = columns
+    texts = [_texts_of(table, name) for table in tables]
+    names = class_names or sort_categories({label for text in texts[0].texts for label in _split_labels(text)})
+    if len(names) < 2:
+        raise InputError(
+            f"{tables[0].source}: `label` must name one column with lists such as `red;large`, or several columns with "
+            f"0 and 1. Received: label={name!r} with {len(names)} distinct labels"
+        )
+    return names, [_look_up_sets(table, name, names) for table in tables]
+
+
+def _stack(table, columns, read):
+    return np.stack([read(table, name) for name in columns], 1)
+
+
+def _texts_of(table, name):
+    """Returns a column as texts; an empty one is a set without labels."""
+    column = table.columns[name]
+    return TextColumn.from_numbers(column) if isinstance(column, np.ndarray) else column
+
+
+def _split_labels(text):
+    """Returns the labels of a list such as `red; large`."""
+    return [label.strip() for label in re.split("[;|]", text) if label.strip()]
+
+
+def _look_up_sets(table, name, names):
+    index, column = {label: number for number, label in enumerate(names)}, _texts_of(table, name)
+    sets = np.zeros((len(column.texts), len(names)), bool)
+    for code, text in enumerate(column.texts):
+        for label in _split_labels(text):
+            if label not in index:
+                row = int(np.flatnonzero(column.codes == code)[0])
+                raise table.value_error(row, name, f"has the label {label!r}, which no training row has")
+            sets[code, index[label]] = True
+    return sets[column.codes]
+
+
+def _read_flags(table, name):
+    """Returns a column of 0 and 1, or false and true, as bool [n]."""
+    column = table.read_texts(name)
+    if unknown := column.find(lambda text: text.strip().lower() not in FLAGS):
+        raise table.value_error(unknown[0], name, f"must be 0 or 1. Received: {unknown[1]!r}")
+    return np.array([FLAGS[text.strip().lower()] for text in column.texts], bool)[column.codes]
+
+
+def look_up(table, name, known, problem):
+    """Returns the index of each row's text in `known`, int32 `[n]`.
+
+    Raises:
+        InputError: A text is unknown; `problem` says so.
+    """
+    column, index = table.read_texts(name), {text: number for number, text in enumerate(known)}
+    if unknown := column.find(lambda text: text not in index):
+        near = find_nearest(unknown[1], index)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise table.value_error(unknown[0], name, f"has the value {unknown[1]!r}, which is {problem}{hint}")
+    return np.array([index[text] for text in column.texts], np.int32)[column.codes]
+
+
+def read_numbers(table, name):
+    """Returns a numeric column as float64 `[n]` in the range of float32.
+
+    Raises:
+        InputError: A value is missing, or not such a number.
+    """
+    table.check_complete(name)
+    values = parse_numbers(table.columns[name])
+    if values is None:
+        row, text = table.read_texts(name).find(lambda text: not is_number(text))
+        raise table.value_error(row, name, f"must be a number. Received: {text!r}")
+    invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
+    if len(invalid):
+        raise table.value_error(
+            int(invalid[0]),
+            name,
+            f"must be finite numbers in the range of float32. Received: {values[invalid[0]]}; correct it, remove the "
+            "row, or add the column to `ignore`",
+        )
+    return values

@@ -1,0 +1,24 @@
+"""One label for each example, or one word for each position of a text."""
+
+import tensorflow as tf
+
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.methods.tasks import Task, identity, most_likely
+
+TARGETS = "label"
+LOSS = "masked_cross_entropy"
+TEST_LOSS = "cross_entropy"
+METRICS = ("accuracy",)
+CUTS_LABELS = True
+UNIT = "%"
+
+
+def task(dataset: Dataset) -> Task:
+    """Return the task; the outputs are logits [..., classes], whose softmax are the probabilities."""
+    return Task(identity, identity, predict, lambda each, names: most_likely(each["probabilities"], names))
+
+
+def predict(outputs: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return "logits" and "probabilities" [n, classes], and "class" int32 [n]."""
+    best = tf.where(valid, tf.argmax(outputs, -1, output_type=tf.int32), -1)
+    return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "class": best}

@@ -1,0 +1,41 @@
+"""One or more numbers for each example."""
+
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.methods.tasks import Task
+
+TARGETS = "numbers"
+LOSS = "mean_squared_error"
+TEST_LOSS = "mean_squared_error"
+METRICS = ("rmse", "mae", "r2")
+CUTS_LABELS = False
+UNIT = ""
+
+
+def task(dataset: Dataset, *, scale: Literal["standard", "none"] = "standard") -> Task:
+    """Return the task; exported models and metrics use the units of the data.
+
+    Args:
+        scale: unit of the outputs and losses: standard, the deviation from the mean of the training targets in their
+            standard deviations; none, the unit of the data.
+    """
+    mean, std = dataset.target_statistics
+    if scale == "none":
+        mean, std = np.zeros_like(mean), np.ones_like(std)
+
+    def decode(outputs):
+        return outputs * tf.constant(std, outputs.dtype) + tf.constant(mean, outputs.dtype)
+
+    return Task(
+        encode=lambda targets: ((targets - mean) / std).astype(np.float32),
+        decode=decode,
+        predict=lambda outputs, valid: {"outputs": outputs, "values": decode(outputs)},
+        answer=lambda each, names: [[name, float(value)] for name, value in zip(names, each["values"])],
+        output_name="outputs",
+        prediction_name="values",
+        index_name=None,
+    )

@@ -1,0 +1,92 @@
+"""Contract of every task: names in constants, targets there and back, and predictions with marks for invalid ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base import registry
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.targets import form_of, strata
+
+X = np.random.default_rng(0).random((12, 4, 4, 1)).astype(np.float32)
+TARGETS = {
+    "label": np.arange(12, dtype=np.int32) % 3,
+    "numbers": np.random.default_rng(1).normal(5, 2, (12, 3)).astype(np.float32),
+    "label_set": np.arange(12)[:, None] % np.array([2, 3, 4]) == 0,
+    "label_map": np.arange(12 * 16, dtype=np.int32).reshape(12, 4, 4) % 3,
+}
+
+
+@pytest.fixture(params=registry.names("tasks"))
+def name(request):
+    return request.param
+
+
+def targets_of(name):
+    return TARGETS[registry.constant("tasks", name, "TARGETS")]
+
+
+def task_of(name, **options):
+    split = Split(X, targets_of(name))
+    return registry.find("tasks", name).task(Dataset(split, split, 3, "test"), **options)
+
+
+def test_constants_name_plug_ins_for_the_targets(name):
+    form = registry.constant("tasks", name, "TARGETS")
+    assert form_of(targets_of(name)) == form
+    for kind, names in (
+        ("losses", [registry.constant("tasks", name, key) for key in ("LOSS", "TEST_LOSS")]),
+        ("metrics", registry.constant("tasks", name, "METRICS")),
+    ):
+        assert names and all(form in (registry.constant(kind, each, "TARGETS") or ("label",)) for each in names)
+
+
+def test_the_loss_of_encoded_targets_falls_towards_the_metrics_best_value(name):
+    task, targets = task_of(name), targets_of(name)
+    encoded = task.encode(targets)
+    if targets.dtype == np.int32:
+        outputs = tf.constant(np.eye(3)[encoded])
+    else:
+        outputs = tf.constant(2.0 * encoded - 1 if targets.dtype == bool else encoded, tf.float64)
+    loss = registry.find("losses", registry.constant("tasks", name, "TEST_LOSS")).loss
+    right, wrong = (tf.reduce_mean(loss(each, tf.constant(encoded), None, 0)) for each in (outputs, outputs[::-1]))
+    assert right < wrong
+    metric = registry.find("metrics", registry.constant("tasks", name, "METRICS")[0])
+    best = float(metric.metric(task.decode(outputs), tf.constant(targets)))
+    np.testing.assert_allclose(best, 100 if metric.UNIT == "%" else 0, atol=1e-6)
+
+
+def test_predictions_mark_invalid_examples(name):
+    task, targets = task_of(name), targets_of(name)
+    shape = (2, *(targets.shape[1:] if targets.ndim == 3 else ()), 3)
+    outputs = np.full(shape, [3.0, -1, -2], np.float32)
+    outputs[1] = np.nan
+    predictions = task.predict(tf.constant(outputs), tf.constant([True, False]))
+    assert {task.output_name, task.prediction_name} <= set(predictions)
+    np.testing.assert_array_equal(predictions[task.output_name], outputs)
+    for key, value in predictions.items():
+        valid, invalid = value.numpy()
+        assert np.isfinite(valid).all()
+        assert (invalid == -1).all() if key == task.index_name else np.isnan(invalid).all()
+    answer = task.answer({key: value.numpy()[0] for key, value in predictions.items()}, ("x", "y", "z"))
+    assert answer[0][0] == "x" and all(np.isfinite(number) for _, number in answer)
+
+
+def test_regression_uses_the_units_of_the_data():
+    task, targets = task_of("regression"), TARGETS["numbers"]
+    encoded = task.encode(targets)
+    np.testing.assert_allclose(encoded.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(encoded.std(0), 1, rtol=1e-6)
+    np.testing.assert_allclose(task.decode(tf.constant(encoded)), targets, rtol=1e-6)
+    np.testing.assert_array_equal(task_of("regression", scale="none").encode(targets), targets)
+
+
+def test_strata_divide_examples_by_their_targets():
+    numbers = np.linspace(0, 1, 20, dtype=np.float32)[:, None]
+    assert strata(numbers)[0].tolist() == [number // 2 for number in range(20)]
+    sets = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
+    # The second label is the rarest that occurs; an example without labels has a further class.
+    assert strata(sets)[0].tolist() == [1, 0, 3]
+    maps = np.array([[[0, 0], [0, 2]], [[0, 0], [0, 0]]], np.int32)
+    assert strata(maps)[0].tolist() == [2, 0]
+    assert strata(TARGETS["label"], TARGETS["label"][:2])[1].tolist() == [0, 1]

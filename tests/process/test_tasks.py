@@ -1,0 +1,111 @@
+"""Tasks beside classification: trained, measured, cut, merged and exported in the units of the data."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf import export
+from hetero_tf.base.errors import InputError
+from hetero_tf.process.learning_process import learning_process
+from hetero_tf.recipe import loads
+
+TABLE = """
+name: targets
+data: {name: synthetic, kind: table, size: 6, classes: 3, examples: 120, test_examples: 60}
+task: regression
+input: table
+partition: {name: iid, clients: 4}
+model: {layers: [{Dense: {units: !w 16}}, ReLU, {Dense: {units: !classes}}]}
+levels: {widths: {a: 1, b: 0.5}, mix: a-b}
+round: {clients: 4}
+client: {epochs: 2, batch_size: 10}
+optimizer: {name: sgd, learning_rate: 0.05}
+rounds: 5
+"""
+MAPS = (
+    "data={name: synthetic, kind: images, size: 8, classes: 3, examples: 40, test_examples: 20}",
+    "task=segmentation",
+    "input={name: images}",
+    "model.layers=[{PaddedConv2D: {filters: !w 8, kernel_size: 3}}, ReLU, {Conv2D: {filters: !classes, kernel_size: 1}}]",
+    "client.batch_size=5",
+)
+TASKS = {"regression": (), "multi_label": ("task=multi_label", "optimizer.learning_rate=0.5"), "segmentation": MAPS}
+
+
+def trained(*overrides):
+    process = learning_process(loads(TABLE, overrides=overrides))
+    state, rows = process.initialize(), []
+    for _ in range(process.recipe.rounds):
+        state, _ = process.run(state, [process.plan(state.round)])
+        rows.append(process.evaluate(state)[0])
+    return process, state, rows
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_learns_and_its_export_has_the_same_metrics(task, tmp_path):
+    process, state, rows = trained(*TASKS[task])
+    assert rows[-1]["global_loss"] < rows[0]["global_loss"]
+    assert {f"global_{name}" for name in process.recipe.metrics} <= set(rows[-1])
+    assert {"local_loss", "local_loss_worst_decile", "local_loss_std"} <= set(rows[-1])
+    _, about = export.export(process, state, process.statistics(state), tmp_path, {})
+    measured = about["measured"]
+    for name in ("loss", *process.recipe.metrics):
+        np.testing.assert_allclose(measured[name], rows[-1][f"global_{name}"], rtol=1e-4)
+
+
+def test_values_of_an_exported_regression_are_in_the_units_of_the_data(tmp_path):
+    process, state, rows = trained("rounds=8")
+    folder, _ = export.export(process, state, process.statistics(state), tmp_path, {})
+    test = process.dataset.test
+    values = tf.saved_model.load(str(folder)).signatures["serving_default"](features=test.x)["values"]
+    rmse = float(np.sqrt(np.mean((values - test.y) ** 2)))
+    np.testing.assert_allclose(rmse, rows[-1]["global_rmse"], rtol=1e-4)
+    assert rmse < test.y.std(0).mean()
+
+
+def test_labels_without_examples_keep_their_rows():
+    partition = "partition={name: labels, clients: 4, per_client: 1}"
+    process = learning_process(loads(TABLE, overrides=(*TASKS["multi_label"], partition, "round.clients=1")))
+    state, absent = process.initialize(), ~process.partition.label_mask
+    plan = process.plan(0)
+    absent_labels = np.flatnonzero(absent[plan.clients[0]])
+    after, _ = process.run(state, [plan])
+    path = process.paths[-1]
+    before, now = (np.asarray(each.weights[path]) for each in (state, after))
+    np.testing.assert_array_equal(now[absent_labels], before[absent_labels])
+    assert (now != before).sum() == 3 - len(absent_labels)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["client.loss=cross_entropy"],
+            "client.loss: is not a loss of the task regression; must be one of huber, mean",
+        ),
+        (
+            ["evaluate.metrics=[accuracy]"],
+            r"evaluate.metrics\[0\]: is not a metric of the task regression; must be one of mae",
+        ),
+        (
+            ["evaluate.best=global_accuracy"],
+            "evaluate.best: is not measured with the input table; must be one of global_l",
+        ),
+        (["task=segmentation"], "every pixel has a label; end with Conv2D of one pixel"),
+    ],
+)
+def test_keys_that_do_not_fit_the_task_are_rejected(overrides, message):
+    with pytest.raises(InputError, match=message):
+        loads(TABLE, overrides=overrides)
+
+
+def test_data_with_other_targets_name_their_task():
+    with pytest.raises(
+        InputError, match="task: the task regression needs numbers as targets, but the data have one label"
+    ):
+        learning_process(
+            loads(
+                TABLE,
+                overrides=["data={name: digits}", "input=images", "model.layers=[Flatten, {Dense: {units: !classes}}]"],
+            )
+        )
