@@ -13,7 +13,8 @@ import keras
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
-from hetero_tf.models.requirements import check_structure
+from hetero_tf.models.probing import has_embedding
+from hetero_tf.models.requirements import check_structure, check_training
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec
 
@@ -34,7 +35,8 @@ def build_custom_model(
     """Build a custom model, like `build_model.build_model` for the layers of a recipe.
 
     Args:
-        function: `(width, classes) -> keras.Model` that returns logits. width: share of the channels in (0, 1];
+        function: `(width, classes) -> keras.Model` that returns logits; the model may be subclassed. width: share of
+            the channels in (0, 1];
             classes: length of the label axis. If it has a parameter `scale`, it gets the level's width divided by the
             global model's while a client trains and 1 otherwise, for layers such as `Scaler`.
         shape: Of one input without the batch axis.
@@ -53,7 +55,9 @@ def build_custom_model(
 
     def build():
         keras.config.set_dtype_policy(dtype)
-        return function(width, classes, **extra)
+        model = function(width, classes, **extra)
+        check_training(model)
+        return _with_inputs(model, shape)
 
     # Keras counts layer names, and stores its policy, for each thread: a new thread starts at the first name.
     with seeded(seed), ThreadPoolExecutor(1) as thread:
@@ -68,6 +72,14 @@ def build_custom_model(
             ) from error
     check_structure(model, shape, classes)
     return model
+
+
+def _with_inputs(model, shape):
+    """Return a functional model of a subclassed model, or of a Sequential model without an input."""
+    if not isinstance(model, keras.Model) or getattr(model, "inputs", None):
+        return model
+    inputs = keras.Input(shape, dtype="int32" if has_embedding(model) else None)
+    return keras.Model(inputs, model(inputs))
 
 
 def layers_of(model: keras.Model) -> tuple[LayerSpec, ...]:
@@ -90,6 +102,13 @@ def static_norms(model: keras.Model) -> keras.Model:
     Raises:
         InputError: A norm has a regularizer or a constraint, or does not normalize the last axis.
     """
+
+    if not getattr(model, "inputs", None):
+        raise InputError(
+            "static_norms: `model` must be functional, or Sequential with an input; in a subclassed model, use "
+            "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
+            f"Received: {type(model).__name__}"
+        )
 
     def replace_norm(layer):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:

@@ -64,7 +64,7 @@ def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.G
         rng: Random generator.
     """
     size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
-    if _is_text_model(model):
+    if has_embedding(model) or "int" in str(model.inputs[0].dtype):
         # Every vocabulary has these two, and 0 may be padding.
         return rng.integers(1, 3, (size, *example)).astype(np.int32)
     return rng.normal(size=(size, *example)).astype(np.float32)
@@ -91,6 +91,6 @@ def draw_values(initial: Mapping[str, np.ndarray], rng: np.random.Generator) -> 
     return {path: draw(value) for path, value in initial.items()}
 
 
-def _is_text_model(model):
-    embeds = any(isinstance(layer, keras.layers.Embedding | Embedding) for layer in all_layers(model))
-    return embeds or "int" in str(model.inputs[0].dtype)
+def has_embedding(model: keras.Model) -> bool:
+    """Return True if a model has an embedding, whose inputs are words."""
+    return any(isinstance(layer, keras.layers.Embedding | Embedding) for layer in all_layers(model))

@@ -27,7 +27,6 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
         InputError: Names the layer or the weight.
     """
     _check_interface(model, shape, classes)
-    _check_training(model)
     _check_penalties(model)
     _check_statistics(model)
     if not model.trainable_variables:
@@ -86,8 +85,8 @@ def _are_probabilities(outputs):
 def _check_interface(model, shape, classes):
     if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
         raise InputError(
-            "`model` must return a functional or Sequential Keras model with one input, such as "
-            f"keras.Model(inputs, logits). Received: {type(model).__name__}"
+            "`model` must return a Keras model with one input, such as keras.Model(inputs, logits). "
+            f"Received: {type(model).__name__}"
         )
     if len(model.inputs) != 1:
         raise InputError(f"`model` must have one input. Received: {len(model.inputs)} inputs")
@@ -105,8 +104,17 @@ def _check_interface(model, shape, classes):
         raise InputError(f"`model` must give one tensor of logits of the shape {expected_shape}. Received: {shapes[0]}")
 
 
-def _check_training(model):
-    """Refuse an optimizer, a loss or training steps of the model: those of the recipe run instead."""
+def check_training(model: Any) -> None:
+    """Refuse an optimizer, a loss or training steps of the model: those of the recipe run instead.
+
+    Args:
+        model: The result of the user's function; if it is not a Keras model, `check_structure` refuses it.
+
+    Raises:
+        InputError: Names the part.
+    """
+    if not isinstance(model, keras.Model):
+        return
     if model.compiled:
         raise InputError(
             "`model` must not be compiled, since the recipe sets the loss and the optimizer: leave out compile(), or "

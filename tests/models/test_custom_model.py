@@ -105,8 +105,75 @@ def test_static_norms_keep_weights_statistics_and_outputs():
     np.testing.assert_array_equal(plain.layers[0].gamma, np.ones(3))
 
 
-def without_inputs(width, classes):
-    return keras.Sequential([keras.layers.Dense(classes)])
+class Subclassed(keras.Model):
+    """The layers of `dense`, with variables whose shapes depend on the width."""
+
+    def __init__(self, width, classes, scale=1.0, **options):
+        super().__init__(**options)
+        self.pool, self.hidden = keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(Width(8).at(width))
+        self.scaler = Scaler(scale)
+        initializer = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+        self.logits = keras.layers.Dense(classes, kernel_initializer=initializer)
+
+    def call(self, inputs):
+        return self.logits(keras.ops.relu(self.scaler(self.hidden(self.pool(inputs)))))
+
+
+def subclassed(width, classes, scale=1.0):
+    return Subclassed(width, classes, scale)
+
+
+def without_input(width, classes, scale=1.0):
+    return keras.Sequential(dense(width, classes, scale).layers[1:])
+
+
+@pytest.mark.parametrize("function", [subclassed, without_input])
+def test_model_without_inputs_trains_like_the_functional_one(function):
+    process, expected_process = build_process(function), build_process(dense)
+    expected = expected_process.initialize()
+    state = process.begin(dict(zip(process.initialize().weights, expected.weights.values(), strict=True)))
+    for _ in range(2):
+        (state, row), (expected, other) = process.next(state), expected_process.next(expected)
+        assert row == other
+    assert process.evaluate(state, "all")[0] == expected_process.evaluate(expected, "all")[0]
+    x = process.dataset.test.x
+    np.testing.assert_array_equal(process.model(state, "c")(x), expected_process.model(expected, "c")(x))
+
+
+def test_words_are_the_inputs_of_a_subclassed_model_with_an_embedding():
+    class Words(keras.Model):
+        def __init__(self, classes):
+            super().__init__()
+            self.embedding, self.logits = keras.layers.Embedding(5, 4), keras.layers.Dense(classes)
+
+        def call(self, inputs):
+            return self.logits(keras.ops.mean(self.embedding(inputs), 1))
+
+    model = build_custom_model(lambda width, classes: Words(classes), (7,), 1.0, classes=3)
+    assert model.inputs[0].dtype == "int32" and model.output_shape == (None, 3)
+
+
+class Packing(keras.Model):
+    """Packs positions and channels on one axis."""
+
+    def __init__(self, width, classes):
+        super().__init__()
+        self.conv, self.flatten = keras.layers.Conv2D(Width(8).at(width), 3), keras.layers.Flatten()
+        self.logits = keras.layers.Dense(classes)
+
+    def call(self, inputs):
+        return self.logits(self.flatten(keras.ops.relu(self.conv(inputs))))
+
+
+class Failing(keras.Model):
+    def call(self, inputs):
+        raise TypeError("no such operation")
+
+
+def compiled_subclass(width, classes):
+    model = Subclassed(width, classes)
+    model.compile(loss="mse")
+    return model
 
 
 def softmax(width, classes):
@@ -156,8 +223,16 @@ def failing(width, classes):
             failing,
             "`model` must build a Keras model. Received: KeyError: 'no such block' from failing(width=1, classes=",
         ),
-        (lambda width, classes: 3, "`model` must return a functional or Sequential Keras model with one input"),
-        (without_inputs, "`model` must return a functional or Sequential Keras model with one input"),
+        (lambda width, classes: 3, "`model` must return a Keras model with one input, such as keras.Model(inputs, lo"),
+        (lambda width, classes: Failing(), "`model` must build a Keras model. Received: TypeError: "),
+        (Packing, "`model` packs several things, such as positions, branches, heads or gates, on axis 0 of packing/"),
+        (compiled_subclass, "`model` must not be compiled, since the recipe sets the loss and the optimizer"),
+        (lambda width, classes: Stepping(), "`model` must train by the steps of the recipe: leave out train_step"),
+        (
+            lambda width, classes: static_norms(Subclassed(width, classes)),
+            "static_norms: `model` must be functional, or Sequential with an input; in a subclassed model, use "
+            "hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: Subclassed",
+        ),
         (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
         (softmax, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
