@@ -45,7 +45,7 @@ def keras_loss(recipe):
 
 
 def fit(process, weights):
-    """Yields the metrics of a Keras model that is trained on the pooled training data, after the epochs of each round."""
+    """Yields the metrics of a Keras model trained on the pooled training data, after the epochs of each round."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -109,10 +109,8 @@ def main():
     weights, *rounds = federated(process)
     first = loaded.metrics[0]
     better = min if metrics.find_metric(f"global_{first}").better == "lower" else max
-    best = {
-        "fedavg": better(rounds, key=itemgetter(first)),
-        "keras": better(fit(process, weights), key=itemgetter(first)),
-    }
+    candidates = {"fedavg": rounds, "keras": fit(process, weights)}
+    best = {model: better(values, key=itemgetter(first)) for model, values in candidates.items()}
     rows = {name: {model: values[name] for model, values in best.items()} for name in best["keras"]}
     if args.json:
         print(json.dumps({"task": loaded.task.name, "data": process.dataset.source, "metrics": rows}))

@@ -251,6 +251,12 @@ def default_selection_metric(metric: str, validated: bool) -> str:
     return f"{'validation' if validated else 'global'}_{metric}"
 
 
+def first_metrics() -> tuple[str, ...]:
+    """Return the metrics of which one selects the best round of a run by default, such as "accuracy"."""
+    of_tasks = (registry.constant("tasks", name, "METRICS")[0] for name in registry.names("tasks"))
+    return tuple(dict.fromkeys((*of_tasks, "perplexity")))
+
+
 def default_metric_of_row(row: dict) -> str:
     """Return the default selection metric of the run of an evaluated row; "" if the row is empty."""
     if not row:

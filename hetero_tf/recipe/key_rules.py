@@ -23,6 +23,7 @@ CONFLICTS: Rules = {
         "evaluate.members": "best",
     },
     "text has no accuracy": {"input.TARGETS": "positions", "evaluate.members": "best"},
+    "networks are compared by their accuracy": {"task": True, "evaluate.members": "best"},
     "text has no test examples per client": {"input.TARGETS": "positions", "evaluate.fine_tune.epochs": True},
     "in fine-tuning, each step trains the whole client model": {
         "client.stages": True,
@@ -282,6 +283,10 @@ def _task(recipe):
     if recipe.loss.name not in losses:
         text = f"is not a loss of the task {recipe.task.name}; must be one of {', '.join(losses)}"
         yield ("client", "loss"), text, recipe.loss.name
+    coupling = recipe.client.coupling.name
+    if registry.constant("couplings", coupling, "READS_LOGITS") and recipe.targets not in ("label", "label_map"):
+        text = f"compares class probabilities, which the task {recipe.task.name} does not have; use another coupling"
+        yield ("client", "coupling"), text, coupling
 
 
 def _with_targets(kind, targets):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
-from hetero_tf.reports.summaries import LEVEL_PREFIXES, active_clients, known_metrics, metric_values
+from hetero_tf.reports.summaries import active_clients, known_metrics, level_prefixes, metric_values
 from hetero_tf.runs.history import Run, is_number
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ClientSpread:
 def level_metric_prefix(groups: dict[str, list[Run]]) -> str | None:
     """Return the prefix of the measured level metrics; None if there are none."""
     known = known_metrics(run for runs in groups.values() for run in runs)
-    return next((begin for begin in LEVEL_PREFIXES if any(name.startswith(begin) for name in known)), None)
+    return next((begin for begin in level_prefixes() if any(name.startswith(begin) for name in known)), None)
 
 
 def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str, list[float]]]:

@@ -30,10 +30,11 @@ LOG_SCALE_RATIO = 20
 
 def metric_label(metric: str) -> str:
     """Return the axis label of a metric: "global accuracy (%)", "accuracy of level a (%)"."""
-    known, words = find_metric(metric), metric.split("_", 2)
-    name = metric.replace("_", " ")
-    if words[0] == "level" and len(words) == 3:
-        name = f"{words[1]} of " + ("a level's model" if words[2] == "LEVEL" else f"level {words[2]}")
+    known, name = find_metric(metric), metric.replace("_", " ")
+    if metric.startswith("level_"):
+        name, _, level = metric.removeprefix("level_").rpartition("_")
+        owner = "a level's model" if level == "LEVEL" else f"level {level}"
+        name = f"{name.replace('_', ' ')} of {owner}"
     return style.figure_text(f"{name} ({known.unit})" if known and known.unit else name)
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAND = "range"
-# Metrics with learning curves, in this order.
-CURVE_METRICS = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
+# Metrics with learning curves, after those of the tasks.
+CURVE_METRICS = ("local_accuracy", "tuned_accuracy", "global_loss", "loss")
 MOST_SPLITS = 6
 # Main recipe keys and their labels in the table of settings.
 SETTING = {
@@ -150,7 +150,8 @@ def _curves(groups):
     """Return learning curves of each metric; the first one also over traffic and over model size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
     # Only known metric names become file names.
-    drawn = [name for name in CURVE_METRICS if name in known]
+    of_tasks = (f"global_{name}" for name in metrics.first_metrics())
+    drawn = [name for name in (*of_tasks, *CURVE_METRICS) if name in known]
     pictures = [_curve(groups, metric, "round") for metric in drawn]
     for draw, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
         try:

@@ -3,14 +3,13 @@
 import statistics
 from collections.abc import Iterable, Sequence
 
-from hetero_tf.base.metrics import find_metric
+from hetero_tf.base.metrics import find_metric, first_metrics
 from hetero_tf.runs.history import Run, is_number
 
-# Metrics that select the best round, if a run has one of them.
-SELECTION_METRICS = ("validation_accuracy", "validation_perplexity")
-# Metrics to compare by default: the first that a run has, and those of its levels.
-DEFAULT_METRICS = ("global_accuracy", "global_perplexity")
-LEVEL_PREFIXES = ("level_accuracy_", "level_perplexity_")
+
+def level_prefixes() -> tuple[str, ...]:
+    """Return the beginnings of the names of the level models' default metrics, such as "level_accuracy_"."""
+    return tuple(f"level_{name}_" for name in first_metrics())
 
 
 def metric_values(run: Run, metric: str) -> list[tuple[int, float]]:
@@ -28,10 +27,9 @@ def default_metrics(runs: Sequence[Run]) -> list[str]:
     """Return the default metrics of a comparison: those of the global models and of the level models."""
     known = known_metrics(runs)
     levels = sorted({level for run in runs for level in run.mix})
-    return [
-        *(name for name in DEFAULT_METRICS if name in known),
-        *(name for begin in LEVEL_PREFIXES for level in levels if (name := f"{begin}{level}") in known),
-    ]
+    global_names = (f"global_{name}" for name in first_metrics())
+    of_levels = (f"{prefix}{level}" for prefix in level_prefixes() for level in levels)
+    return [name for name in (*global_names, *of_levels) if name in known]
 
 
 def direction(metric: str) -> int:
@@ -64,7 +62,7 @@ def summarize(run: Run, metric: str, target: float | None = None, at: Iterable[i
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
     """Return the best round and its value, selected on validation data if any; (None, None) without values."""
     values = dict(metric_values(run, metric))
-    for selection_metric in SELECTION_METRICS:
+    for selection_metric in (f"validation_{name}" for name in first_metrics()):
         pairs = [pair for pair in metric_values(run, selection_metric) if pair[0] in values]
         if pairs:
             best = max(pairs, key=lambda pair: direction(selection_metric) * pair[1])[0]

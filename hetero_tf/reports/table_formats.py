@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.reports.published import PublishedValue
-from hetero_tf.reports.summaries import LEVEL_PREFIXES
+from hetero_tf.reports.summaries import level_prefixes
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def is_cost(key: str) -> bool:
 
 def is_of_level(key: str) -> bool:
     """Return True for the metric columns of level models."""
-    return key.startswith(LEVEL_PREFIXES)
+    return key.startswith(level_prefixes())
 
 
 def _is_column(key, rows):

@@ -91,6 +91,10 @@ def test_labels_without_examples_keep_their_rows():
             ["evaluate.best=global_accuracy"],
             "evaluate.best: is not measured with the input table; must be one of global_l",
         ),
+        (
+            ["client.coupling=mutual"],
+            "client.coupling: compares class probabilities, which the task regression does not",
+        ),
         (["task=segmentation"], "every pixel has a label; end with Conv2D of one pixel"),
     ],
 )

@@ -75,6 +75,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "client.update": algorithm.update is not None,
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
+        f"task: {recipe.task.name}": recipe.task.name != "classification",
         f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": not registry.constant("inputs", recipe.input.name, "ON_DEVICE"),
     }
@@ -82,7 +83,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         if is_used:
             raise InputError(
                 "--format litert_train: a device can only train the whole sub-model of its level with plain local "
-                f"steps in float32, on images, a table or masked text. Received: {key}"
+                f"steps in float32, for classification of images or a table, or masked text. Received: {key}"
             )
 
 
