@@ -3,6 +3,7 @@
 Modules:
 
     calibration     The query for the statistics of static batch normalisation: one pass over the data, after training
+    class_results   Results of each class on the test set: confusion matrix, recall and precision
     client_metrics  Predictions of personalised models, with units that stay with the clients
     evaluator       Evaluation of a run's state
     fairness        Fairness of a model over the clients

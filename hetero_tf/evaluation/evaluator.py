@@ -11,7 +11,9 @@ import tensorflow as tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.targets import LABEL, LABEL_MAP
 from hetero_tf.evaluation import calibration
+from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
 from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
@@ -128,6 +130,22 @@ class Evaluator:
         }
         levels = tuple(names[client] for client in tests.clients.tolist()) if names else ()
         return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
+
+    def class_results(self, state: State, level: str | None = None) -> ClassResults:
+        """Return the confusion of the classes of a level's model on the test set; None: of the global model.
+
+        Raises:
+            InputError: The task has no classes.
+        """
+        if self.dataset.targets not in (LABEL, LABEL_MAP):
+            raise InputError(
+                "results of classes need the task classification or segmentation of other data than text. "
+                f"Received: {self.dataset.source}, task {self.family.recipe.task.name}"
+            )
+        outputs = self._logits_of(self.model(state, level))
+        predicted = tf.argmax(self.measures.task.decode(outputs), -1).numpy()
+        names = self.dataset.class_names or tuple(map(str, range(self.dataset.classes)))
+        return ClassResults.of(self.dataset.test.labels, predicted, names)
 
     def _logits_of(self, model):
         """Return the outputs [examples, classes] of a model with its values for the test examples."""

@@ -23,6 +23,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
+from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder
@@ -157,6 +158,10 @@ class LearningProcess(Federation):
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """Return the local test results of each client as arrays; see `Evaluator.client_results`."""
         return self.evaluator.client_results(state, level)
+
+    def class_results(self, state: State, level: str | None = None) -> ClassResults:
+        """Return the confusion of the classes on the test set; see `Evaluator.class_results`."""
+        return self.evaluator.class_results(state, level)
 
     def with_progress(self, on_progress: Callable[[int, int], None]) -> "LearningProcess":
         """Return the same process with a progress callback; the results of its rounds are bit-identical.

@@ -1,5 +1,7 @@
 """`evaluate`: evaluates a state of a run, including the model of every level with --levels all."""
 
+from pathlib import Path
+
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
@@ -8,7 +10,7 @@ from hetero_tf.cli.open_run import open_run
 from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "evaluate --run_dir DIR", "evaluates a trained model"
-FLAGS, WORDS, SOURCE = ("run_dir", "state", "levels", *RECIPE_FLAGS), None, "run_dir"
+FLAGS, WORDS, SOURCE = ("run_dir", "state", "levels", "classes", "draw", *RECIPE_FLAGS), None, "run_dir"
 
 
 def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
@@ -22,11 +24,23 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     console.say(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
+    classes = {"classes": _show_classes(process, state, flags, console)} if flags.classes or flags.draw else {}
     return {
         "run_dir": flags.run_dir,
         "state": flags.state,
         "round": state.round,
         **result,
+        **classes,
         "data": process.dataset.source,
         "stand_in_for": process.dataset.stand_in_for,
     }
+
+
+def _show_classes(process, state, flags, console):
+    """Print the results of the classes of the global model, draw them if --draw is set, and return them for JSON."""
+    results = process.class_results(state)
+    console.say(results.to_text())
+    if flags.draw:
+        results.draw(Path(flags.draw))
+        console.say(f"drew the confusion of the classes into {flags.draw}")
+    return results.to_json()
