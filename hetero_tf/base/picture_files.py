@@ -57,6 +57,26 @@ def describe_file_fault(data: bytes) -> str | None:
     return None if width * height else "has no size in its header; save or copy it again"
 
 
+def picture_header(data: bytes) -> tuple[int, int, str] | None:
+    """Return width, height and mode of a picture from the beginning of its file; None if they are not in there.
+
+    The mode is "grey", "color", "palette" or "CMYK".
+    """
+    magic = next((magic for magic in _SIZES if data.startswith(magic)), None)
+    try:
+        width, height = _SIZES[magic](data) if magic else (0, 0)
+        if magic == PNG:
+            mode = {0: "grey", 3: "palette", 4: "grey"}.get(data[25], "color")
+        elif magic == JPEG:
+            mode = {1: "grey", 4: "CMYK"}.get(data[_jpeg_frame(data) + 9], "color")
+        else:
+            is_indexed = magic == GIF or (magic == BMP and data[28] in INDEXED_BITS)
+            mode = "palette" if is_indexed else "color"
+    except (struct.error, IndexError, ValueError):
+        return None
+    return (width, height, mode) if width * height else None
+
+
 def _png_size(data):
     return struct.unpack_from(">II", data, 16)
 
@@ -89,19 +109,25 @@ def _part(data, first, count):
 
 def _jpeg_size(data):
     """Return width and height of the first frame header of a JPEG; 0 and 0 if there is none."""
+    position = _jpeg_frame(data)
+    height, width = struct.unpack_from(">HH", data, position + 5) if position else (0, 0)
+    return width, height
+
+
+def _jpeg_frame(data):
+    """Return the position of the first frame header of a JPEG; 0 if there is none."""
     position = 2
     for _ in range(MOST_SEGMENTS):
         position = data.index(b"\xff", position)
         marker = data[position + 1]
         if marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, position + 5)
-            return width, height
+            return position
         if marker == 0xDA:
             break
         position += 1 if marker in (0x00, 0xFF) else 2
         if marker not in _WITHOUT_LENGTH:
             position += struct.unpack_from(">H", data, position)[0]
-    return 0, 0
+    return 0
 
 
 _SIZES = {PNG: _png_size, JPEG: _jpeg_size, BMP: _bmp_size, GIF: _gif_size, RIFF: _webp_size}

@@ -15,6 +15,7 @@ Modules:
     columns         Table columns and the encoding of their values as features
     csv             Loads a table of the user from a CSV file or a text file with another delimiter
     data_files      Locates data files and folders of the user
+    data_lines      Lines that show how the data were understood
     dataset         `Dataset`, the result of every loader: a validated training and test split
     dates           Dates in tables: their notation, and the calendar features of a date
     decoded         Caches decoded arrays between runs

@@ -69,6 +69,12 @@ class ColumnRoles:
             return "ignore"
         return "category" if name in self.categorical else self.types.get(name)
 
+    def role_of(self, name: str) -> Literal["feature", "label", "owner", "ignored"]:
+        """Returns the use of a column."""
+        if name in (*self.label, self.owner):
+            return "owner" if name == self.owner else "label"
+        return "ignored" if self.type_of(name) == "ignore" else "feature"
+
     def find_feature_columns(self, table: RawTable) -> list[str]:
         """Returns the names of the columns that become features.
 

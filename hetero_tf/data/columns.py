@@ -56,9 +56,9 @@ class Column:
     scale: Scale = "standard"
 
     @property
-    def is_number(self) -> bool:
-        """Whether the column has numbers, not categories or dates."""
-        return not self.categories and self.date is None
+    def type(self) -> Literal["number", "category", "date"]:
+        """Type of the values."""
+        return "category" if self.categories else "date" if self.date else "number"
 
     @property
     def width(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray, update_digest
-from hetero_tf.data.inspection import ColumnSummary
+from hetero_tf.data.inspection import ColumnSummary, PictureSummary
 from hetero_tf.data.targets import DESCRIPTIONS, LABEL, LABEL_MAP, NUMBERS, form_of, strata
 
 
@@ -63,6 +63,7 @@ class Dataset:
         columns: Columns from which the features of a table were made; None if unknown.
         tokenizer: Tokens of the vocabulary: "words" or "characters", see `tokenizers.tokenize`.
         inspection: Summaries of all columns of the training rows as read; None if unknown.
+        pictures: Sizes and modes of the training pictures before they were resized; None if unknown.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -78,6 +79,7 @@ class Dataset:
     columns: tuple[Column, ...] | None = None
     tokenizer: str = "words"
     inspection: tuple[ColumnSummary, ...] | None = None
+    pictures: PictureSummary | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):

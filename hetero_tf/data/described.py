@@ -129,7 +129,7 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
 
 def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | None:
     """Builds the columns of a table from their fields; None stays None."""
-    return columns and tuple(_build_column(*column) for column in columns)
+    return None if columns is None else tuple(_build_column(*column) for column in columns)
 
 
 def _target_statistics(value, classes):

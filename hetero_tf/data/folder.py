@@ -11,13 +11,14 @@ import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import check_utf8, read_bytes
+from hetero_tf.base.files import check_utf8, open_file, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.data_files import TEST_NAMES, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import is_large, load_cached, open_cached, stamp_files
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
+from hetero_tf.data.inspection import HEADER_BYTES, MAX_PICTURES, inspect_pictures, sample
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
 # Unsupported picture formats: rejected, because skipping them silently would shrink a class.
@@ -56,7 +57,13 @@ def load(
         splits = hold_out(read(train, files, labels), test_share, str(folder))
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
-    return Dataset(splits[0], splits[1], len(names), f"pictures ({folder}{on_disk})", class_names=tuple(names))
+    source, pictures = f"pictures ({folder}{on_disk})", inspect_pictures(map(_read_begin, sample(files, MAX_PICTURES)))
+    return Dataset(splits[0], splits[1], len(names), source, class_names=tuple(names), pictures=pictures)
+
+
+def _read_begin(path):
+    with open_file(path) as file:
+        return file.read(HEADER_BYTES)
 
 
 def _split_folders(folder):

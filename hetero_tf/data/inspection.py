@@ -3,11 +3,14 @@
 All functions are pure and read no options, so they describe data before a recipe exists.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from hetero_tf.base.picture_files import picture_header
 from hetero_tf.data.columns import Notation, has_leading_zero, is_missing, is_number, to_plain_number
 from hetero_tf.data.dates import DateOrder, date_orders, parse_date
 from hetero_tf.data.raw_table import RawTable, TextColumn
@@ -18,6 +21,8 @@ MAX_DISTINCT_SHARE = 0.5
 FEW_TEXTS, FEW_NUMBERS = 10, 20
 # Most frequent values in a summary.
 MOST_FREQUENT = 5
+# Pictures that a loader examines, and the bytes that it reads of each; a header after longer metadata is skipped.
+MAX_PICTURES, HEADER_BYTES = 100, 2**18
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class ColumnSummary:
         is_whole: Whether all values are whole numbers.
         notation: Notation of the numbers, see `columns.to_plain_number`.
         date_orders: Possible orders of year, month and day of dates.
+        numbers_rows: Whether the numbers are consecutive and differ in all rows.
+        role: Use of the column by a recipe; "feature" before one exists.
     """
 
     name: str
@@ -49,6 +56,8 @@ class ColumnSummary:
     is_whole: bool
     notation: Notation
     date_orders: tuple[DateOrder, ...]
+    numbers_rows: bool = False
+    role: Literal["feature", "label", "owner", "ignored"] = "feature"
 
     @property
     def is_continuous(self) -> bool:
@@ -57,6 +66,37 @@ class ColumnSummary:
             return False
         low, high = float(self.low), float(self.high)
         return not (self.is_whole and low in (0, 1) and high - low + 1 == self.distinct)
+
+
+@dataclass(frozen=True)
+class PictureSummary:
+    """Sizes and modes of picture files.
+
+    Attributes:
+        examined: Number of examined pictures.
+        smallest, largest: (height, width) with the smallest and the largest area.
+        modes: `(mode, pictures)`, see `picture_files.picture_header`, the most frequent first.
+    """
+
+    examined: int
+    smallest: tuple[int, int]
+    largest: tuple[int, int]
+    modes: tuple[tuple[str, int], ...]
+
+
+def inspect_pictures(contents: Iterable[bytes]) -> PictureSummary | None:
+    """Summarize the beginnings of picture files; None if no header is readable."""
+    headers = [header for content in contents if (header := picture_header(content))]
+    if not headers:
+        return None
+    sizes = sorted(((height, width) for width, height, _ in headers), key=lambda size: (size[0] * size[1], size))
+    modes = Counter(mode for _, _, mode in headers).most_common()
+    return PictureSummary(len(headers), sizes[0], sizes[-1], tuple(modes))
+
+
+def sample(items: Sequence, most: int) -> list:
+    """Return at most `most` items, at equal distances."""
+    return [items[index] for index in np.unique(np.linspace(0, len(items) - 1, min(len(items), most)).astype(int))]
 
 
 def inspect_table(table: RawTable) -> tuple[ColumnSummary, ...]:
@@ -78,15 +118,15 @@ def inspect_column(name: str, values: np.ndarray | TextColumn) -> ColumnSummary:
         present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         numbers, counts = np.unique(present, return_counts=True)
         order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
-        texts = TextColumn.from_numbers(numbers[order]) if len(order) else TextColumn([], order)
-        frequent = [(texts.texts[code], int(counts[index])) for code, index in zip(texts.codes, order)]
+        frequent = [(_format(numbers[index]), int(counts[index])) for index in order]
         return _number_summary(name, len(values), numbers, counts, frequent, "plain")
     every = np.bincount(values.codes, minlength=len(values.texts))
     codes = [code for code, text in enumerate(values.texts) if every[code] and not is_missing(text)]
     texts, counts = [values.texts[code] for code in codes], every[codes]
     frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
-    for notation in ("plain", "point", "comma"):
-        plain = [to_plain_number(text, notation) for text in texts] if notation != "plain" else texts
+    notations: tuple[Notation, ...] = ("plain", "point", "comma")
+    for notation in notations:
+        plain = texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
         if texts and all(map(is_number, plain)) and not (notation == "plain" and any(map(has_leading_zero, plain))):
             numbers = np.array(plain, np.float64)
             return _number_summary(name, len(values), numbers, counts, frequent, notation)
@@ -110,6 +150,7 @@ def _number_summary(name, rows, numbers, counts, frequent, notation):
         is_whole,
         notation,
         (),
+        numbers_rows,
     )
 
 

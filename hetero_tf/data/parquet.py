@@ -16,6 +16,7 @@ from hetero_tf.data.column_types import ColumnRoles, ColumnScales, ColumnTypes
 from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import hold_out
+from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
 from hetero_tf.data.picture_arrays import decode_pictures
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import table_dataset
@@ -205,4 +206,8 @@ def _picture_dataset(tables, roles, shape, test_share, names, form):
         pictures = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
         splits.append(Split(decode_pictures(table.source, pictures, table.rows, *shape), *target))
     train, tests = splits if len(splits) == 2 else hold_out(splits[0], test_share, tables[0].source)
-    return Dataset(train, tests, len(names), f"pictures ({tables[0].source})", class_names=names)
+    source, pictures = (
+        f"pictures ({tables[0].source})",
+        inspect_pictures(sample(tables[0].columns[image], MAX_PICTURES)),
+    )
+    return Dataset(train, tests, len(names), source, class_names=names, pictures=pictures)

@@ -46,11 +46,19 @@ def table_dataset(
     is_test = np.zeros(train.rows, bool) if len(tables) == 2 else held_out(classes, test_share, train.source)
     columns = tuple(build_column(train, name, roles, ~is_test) for name in feature_columns)
     splits = [Split(_encode_features(table, columns), *target) for table, target in zip(tables, targets)]
-    if len(splits) == 1:
-        splits = [splits[0].select(~is_test), splits[0].select(is_test)]
+    training, tests = splits if len(splits) == 2 else (splits[0].select(~is_test), splits[0].select(is_test))
+    inspection = _add_roles(inspection, columns, roles)
     source = f"table ({train.source})"
-    training, tests = splits
     return Dataset(training, tests, len(names), source, class_names=names, columns=columns, inspection=inspection)
+
+
+def _add_roles(inspection, columns, roles):
+    """Returns summaries with the types and roles that the recipe gives to the columns."""
+    types = {column.name: column.type for column in columns}
+    return tuple(
+        replace(summary, type=types.get(summary.name, summary.type), role=roles.role_of(summary.name))
+        for summary in inspection
+    )
 
 
 def _check_same_columns(tables):

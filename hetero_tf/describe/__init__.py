@@ -11,6 +11,7 @@ from hetero_tf.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.describe.output import Description, to_json, to_text
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.process import notes
 from hetero_tf.process.learning_process import LearningProcess
 
 __all__ = ["Description", "describe", "to_json", "to_text"]
@@ -45,5 +46,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,
+        data=tuple(notes.data_description(process)),
+        warnings=tuple(notes.warnings(process)),
         replica_shares=process.replica_shares(process.plan(0), replicas) if replicas > 1 else (),
     )

@@ -32,6 +32,8 @@ class Description:
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
             without replicas.
         loads: `loads.Loads` if the levels differ in more than their widths, else None.
+        data: Lines that show how the data were understood.
+        warnings: Sentences about the data and the levels.
     """
 
     recipe: str
@@ -46,6 +48,8 @@ class Description:
     engine: dict | None = None
     loads: Loads | None = None
     replica_shares: tuple[tuple[int, float], ...] = ()
+    data: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def to_json(description: Description) -> dict:
@@ -55,7 +59,7 @@ def to_json(description: Description) -> dict:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
         "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
-        "split", "data", "stand_in_for", "engine", "loads", "dealt": [{"clients", "share"}]};
+        "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "dealt": [{"clients", "share"}]};
         memory: bytes with the sum training_bytes; inference: bytes;
         ratio: mean parameters relative to the global model; loads: see `load_tables.to_json`, or None.
     """
@@ -67,6 +71,8 @@ def to_json(description: Description) -> dict:
             "data": description.source,
             "engine": description.engine,
             "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
+            "understood": list(description.data),
+            "warnings": list(description.warnings),
             "loads": None if description.loads is None else load_tables.to_json(description.loads),
         }
     )
@@ -89,6 +95,7 @@ def _heading(description):
     lines = [f"{description.recipe}: inputs {shape}, {description.classes:,} labels"]
     if description.source is not None:
         lines.append(f"data: {description.source}")
+    lines += description.data
     if description.stand_in_for is not None:
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
     if description.engine is not None:
@@ -96,6 +103,7 @@ def _heading(description):
     if description.replica_shares:
         parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
         lines.append(f"replicas: {'; '.join(parts)} (first round)")
+    lines += [f"note: {sentence}" for sentence in description.warnings]
     return "\n".join(lines)
 
 

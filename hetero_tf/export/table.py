@@ -39,7 +39,7 @@ class TableTask(LabelledTask):
         first = list(itertools.accumulate((column.width for column in columns), initial=0))
         fills, marks = np.full(self.shape, np.nan, np.float32), np.zeros(self.shape, bool)
         for position, column in zip(first, columns):
-            if column.fill is not None and column.is_number:
+            if column.fill is not None and column.type == "number":
                 fills[position], marks[position + 1 : position + column.width] = float(column.fill), True
         if np.isnan(fills).all():
             return features
@@ -92,9 +92,9 @@ class TableTask(LabelledTask):
     def _notes_on_values(self, columns):
         """Return sentences on missing values and dates."""
         fills = [column for column in columns[:MAX_LISTED_FEATURES] if column.fill is not None]
-        if numbers := [f"`{column.name}` {float(column.fill):g}" for column in fills if column.is_number]:
+        if numbers := [f"`{column.name}` {float(column.fill):g}" for column in fills if column.type == "number"]:
             yield f"NaN is a missing number, which the model replaces: {', '.join(numbers)}."
-        if others := [f"`{column.name}` {column.fill}" for column in fills if not column.is_number]:
+        if others := [f"`{column.name}` {column.fill}" for column in fills if column.type != "number"]:
             yield f"Send these values for missing ones: {', '.join(others)}."
         if any(column.date for column in columns):
             yield (

@@ -7,6 +7,7 @@ Modules:
     failure           Failures of a round
     federation        A recipe on its data
     learning_process  The learning process of a recipe as pure functions, for notebooks and the command line
+    notes             Lines and notes on the data and the levels of a learning process
     portable_round    Exports a compiled round as StableHLO, which runs without TensorFlow
     simulated_rounds  Rounds whose clients are simulated: planned on the host, and trained by the compiled round
 """

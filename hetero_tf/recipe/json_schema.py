@@ -85,8 +85,7 @@ def _forms(constraint: Constraint) -> Iterator[dict]:
     if kind == "plugin":
         yield from _plugin(constraint.kind, {})
     elif kind == "dict":
-        named = {"type": "object"} | ({"additionalProperties": _value(item)} if constraint.named else {})
-        yield _by_level(item) if item and not constraint.named else named
+        yield {"type": "object"} if item is None else _by_name(item) if constraint.named else _by_level(item)
     elif kind == "tuple" and item and item.type == "section":
         yield {"type": "array", "items": _LAYER, "minItems": 1}
     elif kind == "tuple":
@@ -116,6 +115,10 @@ def _other_forms(constraint: Constraint) -> Iterator[dict]:
 
 def _by_level(item: Constraint) -> dict:
     return {"type": "object", "propertyNames": {"pattern": f"^{LEVEL}$"}, "additionalProperties": _value(item)}
+
+
+def _by_name(item: Constraint) -> dict:
+    return {"type": "object", "additionalProperties": _value(item)}
 
 
 def _bounds(constraint: Constraint) -> dict:

@@ -17,6 +17,7 @@ from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.process import notes
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.learning_process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
@@ -158,6 +159,8 @@ def _announce(process, console):
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
     else:
         console.say(f"data: {dataset.source}")
+    for line in notes.data_description(process):
+        console.say(line)
     clients, *engine_lines = process.runner.describe()
     console.say(clients)
     if partition.held_out.ids.size:
@@ -166,7 +169,7 @@ def _announce(process, console):
             f"validation: {len(partition.held_out.ids):,} {unit} are held out from training; "
             f"{process.selection_metric} selects the best round"
         )
-    for line in _about_metrics(process):
+    for line in (*_about_metrics(process), *notes.warnings(process)):
         console.say(f"note: {line}")
     costs = LevelCosts(process.family, process.example_shape, dataset.classes)
     if process.recipe.levels.fit is not None:

@@ -477,10 +477,11 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     firsts = [line.split(" ")[0] for line in lines]
-    assert " ".join(firsts) == "data: clients: note: engine: ready round round time: last: best: done next:  "
+    shown = "data: pictures: classes: clients: note: engine: ready round round time: last: best: done next:  "
+    assert " ".join(firsts) == shown
     parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "first round"))
-    assert re.fullmatch(rf"ready in \d+\.\d s \({parts}\)", lines[4])
-    assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[5])
+    assert re.fullmatch(rf"ready in \d+\.\d s \({parts}\)", lines[6])
+    assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[7])
     mark, *logged = (folder / "run" / "log.txt").read_text().splitlines()
     assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(starts\)$", mark)
     assert [line[9:] for line in logged] == lines
@@ -516,6 +517,8 @@ def test_evaluate_matches_the_training(folder):
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
         assert result[name] == row[name]
     assert result["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {result['round']}  ")
+    accuracy = result["baseline"]["global_accuracy"]
+    assert f"for comparison: global_accuracy {accuracy:.4g} by always predicting " in run.err
 
 
 def test_evaluate_measures_all_levels_on_request(folder):

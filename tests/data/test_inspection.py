@@ -1,9 +1,12 @@
 """Summaries of columns: types, ranges, missing values and notations."""
 
+import struct
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from hetero_tf.data.inspection import inspect_column, inspect_table
+from hetero_tf.data.inspection import PictureSummary, inspect_column, inspect_pictures, inspect_table, sample
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 
@@ -65,3 +68,18 @@ def test_many_numbers_are_continuous_unless_they_number_classes(numbers, expecte
     values = np.array([*numbers, *numbers])
     assert inspect_column("c", values).is_continuous == expected
     assert inspect_column("c", TextColumn.from_numbers(values)).is_continuous == expected
+
+
+def test_sizes_and_modes_of_pictures_are_in_their_headers():
+    grey, color = np.zeros((7, 9, 1), np.uint8), np.zeros((8, 20, 3), np.uint8)
+    encoders = (tf.io.encode_png, tf.io.encode_jpeg)
+    contents = [encode(pixels).numpy() for encode in encoders for pixels in (grey, color)]
+    contents.append(b"GIF89a" + struct.pack("<HH", 30, 10))
+    contents.append(b"BM" + bytes(16) + struct.pack("<iiHH", 9, -9, 1, 24) + bytes(20))
+    summary = inspect_pictures([*contents, b"", b"GIF8", contents[0][:20], b"no picture"])
+    assert summary == PictureSummary(6, (7, 9), (10, 30), (("color", 3), ("grey", 2), ("palette", 1)))
+    assert inspect_pictures([b"no picture"]) is None
+
+
+def test_sample_is_spread_over_all_items():
+    assert (sample(range(5), 9), sample(range(11), 3), sample([7], 3)) == ([0, 1, 2, 3, 4], [0, 5, 10], [7])

@@ -255,6 +255,7 @@ def test_json_is_plain_and_complete():
     assert " ".join(sorted(result["mix"])) == f"{both} ratio shares"
     assert result["split"]["clients"] == 4 and result["stand_in_for"] is None
     assert result["engine"] == process.engine_report()
+    assert result["understood"][0] == "pictures: 4 x 4 pixels, grey, uint8" and result["warnings"] == []
 
 
 def test_engine_needs_data():
@@ -266,7 +267,8 @@ def test_text_has_aligned_tables():
     description = describe(hetero_tf.learning_process(small()))
     blocks = to_text(description).split("\n\n")
     assert blocks[0] == (
-        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: CPU, float32; "
+        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\npictures: 4 x 4 pixels, grey, uint8\n"
+        "classes: 10 with 20 examples each\nengine: CPU, float32; "
         f"{hardware.core_count()} threads, each training one client at a time"
     )
     for table in (blocks[1], *blocks[3:]):

@@ -34,7 +34,7 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
     assert {name: rows[3][name] for name in summary["last"]} == summary["last"]
     assert output.startswith(
-        "data: synthetic images (seed 0)\nclients: 6 with 20 examples each; 2 train in each round\n"
+        "data: synthetic images (seed 0)\npictures: 6 x 6 pixels, grey, uint8\nclasses: 10 with 12 examples each\nclients: 6 with 20 examples each; 2 train in each round\n"
         "note: local_* scores each client on its own classes only; global_* uses all classes\n"
         "engine: CPU, float32; 2 threads, each training one client at a time\nready in "
     )

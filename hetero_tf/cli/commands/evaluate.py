@@ -17,11 +17,16 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Evaluate the state and print its metrics."""
     from hetero_tf.base import metrics
     from hetero_tf.base.console import format_metrics
+    from hetero_tf.process import notes
 
     process, loaded = open_run(recipe, flags, console)
     state = loaded.state
     result, _ = process.evaluate(state, flags.levels)
     console.say(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
+    baseline = notes.baseline(process)
+    if baseline is not None:
+        metric, value, prediction = baseline
+        console.say(f"for comparison: {format_metrics({metric: value})} by always predicting {prediction}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     classes = {"classes": _show_classes(process, state, flags, console)} if flags.classes or flags.draw else {}
@@ -31,6 +36,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         "round": state.round,
         **result,
         **classes,
+        "baseline": baseline and {baseline[0]: baseline[1]},
         "data": process.dataset.source,
         "stand_in_for": process.dataset.stand_in_for,
     }

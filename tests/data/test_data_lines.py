@@ -1,0 +1,109 @@
+"""Lines that show how the data were understood, and warnings about them."""
+
+import numpy as np
+import pytest
+
+from hetero_tf.data import csv
+from hetero_tf.data.data_lines import LINE, baseline, data_warnings, describe_data
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.inspection import PictureSummary
+
+
+def dataset(x, y=None, **named):
+    split = Split(x, None if y is None else np.asarray(y, np.int32))
+    return Dataset(split, split, named.pop("classes", 2), "s", **named)
+
+
+def test_each_column_of_a_table_has_a_line(tmp_path):
+    lines = ["id,price,colour,joined,farm,name,kind"]
+    lines += [
+        f"{n},{n}.5,{'red' if n % 4 else 'blue'},2024-01-{1 + n:02},f{n % 3},n{n},{'uv'[n % 2]}" for n in range(24)
+    ]
+    lines[3] = lines[3].replace("2.5", "NA")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    options = {"columns": {"joined": "date", "name": "ignore"}, "owner": "farm", "missing": "mean", "label": "kind"}
+    table = csv.load(tmp_path, path="t.csv", **options)
+    assert describe_data(table) == [
+        "columns: 7 of 24 rows",
+        "  id      number    0 to 23, 24 distinct",
+        "  price   number    1 missing, 0.5 to 23.5, 23 distinct",
+        "  colour  category  2 distinct: red 75 %, blue 25 %",
+        "  joined  date      2024-01-01 to 2024-01-24, 24 distinct",
+        "  farm    owner     3 distinct",
+        "  name    ignored   24 distinct",
+        "  kind    label     2 distinct",
+        "classes: u 50.0 %, v 50.0 % of 20 examples",
+    ]
+    assert data_warnings(table, 3) == ["column 'id' numbers the rows; add it to `ignore`"]
+
+
+def test_wide_tables_and_long_names_keep_to_the_page():
+    names = tuple(f"a very long name of a class, number {number}" for number in range(6))
+    wide = dataset(np.random.rand(12, 300).astype(np.float32), np.arange(12) % 6, classes=6, class_names=names)
+    lines = describe_data(wide)
+    assert lines[0] == "columns: 300 of 12 rows" and lines[21] == "  and 280 more" and len(lines) == 23
+    assert max(map(len, lines)) <= LINE
+    assert lines[-1] == "classes: a very long name of a... 16.7 %, and 5 more of 12 examples"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1]), "pictures: 6 x 5 pixels, grey, uint8"),
+        (
+            dataset(
+                np.zeros((4, 6, 5, 1), np.uint8),
+                [0, 1, 1, 1],
+                pictures=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10))),
+            ),
+            "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
+        ),
+        (
+            dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], vocabulary=("<pad>", "<ukn>", "a", "b")),
+            "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary",
+        ),
+        (
+            dataset(np.ones((3, 5), np.int32), None, vocabulary=("a", "b"), tokenizer="characters"),
+            "text: 3 training rows of 5 characters, 2 characters in the vocabulary",
+        ),
+    ],
+)
+def test_pictures_and_texts_have_one_line(data, expected):
+    assert describe_data(data)[0] == expected
+
+
+def test_many_classes_are_a_range():
+    y = np.repeat(np.arange(10), np.arange(1, 11))
+    lines = describe_data(dataset(np.zeros((55, 2, 2, 3), np.float32), y, classes=10))
+    assert lines == [
+        "pictures: 2 x 2 pixels, color, float32",
+        "classes: 10, from 1.8 % (0) to 18.2 % (9) of 55 examples",
+    ]
+
+
+def test_rare_classes_and_a_majority_are_warnings():
+    data = dataset(np.zeros((10, 2), np.float32), [0] * 9 + [1], class_names=("ox", "cow"))
+    majority = "always predicting ox has an accuracy of 90.0 % on the test examples"
+    assert data_warnings(data, 1) == [majority]
+    assert data_warnings(data, 4) == ["class cow has only 1 training example for 4 clients", majority]
+    assert data_warnings(data, 12) == [
+        "2 classes have fewer training examples than there are clients, such as ox with 9 for 12",
+        majority,
+    ]
+
+
+def test_numbers_and_sets_of_labels_have_their_lines():
+    x, numbers = np.zeros((4, 2, 2, 1), np.uint8), np.array([[1, 0], [2, 0], [3, 0], [6, 8]], np.float32)
+    split = Split(x, numbers)
+    data = Dataset(split, split, 2, "s", class_names=("price", "size"))
+    assert describe_data(data)[1:] == [
+        "target: price, 1 to 6, mean 3, standard deviation 1.871",
+        "target: size, 0 to 8, mean 2, standard deviation 3.464",
+    ]
+    assert data_warnings(data, 9) == []
+    metric, value, prediction = baseline(data)
+    assert (metric, prediction) == ("rmse", "the mean of the training examples")
+    assert value == pytest.approx(np.sqrt((3.5 + 12) / 2))
+    split = Split(x, numbers > 2)
+    data = Dataset(split, split, 2, "s", class_names=("red", "large"))
+    assert describe_data(data)[1:] == ["labels: red 50.0 %, large 25.0 % of 4 examples"] and baseline(data) is None
