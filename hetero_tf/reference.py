@@ -171,6 +171,8 @@ def check_supported(process: LearningProcess) -> None:
         ("round.personal", of_round.personal, none),
         ("client.stages", of_client.stages.name, ("joint",)),
         ("client.loss", recipe.loss.name, ("masked_cross_entropy", "cross_entropy")),
+        ("client.loss.label_smoothing", recipe.loss.options["label_smoothing"], (0.0,)),
+        ("client.loss.class_weights", recipe.loss.options["class_weights"], ("none",)),
         ("client.correction", of_client.correction, none),
         ("client.update", of_client.update, none),
         ("optimizer", recipe.optimizer.method.name, ("sgd",)),

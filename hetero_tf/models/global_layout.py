@@ -164,6 +164,7 @@ def may_cut_labels(recipe: Recipe) -> bool:
     """
     masks = registry.find("losses", recipe.loss.name).MASKS_LABELS
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    weighs_classes = recipe.loss.options.get("class_weights", "none") != "none"
     keeps_state = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
     return bool(
         registry.constant("tasks", recipe.task.name, "CUTS_LABELS")
@@ -172,6 +173,7 @@ def may_cut_labels(recipe: Recipe) -> bool:
         and masks
         and not reads_logits
         and not keeps_state
+        and not weighs_classes
     )
 
 

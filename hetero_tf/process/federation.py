@@ -216,7 +216,7 @@ def build_setup(
     layout = _global_layout(recipe, family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, len(partition.train)),
+        _algorithm(recipe, dataset, len(partition.train)),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
@@ -255,12 +255,12 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
+def _algorithm(recipe: Recipe, dataset: Dataset, registered: int) -> Algorithm:
     client, server = recipe.client, registry.find("servers", recipe.round.server.name)
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
-        loss=_function("losses", recipe.loss),
+        loss=_loss(recipe, dataset),
         couple=_function("couplings", client.coupling),
         correct=correct,
         remember=remember,
@@ -270,6 +270,14 @@ def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
         server=functools.partial(_function("servers", recipe.round.server), registered=registered),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
     )
+
+
+def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
+    loss = _function("losses", recipe.loss)
+    if recipe.loss.options.get("class_weights", "none") == "none":
+        return loss
+    counts = np.bincount(dataset.train.labels.reshape(-1), minlength=dataset.classes)
+    return functools.partial(loss, class_shares=counts / counts.sum())
 
 
 def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> GlobalLayout:

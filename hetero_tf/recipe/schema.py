@@ -405,7 +405,10 @@ class Recipe:
     @property
     def loss(self) -> Plugin:
         """Loss of the local steps."""
-        return self.client.loss or Plugin(registry.constant("tasks", self.task.name, "LOSS"))
+        if self.client.loss is not None:
+            return self.client.loss
+        name = registry.constant("tasks", self.task.name, "LOSS")
+        return Plugin(name, {key: option.default for key, option in registry.options("losses", name).items()})
 
     @property
     def targets(self) -> str:

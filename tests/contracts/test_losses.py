@@ -105,3 +105,27 @@ def test_losses_of_other_tasks_equal_those_of_keras(name):
     module, reference = registry.find("losses", name), KERAS[name]
     outputs, targets = draw(module, (5,), seed=3)
     np.testing.assert_allclose(module.loss(outputs, targets, None, 0), reference(targets, outputs), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "masked_cross_entropy"])
+def test_smoothed_and_weighted_losses_equal_keras(name):
+    module = registry.find("losses", name)
+    logits, targets = draw(module, (40,), seed=4)
+    shares = np.bincount(targets, minlength=CLASSES) / 40
+    every = np.ones(CLASSES, bool)
+    smoothing = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.2, reduction=None, dtype="float64"
+    )
+    one_hot = tf.one_hot(targets, CLASSES, dtype=tf.float64)
+    smoothed = module.loss(logits, targets, every, 0, label_smoothing=0.2)
+    np.testing.assert_allclose(smoothed, smoothing(one_hot, logits), rtol=1e-12)
+    weighted = module.loss(logits, targets, every, 0, class_weights="balanced", class_shares=shares)
+    weights = 1 / (CLASSES * shares[targets.numpy()])
+    np.testing.assert_allclose(weighted, weights * module.loss(logits, targets, every, 0).numpy(), rtol=1e-12)
+
+
+def test_smoothing_of_a_masked_loss_is_over_the_labels_of_the_client():
+    module = registry.find("losses", "masked_cross_entropy")
+    logits, targets = draw(module, (7,), seed=5)
+    _, slope = gradient(lambda z: module.loss(z, targets, PRESENT, 0, label_smoothing=0.3), logits)
+    assert (slope[:, ~PRESENT] == 0).all() and (slope[:, PRESENT] != 0).all()

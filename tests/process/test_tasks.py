@@ -76,6 +76,15 @@ def test_labels_without_examples_keep_their_rows():
     assert (now != before).sum() == 3 - len(absent_labels)
 
 
+def test_balanced_class_weights_use_the_shares_of_the_training_examples():
+    weights = "client.loss={name: masked_cross_entropy, class_weights: balanced}"
+    process = learning_process(loads(TABLE, overrides=("task=classification", weights)))
+    y, present = process.dataset.train.y, process.setup.examples.present
+    logits, targets = tf.zeros([1, 3, 3]), tf.constant([[0, 1, 2]])
+    losses = process.setup.algorithm.loss(logits, targets, present[None, :1], 0)
+    np.testing.assert_allclose(losses[0], np.log(3) * len(y) / (3 * np.bincount(y)), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -8,5 +8,7 @@ classes that were cut from the axis. The result has the leading axes of the outp
 
 A module with `MASKS_LABELS = True` gives absent labels no gradient. The label axis may then be cut to the labels of
 the client without changing the result, if an example has one label. `TARGETS` lists the forms of targets that it
-supports, see `data.targets`; absent: "label".
+supports, see `data.targets`; absent: "label". A loss that declares the parameter `class_shares` without annotation
+receives the share of each class among the training examples if its option `class_weights` is not "none". The label
+axis is then complete.
 """

@@ -1,19 +1,68 @@
 """Cross-entropy over all classes, and the computation that the masked losses share with it."""
 
+from typing import Literal
+
+import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Share
 from hetero_tf.base.written_gradient import written_gradient
 
 TARGETS = ("label", "label_map")
 MASKS_LABELS = False
 
 
-def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
+def loss(
+    logits: tf.Tensor,
+    targets: tf.Tensor,
+    present: tf.Tensor | None,
+    outside: int,
+    *,
+    label_smoothing: Share = 0.0,
+    class_weights: Literal["none", "balanced"] = "none",
+    class_shares=None,
+) -> tf.Tensor:
     """Return the softmax cross-entropy of every example.
 
     It needs the full label axis, so `outside` is 0 and `present` is unused.
+
+    Args:
+        label_smoothing: share of the target's probability that is spread over all classes
+        class_weights: weight of an example: none, 1; balanced, the mean number of training examples of a class divided
+            by that of its class
+        class_shares: Share of each class among the training examples, float `[classes]`.
     """
-    return softmax_cross_entropy(logits, targets)
+    losses = smoothed(softmax_cross_entropy(logits, targets), logits, targets, label_smoothing)
+    return losses if class_weights == "none" else losses * balanced_weights(class_shares, targets, losses.dtype)
+
+
+def smoothed(
+    losses: tf.Tensor, logits: tf.Tensor, targets: tf.Tensor, share: float, mask: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Spread a share of the target's probability over the classes of a mask, in the cross-entropy of every example.
+
+    As `keras.losses.CategoricalCrossentropy(label_smoothing=share)`.
+
+    Args:
+        losses: [...], without smoothing.
+        logits, targets, mask: See `softmax_cross_entropy`.
+        share: In [0, 1).
+    """
+    if not share:
+        return losses
+    mask = tf.ones_like(logits) if mask is None else tf.broadcast_to(mask, tf.shape(logits))
+    masked = logits * mask
+    target_logits = tf.gather(masked, targets[..., None], batch_dims=targets.shape.rank)[..., 0]
+    return losses + share * (target_logits - tf.reduce_sum(masked, -1) / tf.reduce_sum(mask, -1))
+
+
+def balanced_weights(class_shares: np.ndarray, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return the weight of every example, inversely proportional to the share of its class, in the shape of targets.
+
+    As `sklearn.utils.class_weight.compute_class_weight("balanced")`; a class without examples has weight 0.
+    """
+    weights = np.divide(1, len(class_shares) * class_shares, where=class_shares > 0, out=np.zeros(len(class_shares)))
+    return tf.gather(tf.constant(weights, dtype), targets)
 
 
 def softmax_cross_entropy(
