@@ -47,7 +47,7 @@ class _Keyed:
         return hash(self.key)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache
 def _numbers_of_model(keyed, shape, classes):
     family = build_family(keyed.loaded, shape, tuple(size or 8 for size in shape), classes)
     return {path: numbers(value) for path, value in global_layout.initial_values(family).items()}

@@ -10,11 +10,12 @@ import numpy as np
 from hetero_tf import recipe
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run import experiment
 from hetero_tf.store import checkpoints
 
-_built = {}
-_learning_process = experiment.learning_process
+_built, _traced = {}, {}
+_learning_process, _with_progress = experiment.learning_process, LearningProcess.with_progress
 
 
 def _shared(recipe, dataset, partition, parallel, strategy=None):
@@ -24,9 +25,35 @@ def _shared(recipe, dataset, partition, parallel, strategy=None):
     return _built[key]
 
 
+def clear():
+    """Forget the processes and their traces."""
+    _built.clear()
+    _traced.clear()
+
+
+class _Relay:
+    """The callback of a shared trace; it calls that of the present run."""
+
+    def __call__(self, steps, clients):
+        self.on_progress(steps, clients)
+
+
+def _with_shared_trace(process, on_progress):
+    """`LearningProcess.with_progress`, which traces a shared process once for all of its runs."""
+    if all(process is not shared for shared in _built.values()):
+        return _with_progress(process, on_progress)
+    if id(process) not in _traced:
+        relay = _Relay()
+        _traced[id(process)] = _with_progress(process, relay), relay
+    traced, relay = _traced[id(process)]
+    relay.on_progress = on_progress
+    return traced
+
+
 def trainer(monkeypatch):
     """The fixture `train`: `(folder, text, *overrides, ...) -> (summary, console output)`."""
     monkeypatch.setattr(experiment, "learning_process", _shared)
+    monkeypatch.setattr(LearningProcess, "with_progress", _with_shared_trace)
     # A processor with AMX units would print one more line.
     monkeypatch.setattr(hardware, "CPUINFO", Path(os.devnull))
 

@@ -308,9 +308,10 @@ def test_run_exits_with_its_parent():
 def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     """The sweep in a separate process, with the fake program."""
     code = (
-        "import sys; from hetero_tf.cli import main; from hetero_tf.cli.commands import sweep; "
-        "from hetero_tf.sweeps.pool import Program; "
-        f"sweep._program = lambda flags, jobs: Program((sys.executable, {FAKE!r}, '0.5', 'nothing'), 1); "
+        "import sys; from unittest import mock; from hetero_tf.cli import main; "
+        "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
+        f"program = Program((sys.executable, {FAKE!r}, '0.3', 'nothing'), 1); "
+        "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
         "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
         "'--set=rounds=6', '--json']))"
     )
