@@ -7,7 +7,7 @@ import tensorflow as tf
 from hetero_tf import export
 from hetero_tf.base.errors import InputError
 from hetero_tf.process.learning_process import learning_process
-from hetero_tf.recipe import loads
+from hetero_tf.recipe import load, loads
 
 TABLE = """
 name: targets
@@ -100,16 +100,18 @@ def test_balanced_class_weights_use_the_shares_of_the_training_examples():
             ["evaluate.best=global_accuracy"],
             "evaluate.best: is not measured with the input table; must be one of global_l",
         ),
-        (
-            ["client.coupling=mutual"],
-            "client.coupling: compares class probabilities, which the task regression does not",
-        ),
         (["task=segmentation"], "every pixel has a label; end with Conv2D of one pixel"),
     ],
 )
 def test_keys_that_do_not_fit_the_task_are_rejected(overrides, message):
     with pytest.raises(InputError, match=message):
         loads(TABLE, overrides=overrides)
+
+
+def test_methods_that_compare_class_probabilities_name_their_coupling():
+    message = "client.coupling: compares class probabilities, which the task multi_label does not have"
+    with pytest.raises(InputError, match=message):
+        load("methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
 
 
 def test_data_with_other_targets_name_their_task():
