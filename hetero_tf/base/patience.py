@@ -1,9 +1,12 @@
 """Patience of early stopping: counts the evaluations since the last improvement of a metric."""
 
-import math
+import numbers
 from dataclasses import dataclass
 
 from hetero_tf.base.metrics import find_metric
+
+# Values beyond it, and NaN, are never an improvement.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,12 @@ class Patience:
 
         Args:
             metric: Name of the metric.
-            value: Its value; None, NaN and infinity are never an improvement.
+            value: Its value; None, NaN and infinity are no improvement.
             min_delta: Difference from the best value that an improvement exceeds.
         """
         known = find_metric(metric)
         sign = -1 if known is not None and known.better == "lower" else 1
-        if value is None or not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or not abs(value) < LARGEST:
             return Patience(self.best, self.waited + 1)
         if self.best is None or sign * (value - self.best) > min_delta:
             return Patience(value, 0)

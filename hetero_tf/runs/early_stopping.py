@@ -46,10 +46,12 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
         keys: `{dotted key: value}` of the resolved recipe; those of earlier versions have no early stopping.
         rows: Rows of metrics, in order.
     """
-    if keys.get("early_stopping.patience") is None:
-        return False
-    metric = keys["early_stopping.metric"] or keys["evaluate.best"]
+    patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")
+    min_delta = keys.get("early_stopping.min_delta")
+    metric = keys.get("early_stopping.metric") or keys.get("evaluate.best")
     metric = metric or default_metric_of_row({name: value for row in rows for name, value in row.items()})
-    patience, min_delta = keys["early_stopping.patience"], keys["early_stopping.min_delta"]
-    rule = StoppingRule(metric, patience, min_delta, keys["evaluate.every"])
+    # The recipe of a run with plug-in modules may be read without checks.
+    if not (isinstance(patience, int) and isinstance(every, int) and isinstance(min_delta, int | float) and every > 0):
+        return False
+    rule = StoppingRule(str(metric), patience, min_delta, every)
     return rule.ends(rule.count(Patience(), rows))

@@ -39,5 +39,18 @@ def test_a_run_is_stopped_by_its_recipe_and_its_rows(overrides, rows, stopped):
     assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides).source), rows) == stopped
 
 
-def test_recipes_of_earlier_versions_do_not_stop():
-    assert not is_stopped_early({"rounds": 3}, rows([3.0, 4.0, 5.0]))
+KEYS = {
+    "early_stopping.patience": 2,
+    "early_stopping.metric": "global_loss",
+    "early_stopping.min_delta": 0,
+    "evaluate.every": 1,
+}
+
+
+def test_recipes_of_earlier_versions_and_invalid_ones_do_not_stop():
+    worse = rows([3.0, 4.0, 5.0])
+    assert is_stopped_early(KEYS, worse) and not is_stopped_early({"rounds": 3}, worse)
+    for name in KEYS:
+        assert not is_stopped_early({**KEYS, name: ["x"]}, worse)
+    assert not is_stopped_early({**KEYS, "evaluate.every": 0}, worse)
+    assert is_stopped_early(KEYS, rows([3.0, "x", 10**400]))
