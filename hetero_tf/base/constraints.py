@@ -86,8 +86,8 @@ class Plugin:
 Count = Annotated[int, Range(low=1, high=10_000_000)]
 SmallCount = Annotated[int, Range(low=1, high=1_000_000)]
 CountOrZero = Annotated[int, Range(low=0, high=10_000_000)]
-# How texts become tokens, see `data.tokenizers`.
-Tokenizer = Literal["words", "characters"]
+# How texts become tokens, see `data.words.TokenOptions`.
+Tokenizer = Literal["words", "characters", "subwords"]
 Vocabulary = Annotated[int, Range(low=3, high=10_000_000)]
 Pixels = Annotated[int, Range(low=1, high=4096)]
 Positive = Annotated[float, Range(above=0.0)]

@@ -61,7 +61,7 @@ class Dataset:
         stand_in_for: Name of the requested data set if the fallback was used; else None.
         class_names: Names of the labels, or of the targets if these are numbers, one line each; None if unknown.
         columns: Columns from which the features of a table were made; None if unknown.
-        tokenizer: Tokens of the vocabulary: "words" or "characters", see `tokenizers.tokenize`.
+        tokenizer: Tokens of the vocabulary: "words", "characters" or "subwords", see `words.build_tokenizer`.
         inspection: Summaries of all columns of the training rows as read; None if unknown.
         pictures: Sizes and modes of the training pictures before they were resized; None if unknown.
 

@@ -1,8 +1,7 @@
-"""Loads labelled texts of the user from a CSV, TSV, JSON Lines, Parquet or Arrow file, or a Hugging Face folder."""
+"""Loads labelled texts of the user from files or folders: CSV, TSV, JSON Lines, Parquet, Arrow and Hugging Face."""
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
@@ -18,7 +17,8 @@ from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
 from hetero_tf.data.tokenizers import check_spaces
-from hetero_tf.data.words import LONGEST_LINE
+from hetero_tf.data.vocabulary_file import find_tokens
+from hetero_tf.data.words import LONGEST_LINE, TokenOptions, build_tokenizer
 
 # Delimiter by file extension; every other extension means commas.
 DELIMITERS = {".tsv": "\t", ".tab": "\t"}
@@ -37,14 +37,15 @@ def load(
     tokenizer: Tokenizer = "words",
     length: Count = 64,
     vocabulary: Vocabulary | None = 10000,
+    vocabulary_file: str | None = None,
 ) -> Dataset:
     """Loads the texts and labels of a file or folder.
 
     A file is a table in `.tsv`, `.jsonl` (one object per line), `.parquet` or `.arrow`, otherwise CSV. A folder is one
     that `data: parquet` reads, such as Hugging Face's. Text files are UTF-8.
 
-    Texts are split into lower-case words and punctuation marks, or characters. Token 0 is `<pad>`, which pads a row
-    after its text. Token 1 is `<ukn>`, which replaces every token outside the vocabulary of the training texts.
+    Texts are made lower-case and split into tokens. Token 0 is `<pad>`, which pads a row after its text. Token 1 is
+    `<ukn>`, which replaces every token outside the vocabulary of the training texts.
 
     Args:
         path: the file or folder
@@ -54,10 +55,13 @@ def load(
             the rows of each label
         test_share: size of that share
         owner: column with the natural client of each row, for the partition natural; null: none
-        tokenizer: words (and punctuation marks) or characters (`▁` for white space), for languages without spaces such
-            as Chinese, Japanese and Thai
-        length: words or characters per row; longer texts are truncated
+        tokenizer: words (and punctuation marks), characters (`▁` for white space) or subwords (pieces of words that
+            byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
+            characters or subwords
+        length: tokens per row; longer texts are truncated
         vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent ones are used; null: all
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
+            the training texts
     """
     tables, names = _read_tables(data_dir, path, test, [name for name in (text, label, owner) if name], label)
     texts = [_split_texts(table, text, tokenizer) for table in tables]
@@ -67,8 +71,11 @@ def load(
     source = f"labelled text ({tables[0].source})"
     if tokenizer == "words":
         check_spaces(source, [word for words in training_texts for word in words])
-    known = build_sentence_vocabulary(training_texts, vocabulary)
-    splits = [Split(encode_sentences(words, known, length), *target) for words, target in zip(texts, targets)]
+    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer))
+    known = build_sentence_vocabulary(training_texts, options)
+    tokenize = build_tokenizer(tokenizer, known)
+    encoded = [encode_sentences([tokenize(words) for words in each], known, length) for each in texts]
+    splits = [Split(ids, *target) for ids, target in zip(encoded, targets)]
     train, tests = splits if is_test is None else (splits[0].select(~is_test), splits[0].select(is_test))
     return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names, tokenizer=tokenizer)
 
@@ -81,13 +88,13 @@ def _read_tables(data_dir, path, test, columns, label):
     return [_read_rows(file) for file in files], None
 
 
-def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[Sequence[str]]:
-    """Splits the text of each row into tokens; `InputError` for a text without words."""
+def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:
+    """Splits the text of each row into words; `InputError` for a text without words."""
     column = table.text_column("text", name)
-    tokens = {text: split_text(text, tokenizer) for text in column.texts}
-    if empty := column.find(lambda text: not tokens[text]):
+    words = {text: split_text(text, tokenizer) for text in column.texts}
+    if empty := column.find(lambda text: not words[text]):
         raise table.value_error(empty[0], name, "has no words; fill it in or remove the row")
-    return [tokens[column.texts[code]] for code in column.codes]
+    return [words[column.texts[code]] for code in column.codes]
 
 
 def _read_rows(path):

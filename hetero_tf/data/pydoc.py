@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Tokenizer, Vocabulary
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.words import read_words, split_end, text_dataset
+from hetero_tf.data.words import TokenOptions, read_words, split_end, text_dataset
 
 FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
 UNUSED = {"the data are always available": {"data.fallback": True}}
@@ -22,22 +22,15 @@ def load(
     vocabulary: Vocabulary = 2000,
     test_share: TestShare = 0.1,
 ) -> Dataset:
-    """Loads the text as rows of words or characters; those outside the vocabulary become `<ukn>`.
+    """Loads the text as rows of words, characters or subwords; those outside the vocabulary become `<ukn>`.
 
     Args:
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
-        tokenizer: words (separated by white space) or characters (`▁` for white space)
+        tokenizer: words (separated by white space), characters (`▁` for white space) or subwords (byte-pair encoding)
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`
         test_share: share at the end of the text that becomes the test split
     """
     train, test = split_end(read_words(FILE), test_share)
-    return text_dataset(
-        train,
-        test,
-        "help topics of CPython 3.11 (embedded)",
-        rows=rows,
-        test_rows=test_rows,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-    )
+    source, options = "help topics of CPython 3.11 (embedded)", TokenOptions(tokenizer, vocabulary)
+    return text_dataset(train, test, source, options, rows=rows, test_rows=test_rows)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetero_tf.data.tokenizers import PADDING, SPACE, UNKNOWN
-from hetero_tf.data.words import build_vocabulary, encode
+from hetero_tf.data.tokenizers import PADDING, UNKNOWN
+from hetero_tf.data.words import TokenOptions, encode, learn_vocabulary
 
 # Punctuation marks that are separate words, in the common syntax of Python and RE2; apostrophes stay in their word.
 SIGNS = r"([!-&(-/:-@\[-`{-~])"
@@ -20,22 +20,20 @@ def split_words(text: str) -> list[str]:
     return re.sub(SIGNS, r" \1 ", text.lower()).split()
 
 
-def split_text(text: str, tokenizer: str) -> Sequence[str]:
-    """Splits a text into lower-case tokens: words and punctuation marks, or characters."""
-    if tokenizer == "words":
-        return split_words(text)
-    return tuple(SPACE.join(text.lower().split()))
+def split_text(text: str, tokenizer: str) -> list[str]:
+    """Splits a text into the lower-case words of a tokenizer: with "characters", punctuation marks stay in words."""
+    return text.lower().split() if tokenizer == "characters" else split_words(text)
 
 
-def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], size: int | None = None) -> tuple[str, ...]:
-    """Returns the vocabulary: `<pad>`, `<ukn>`, then the words in order of first appearance.
+def build_sentence_vocabulary(sentences: Sequence[Sequence[str]], options: TokenOptions) -> tuple[str, ...]:
+    """Returns the vocabulary of training texts: `<pad>`, `<ukn>`, then tokens as in `words.learn_vocabulary`.
 
     Args:
         sentences: Words of the training texts.
-        size: Largest vocabulary size including both special words; the most frequent words stay. None: all words.
+        options: How the texts become tokens.
     """
-    # Running text has two special words as well.
-    return (PADDING, UNKNOWN, *build_vocabulary([word for words in sentences for word in words], size)[2:])
+    # Running text has two special tokens as well.
+    return (PADDING, UNKNOWN, *learn_vocabulary([word for words in sentences for word in words], options)[2:])
 
 
 def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> np.ndarray:

@@ -9,7 +9,8 @@ from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.tokenizers import END
-from hetero_tf.data.words import read_words, split_end, split_lines, text_dataset
+from hetero_tf.data.vocabulary_file import find_tokens
+from hetero_tf.data.words import TokenOptions, read_words, split_end, split_lines, text_dataset
 
 
 def load(
@@ -23,8 +24,9 @@ def load(
     test_rows: Count = 10,
     tokenizer: Tokenizer = "words",
     vocabulary: Vocabulary | None = None,
+    vocabulary_file: str | None = None,
 ) -> Dataset:
-    """Loads text files as rows of words or characters.
+    """Loads text files as rows of tokens.
 
     Args:
         train: training text: a file, plain or .gz, UTF-8; or a `.parquet` or `.arrow` file or folder, as for `parquet`
@@ -33,16 +35,18 @@ def load(
         test_share: size of that part, as a share of all words
         rows: equal parts of the training text; each is one example to the partition
         test_rows: equal parts of the test text
-        tokenizer: words (separated by white space) or characters (`▁` for white space), for languages without spaces
-            such as Chinese, Japanese and Thai
+        tokenizer: words (separated by white space), characters (`▁` for white space) or subwords (pieces of words that
+            byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
+            characters or subwords
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
+            the training texts
     """
     path = find(data_dir, train, "train")
     texts = _read_rows(data_dir, train, test, column) if is_arrow(path) else _read_files(path, data_dir, test)
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
-    return text_dataset(
-        words, test_words, f"text ({path})", rows=rows, test_rows=test_rows, tokenizer=tokenizer, vocabulary=vocabulary
-    )
+    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer))
+    return text_dataset(words, test_words, f"text ({path})", options, rows=rows, test_rows=test_rows)
 
 
 def _read_files(path, data_dir, test):

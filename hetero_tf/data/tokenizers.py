@@ -1,8 +1,8 @@
-"""Tokenizers: split the words of a text into the tokens of a vocabulary. Exports repeat them (`export/tokens.py`)."""
+"""Tokenizers: split the words of a text into tokens. Exports repeat them in their graph (`export/tokens.py`)."""
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from hetero_tf.base.errors import InputError, shorten_repr
 
@@ -16,16 +16,14 @@ _LONGEST_SEGMENTED, _LONGEST_MEAN = 5, 20
 _SAMPLE = 100_000
 
 
-def tokenize(words: Sequence[str], tokenizer: str) -> Sequence[str]:
-    """Return the tokens of words; with "characters", `▁` separates two words, and `<eos>` is one token."""
-    if tokenizer == "words":
-        return words
+def split_characters(words: Iterable[str], special: Collection[str]) -> list[str]:
+    """Return the characters of words, with `▁` between two words; a special token such as `<eos>` is not split."""
     tokens: list[str] = []
     for word in words:
-        if tokens and tokens[-1] != END and word != END:
+        if tokens and tokens[-1] not in special and word not in special:
             tokens.append(SPACE)
         # Intern characters: one object for each character of the vocabulary, not for each one of the text.
-        tokens += [END] if word == END else map(sys.intern, word)
+        tokens += [word] if word in special else map(sys.intern, word)
     return tokens
 
 
@@ -38,6 +36,6 @@ def check_spaces(source: str, words: Sequence[str]) -> None:
     if mean > (_LONGEST_SEGMENTED if is_unspaced else _LONGEST_MEAN):
         raise InputError(
             f"{source}: the text has no spaces between words: its words have {mean:.0f} characters on average, "
-            f"such as {shorten_repr(max(sample, key=len), 40)}. Set `tokenizer: characters`. "
+            f"such as {shorten_repr(max(sample, key=len), 40)}. Set `tokenizer: characters` or `tokenizer: subwords`. "
             "Received: tokenizer='words'"
         )

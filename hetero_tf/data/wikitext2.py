@@ -7,14 +7,15 @@ import os
 import sys
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.constraints import Count, Tokenizer
+from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import discard, disk_errors, hold_lock, remove, write_atomic
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.fetch import Unreachable, fetch
-from hetero_tf.data.words import read_words, text_dataset
+from hetero_tf.data.words import TokenOptions, read_words, text_dataset
 
 CACHE = "~/.cache/hetero_tf"
 # Number of words with one <eos> per line, and the digest of all words joined by spaces, measured on the files with the
@@ -48,7 +49,7 @@ def load(
     *,
     rows: Count = 100,
     test_rows: Count = 10,
-    tokenizer: Tokenizer = "words",
+    tokenizer: Literal["words", "characters"] = "words",
     verify: bool = True,
     download: bool = True,
 ) -> Dataset:
@@ -79,7 +80,7 @@ def load(
             raise _not_available(root / FOLDERS[0], str(error).replace(";", ",")) from error
     train, test = (_read_verified(path, published.get(split)) for split, path in zip(MEMBERS, files))
     source = f"WikiText-2 ({files[0].parent})"
-    return text_dataset(train, test, source, rows=rows, test_rows=test_rows, tokenizer=tokenizer)
+    return text_dataset(train, test, source, TokenOptions(tokenizer, None), rows=rows, test_rows=test_rows)
 
 
 def _find_files(root):

@@ -4,7 +4,8 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.tokenizers import END, UNKNOWN, check_spaces, tokenize
+from hetero_tf.data.subwords import build_splitter, learn_pieces
+from hetero_tf.data.tokenizers import END, UNKNOWN, check_spaces, split_characters
 
 LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
@@ -108,6 +110,56 @@ def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str
     return (UNKNOWN, END, *known)
 
 
+@dataclass(frozen=True)
+class TokenOptions:
+    """How texts become tokens.
+
+    Attributes:
+        tokenizer: "words", "characters" or "subwords".
+        size: Largest vocabulary size, including two special tokens; None: all tokens.
+        tokens: Tokens of a vocabulary file; None: those of the training texts.
+    """
+
+    tokenizer: str
+    size: int | None
+    tokens: tuple[str, ...] | None = None
+
+
+def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, ...]:
+    """Returns the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the file or of the words.
+
+    Raises:
+        InputError: The size is missing, or smaller than the file's.
+    """
+    if options.tokens is not None:
+        size = len(options.tokens) + 2
+        if options.size is not None and options.size < size:
+            raise InputError(
+                f"`vocabulary` must be at least {size}, the size of `vocabulary_file` with two special tokens. "
+                f"Received: vocabulary={options.size}"
+            )
+        return (UNKNOWN, END, *options.tokens)
+    if options.tokenizer == "subwords":
+        if options.size is None:
+            raise InputError(
+                "`tokenizer: subwords` needs a size of the vocabulary, such as `vocabulary: 8000`, or a "
+                "`vocabulary_file`. Received: vocabulary=None"
+            )
+        return (UNKNOWN, END, *learn_pieces(words, options.size - 2))
+    tokens = split_characters(words, (END,)) if options.tokenizer == "characters" else words
+    return build_vocabulary(tokens, options.size)
+
+
+def build_tokenizer(tokenizer: str, vocabulary: Sequence[str]) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Returns a function that splits words into tokens; `<eos>` is one token if the vocabulary has it."""
+    if tokenizer == "words":
+        return lambda words: words
+    if tokenizer == "characters":
+        special = (END,) if END in vocabulary else ()
+        return lambda words: split_characters(words, special)
+    return build_splitter([token for token in vocabulary if token != UNKNOWN])
+
+
 def encode(words: Sequence[str], vocabulary: Sequence[str]) -> np.ndarray:
     """Returns word ids, int32 `[words]`; words outside the vocabulary become 0, `<ukn>`."""
     number = {word: index for index, word in enumerate(vocabulary)}
@@ -141,31 +193,23 @@ def check_count(argument: str, value: int, low: int, high: int | None = None) ->
 
 
 def text_dataset(
-    train_words: list[str],
-    test_words: list[str],
-    source: str,
-    *,
-    rows: int,
-    test_rows: int,
-    tokenizer: str,
-    vocabulary: int | None = None,
+    train_words: list[str], test_words: list[str], source: str, options: TokenOptions, *, rows: int, test_rows: int
 ) -> Dataset:
     """Builds the `Dataset` of two lists of words.
 
     Args:
         train_words, test_words: Words of the texts.
         source: Description of the texts.
+        options: How the texts become tokens.
         rows, test_rows: See `reshape_to_rows`.
-        tokenizer: See `tokenizers.tokenize`.
-        vocabulary: Size limit, see `build_vocabulary`.
 
     Raises:
         InputError: A number is out of range, or the text has no spaces between words.
     """
-    if tokenizer == "words":
+    if options.tokenizer == "words":
         check_spaces(source, train_words)
-    train_tokens, test_tokens = tokenize(train_words, tokenizer), tokenize(test_words, tokenizer)
-    known = build_vocabulary(train_tokens, vocabulary)
-    train = reshape_to_rows(encode(train_tokens, known), rows, "rows")
-    test = reshape_to_rows(encode(test_tokens, known), test_rows, "test_rows")
-    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known, tokenizer=tokenizer)
+    known = learn_vocabulary(train_words, options)
+    tokenize = build_tokenizer(options.tokenizer, known)
+    train = reshape_to_rows(encode(tokenize(train_words), known), rows, "rows")
+    test = reshape_to_rows(encode(tokenize(test_words), known), test_rows, "test_rows")
+    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known, tokenizer=options.tokenizer)

@@ -30,7 +30,7 @@ Modules:
     table               Export of a model for tables: signatures for rows of numbers
     task                `ExportTask`: what an export must know about a kind of data
     text                Export of models for text: rows of token ids, and texts that the graph splits into words
-    tokens              Tokenizers in a graph: the tokens that `data.tokenizers` gives, for the texts of a request
+    tokens              Tokenizers in a graph
     warmup              Files for TensorFlow Serving: warm-up requests, and the largest batch size
 """
 

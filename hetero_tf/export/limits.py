@@ -8,6 +8,8 @@ import tensorflow as tf
 
 # Entries of the largest tensor that a request may create; 1 GiB as float32.
 LARGEST_TENSOR = 2**28
+# Characters of all texts of a request whose subwords are searched.
+MAX_CHARACTERS = 2**20
 
 
 def assert_in_graph(tensor: tf.Tensor, condition: tf.Tensor, message: str, received: Iterable[tf.Tensor]) -> tf.Tensor:

@@ -33,7 +33,7 @@ class SequenceTask(LabelledTask):
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         """Return the signatures for `token_ids` int32 [n, length] or `text` string [n], and their lookup table."""
         numbers, _ = text.tables(self.words, scratch, UNKNOWN)
-        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers)
+        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers, self.words, UNKNOWN)
 
         def serve_text(text):
             texts = self.check(text, noun="texts")

@@ -46,10 +46,11 @@ class TextTask(ExportTask):
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         specs = [tf.TensorSpec((None, None), tf.int32, name="token_ids")]
         signatures: dict = {name: (getattr(self, name), specs) for name in self.ID_SIGNATURES}
-        if self.process.dataset.vocabulary is None:
+        vocabulary = self.process.dataset.vocabulary
+        if vocabulary is None:
             return signatures, ()
-        numbers, names = tables(self.process.dataset.vocabulary, scratch)
-        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers, self.special)
+        numbers, names = tables(vocabulary, scratch)
+        tokenizer = GraphTokenizer(self.process.dataset.tokenizer, numbers, vocabulary, 0, self.special)
 
         def serve_text(text):
             return self.serve_texts(tf.ensure_shape(text, (None,)), tokenizer, names)

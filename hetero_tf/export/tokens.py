@@ -1,15 +1,21 @@
-"""Tokenizers in a graph: the tokens that `data.tokenizers` gives, for the texts of a request."""
+"""Tokenizers in a graph: the tokens that `data.words.build_tokenizer` gives, for the texts of a request."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from hetero_tf.data.tokenizers import END, SPACE
+from hetero_tf.export.limits import MAX_CHARACTERS, assert_in_graph
 
 # The white space of Python's `str.split`, which training used; `tf.strings.split` knows ASCII only.
 SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
 # The tokens of a text, by tokenizer, for MODEL_CARD.md.
-NOUNS = {"words": "words at white space", "characters": f"characters, with `{SPACE}` for white space"}
+NOUNS = {
+    "words": "words at white space",
+    "characters": f"characters, with `{SPACE}` for white space",
+    "subwords": f"subwords, the longest ones from the left; `{SPACE}` begins a word",
+}
 
 
 @dataclass(frozen=True)
@@ -17,31 +23,85 @@ class GraphTokenizer:
     """Splits texts of a request into the tokens of a vocabulary.
 
     Attributes:
-        name: See `tokenizers.tokenize`.
+        name: "words", "characters" or "subwords".
         table: Lookup table token -> id.
-        special: Tokens such as `<eos>`, which are never split into characters.
+        vocabulary: Tokens in the order of their ids.
+        unknown: Id of every other token.
+        special: Tokens such as `<eos>` that a text may contain, which are not split.
     """
 
     name: str
     table: tf.lookup.StaticHashTable
+    vocabulary: Sequence[str]
+    unknown: int
     special: tuple[str, ...] = ()
 
     def isolate(self, texts: tf.Tensor, pattern: str, token: str) -> tf.Tensor:
         """Return texts in which a special token replaces each match of a pattern."""
-        return tf.strings.regex_replace(texts, pattern, f" {token} " if self.name == "words" else token)
+        # A subword after it continues a word, unless there is white space.
+        spaced = {"words": f" {token} ", "characters": token, "subwords": f" {token}"}
+        return tf.strings.regex_replace(texts, pattern, spaced[self.name])
 
     def split(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the tokens of texts [n]; a line break is `<eos>` if that is a special token."""
         if END in self.special:
             texts = tf.strings.regex_replace(texts, r"\n", f" {END} ")
         texts = tf.strings.regex_replace(texts, SPACES, " ")
-        if self.name == "characters":
-            texts = tf.strings.regex_replace(tf.strings.strip(texts), " ", SPACE)
-            if END in self.special:
-                texts = tf.strings.regex_replace(texts, f"{SPACE}?{END}{SPACE}?", END)
-            texts = tf.strings.regex_replace(texts, f"({'|'.join((*self.special, '.'))})", r"\1 ")
-        return tf.strings.split(texts)
+        if self.name == "words":
+            return tf.strings.split(texts)
+        texts = tf.strings.regex_replace(tf.strings.strip(texts), " ", SPACE)
+        return (self._split_characters if self.name == "characters" else self._split_subwords)(texts)
 
     def encode(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids of tokens, int32."""
         return tf.ragged.map_flat_values(lambda token: tf.cast(self.table.lookup(token), tf.int32), tokens)
+
+    def _split_characters(self, texts):
+        if END in self.special:
+            texts = tf.strings.regex_replace(texts, f"{SPACE}?{END}{SPACE}?", END)
+        return tf.strings.split(tf.strings.regex_replace(texts, f"({'|'.join((*self.special, '.'))})", r"\1 "))
+
+    def _split_subwords(self, texts):
+        count = tf.reduce_sum(tf.strings.length(texts, "UTF8_CHAR"))
+        message = f"a request must have at most {MAX_CHARACTERS} characters."
+        texts = assert_in_graph(texts, count <= MAX_CHARACTERS, message, [count])
+        texts = tf.where(tf.strings.length(texts) > 0, SPACE + texts, texts)
+        characters = tf.strings.unicode_split(texts, "UTF-8")
+        rows = characters.value_rowids()
+        tokens, lengths = self._longest_tokens(characters.flat_values, rows)
+        is_start = _is_reached(lengths)
+        tokens, rows = tf.boolean_mask(tokens, is_start), tf.boolean_mask(rows, is_start)
+        for token in self.special:
+            tokens = tf.where(tokens == SPACE + token, token, tokens)
+        return tf.RaggedTensor.from_value_rowids(tokens, rows, characters.nrows())
+
+    def _longest_tokens(self, characters, rows):
+        """Return the longest token that begins at each character, else the character, and its length."""
+        marked = [SPACE + token for token in self.special]
+        tokens, candidates, lengths = characters, characters, tf.ones_like(rows, tf.int32)
+        for length in range(2, max(map(len, (*marked, *self.vocabulary))) + 1):
+            shift = tf.minimum(length - 1, tf.size(characters))
+            is_in_text = rows == tf.concat([rows[shift:], tf.fill([shift], tf.constant(-1, rows.dtype))], 0)
+            following = tf.concat([characters[shift:], tf.fill([shift], "")], 0)
+            # Beyond the end of its text, a candidate stays empty, and no token is.
+            candidates = tf.where(is_in_text, candidates + following, "")
+            is_token = self.table.lookup(candidates) != self.unknown
+            for token in marked:
+                is_token |= candidates == token
+            tokens, lengths = tf.where(is_token, candidates, tokens), tf.where(is_token, length, lengths)
+        return tokens, lengths
+
+
+def _is_reached(lengths):
+    """Return which positions [n] jumps reach that begin at 0 and go `lengths` ahead."""
+    count = tf.size(lengths)
+    jumps = tf.concat([tf.range(count) + lengths, [count]], 0)
+    reached = tf.concat([[1], tf.zeros([count], tf.int32)], 0)
+
+    # Each step doubles the number of jumps: one text has too many for a loop over them.
+    def double(steps, reached, jumps):
+        landed = tf.math.unsorted_segment_max(reached, jumps, count + 1)
+        return 2 * steps, tf.maximum(reached, landed), tf.gather(jumps, jumps)
+
+    _, reached, _ = tf.while_loop(lambda steps, *_: steps <= count, double, (1, reached, jumps))
+    return reached[:count] > 0

@@ -11,6 +11,7 @@ from refusals import refusal
 
 from hetero_tf.data.labelled_text import load
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_words
+from hetero_tf.data.words import TokenOptions
 
 ROWS = [
     ("The film is good, isn't it?", "good", "ann"),
@@ -45,8 +46,8 @@ def test_words_are_lower_case_and_punctuation_is_separate():
 
 def test_vocabulary_keeps_the_most_frequent_words_in_order_of_appearance():
     sentences = [["a", "b", "b"], ["c", "b", "c"]]
-    assert build_sentence_vocabulary(sentences) == ("<pad>", "<ukn>", "a", "b", "c")
-    assert build_sentence_vocabulary(sentences, 4) == ("<pad>", "<ukn>", "b", "c")
+    assert build_sentence_vocabulary(sentences, TokenOptions("words", None)) == ("<pad>", "<ukn>", "a", "b", "c")
+    assert build_sentence_vocabulary(sentences, TokenOptions("words", 4)) == ("<pad>", "<ukn>", "b", "c")
 
 
 def test_rows_are_cut_and_filled_up():

@@ -5,14 +5,15 @@ from refusals import refusal
 
 from hetero_tf.data import labelled_text, pydoc, text
 from hetero_tf.data.described import describe, from_description
-from hetero_tf.data.tokenizers import check_spaces, tokenize
+from hetero_tf.data.tokenizers import check_spaces, split_characters
 
 CHINESE = "显示或设置系统时间。\n列出目录的内容,按字母排序。\n"
 
 
 def test_words_become_characters():
-    assert tokenize(["in", "a", "<eos>", "<eos>", "b"], "characters") == [*"in▁a", "<eos>", "<eos>", "b"]
-    assert tokenize(["in", "<eos>"], "words") == ["in", "<eos>"]
+    words = ["in", "a", "<eos>", "<eos>", "b"]
+    assert split_characters(words, ("<eos>",)) == [*"in▁a", "<eos>", "<eos>", "b"]
+    assert split_characters(words[1:3], ()) == [*"a▁<eos>"]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_text_without_spaces_is_rejected(words, mean, longest):
         f"text (a.txt): the text has no spaces between words: its words have {mean} characters on average, such as "
     )
     assert longest[:15] in sentence
-    assert sentence.endswith(". Set `tokenizer: characters`. Received: tokenizer='words'")
+    assert sentence.endswith(". Set `tokenizer: characters` or `tokenizer: subwords`. Received: tokenizer='words'")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_labelled_texts_become_lower_case_characters(tmp_path):
     assert dataset.vocabulary == ("<pad>", "<ukn>", "时", "▁", "a", "间", "b")
     assert dataset.train.x.tolist() == [[2, 3, 4, 0], [5, 6, 5, 5]]
     (tmp_path / "a.csv").write_text("text,label\n显示或设置系统时间,x\n列出目录的内容,y\n", "utf-8")
-    assert "such as '显示或设置系统时间'. Set `tokenizer: characters`" in refusal(
+    assert "such as '显示或设置系统时间'. Set `tokenizer: characters` or" in refusal(
         labelled_text.load, tmp_path, **options
     )
 

@@ -463,7 +463,7 @@ def test_without_vocabulary_only_token_ids_are_accepted(text_process):
 
 def test_words_are_split_as_in_training(tmp_path):
     numbers, _ = text.tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
-    ends_lines = GraphTokenizer("words", numbers, ("<eos>",))
+    ends_lines = GraphTokenizer("words", numbers, (), 0, ("<eos>",))
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     assert len(spaces) > 20
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
@@ -472,9 +472,9 @@ def test_words_are_split_as_in_training(tmp_path):
     ids, hidden, lengths = masked_text.encode(tf.constant(["b\r\nb\n<mask>", "b"]), ends_lines, 4)
     assert ids.numpy().tolist() == [[3, 1, 3, 1, 4], [3, -1, -1, -1, -1]]
     assert hidden.numpy().tolist() == [[False] * 4 + [True], [False] * 5] and lengths.numpy().tolist() == [5, 1]
-    assert masked_text.encode(tf.constant(["b\nb"]), GraphTokenizer("words", numbers), 4)[0].numpy().tolist() == [
-        [3, 3]
-    ]
+    assert masked_text.encode(tf.constant(["b\nb"]), GraphTokenizer("words", numbers, (), 0), 4)[
+        0
+    ].numpy().tolist() == [[3, 3]]
 
 
 def bmp(pixels):
@@ -549,7 +549,7 @@ def test_jpeg_is_rotated_by_its_exif_orientation(turn, order):
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
 def test_mask_is_recognized_next_to_a_word_and_in_capitals(tmp_path, written):
     numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
-    ids, hidden, _ = masked_text.encode(tf.constant([written]), GraphTokenizer("words", numbers), 3)
+    ids, hidden, _ = masked_text.encode(tf.constant([written]), GraphTokenizer("words", numbers, (), 0), 3)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1
 

@@ -9,9 +9,9 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.data.sentences import encode_sentences, split_text, split_words
-from hetero_tf.data.tokenizers import tokenize
-from hetero_tf.export import masked_text, saved_model, sequences, text
+from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text, split_words
+from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
+from hetero_tf.export import masked_text, saved_model, sequences, text, tokens
 from hetero_tf.export.predictions import predict
 from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.inputs import all_labels, next_word
@@ -77,7 +77,7 @@ def test_graph_splits_signs_and_capitals_like_the_loader(tmp_path):
     words = sorted({word for one in sentences for word in split_words(one)})
     vocabulary = ("<pad>", "<ukn>", *words[1:])
     numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
-    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("words", numbers), 9)
+    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("words", numbers, (), sequences.UNKNOWN), 9)
     np.testing.assert_array_equal(ids, encode_sentences(list(map(split_words, sentences)), vocabulary, 9))
 
 
@@ -137,22 +137,51 @@ def test_costs_count_every_iteration_of_the_loop():
     assert counted.multiply_adds == 12 * (16 * 64 + 16 * 64) + 16 * 4
 
 
-def test_graph_splits_characters_like_the_loader(tmp_path):
-    lines = [" é<b ", "", "ab\u3000\u2003c.", "时间 x", "<pad>"]
-    tokens = tokenize([word for line in lines for word in (*line.split(), "<eos>")], "characters")
-    numbers, _ = text.tables(("<ukn>", *sorted(set(tokens))), tmp_path)
-    tokenizer = GraphTokenizer("characters", numbers, ("<eos>", "<mask>"))
-    (split,) = tokenizer.split(tf.constant(["\r\n".join([*lines, ""])])).numpy()
-    assert [token.decode() for token in split] == tokens
+LINES = [" é<b ", "", "ab\u3000\u2003c.", "时间 x", "<pad>", "the end< of thesis"]
+
+
+def running_tokenizer(folder, name):
+    """Return the tokens of LINES, and the tokenizer of an export for running text."""
+    words = [word for line in LINES for word in (*line.split(), "<eos>")]
+    vocabulary = learn_vocabulary(words, TokenOptions(name, 24))
+    numbers, _ = text.tables(vocabulary, folder)
+    return build_tokenizer(name, vocabulary)(words), GraphTokenizer(name, numbers, vocabulary, 0, ("<eos>", "<mask>"))
+
+
+@pytest.mark.parametrize("name", ["words", "characters", "subwords"])
+def test_graph_splits_lines_like_the_loader(tmp_path, name):
+    tokens, tokenizer = running_tokenizer(tmp_path, name)
+    split = tokenizer.split(tf.constant(["", "\r\n".join([*LINES, ""]), " x  ", "\n"])).to_list()
+    assert [[token.decode() for token in row] for row in split] == [
+        [],
+        tokens,
+        ["▁", "x"] if name == "subwords" else ["x"],
+        ["<eos>"],
+    ]
+    assert tokenizer.split(tf.constant([], tf.string)).shape == (0, None)
+
+
+@pytest.mark.parametrize(("name", "masked"), [("characters", [1, 4]), ("subwords", [2, 5])])
+def test_mask_is_one_token(tmp_path, name, masked):
+    _, tokenizer = running_tokenizer(tmp_path, name)
     ids, is_mask, lengths = masked_text.encode(tf.constant(["é<MASK> b<mask>c", ""]), tokenizer, 99)
-    assert is_mask.numpy().nonzero()[1].tolist() == [1, 4] and lengths.numpy().tolist() == [6, 0]
-    assert ids.numpy()[0, [1, 4]].tolist() == [99, 99] and numbers.lookup(tf.constant("▁")) == ids.numpy()[0, 2]
+    assert is_mask.numpy().nonzero()[1].tolist() == masked and lengths.numpy().tolist() == [masked[1] + 2, 0]
+    assert ids.numpy()[0, masked].tolist() == [99, 99]
 
 
-def test_sentences_are_split_into_characters_like_the_loader(tmp_path):
-    sentences = ["Σ <eos> ÄÖ\u2003x", " ", "<mask>时"]
-    tokens = [split_text(sentence, "characters") for sentence in sentences]
-    vocabulary = ("<pad>", "<ukn>", *sorted({token for one in tokens for token in one if token != "e"}))
+@pytest.mark.parametrize("name", ["characters", "subwords"])
+def test_graph_splits_sentences_like_the_loader(tmp_path, name):
+    sentences = ["Σ <eos> ÄÖ\u2003x", " ", "<mask>时", "it's the end, the END"]
+    words = [split_text(sentence, name) for sentence in sentences]
+    vocabulary = build_sentence_vocabulary(words, TokenOptions(name, 22))
     numbers, _ = text.tables(vocabulary, tmp_path, sequences.UNKNOWN)
-    ids = sequences.encode(tf.constant(sentences), GraphTokenizer("characters", numbers), 9)
-    np.testing.assert_array_equal(ids, encode_sentences(tokens, vocabulary, 9))
+    ids = sequences.encode(tf.constant(sentences), GraphTokenizer(name, numbers, vocabulary, sequences.UNKNOWN), 9)
+    tokenize = build_tokenizer(name, vocabulary)
+    np.testing.assert_array_equal(ids, encode_sentences(list(map(tokenize, words)), vocabulary, 9))
+
+
+def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "MAX_CHARACTERS", 8)
+    _, tokenizer = running_tokenizer(tmp_path, "subwords")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a request must have at most 8 characters. Received"):
+        tokenizer.split(tf.constant(["abcd", "efghi"]))

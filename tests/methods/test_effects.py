@@ -56,6 +56,7 @@ ELSEWHERE = {
     ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "text", "column"): "test_text_data.py: needs Parquet files",
+    ("data", "text", "vocabulary_file"): "test_vocabulary_file.py: needs a vocabulary file",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
