@@ -240,5 +240,5 @@ def _decode_dictionaries(column):
     for chunk in column.chunks:
         if address != _address(chunk.dictionary):
             address, words = _address(chunk.dictionary), chunk.dictionary.to_pylist()
-        values += [words[index] for index in chunk.indices.to_pylist()]
+        values += [None if index is None else words[index] for index in chunk.indices.to_pylist()]
     return values

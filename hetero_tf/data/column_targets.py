@@ -47,6 +47,8 @@ def read_targets(
             raise InputError(f"{table.source}: expected at least one row. Received: none")
         for name in label:
             table.check_column("label", name)
+        if len(set(label)) < len(label):
+            raise InputError(f"{table.source}: `label` must name each column once. Received: {', '.join(label)}")
         if owner is not None:
             table.check_column("owner", owner)
     if targets == NUMBERS:
@@ -97,6 +99,10 @@ def _read_label_sets(tables, columns, class_names):
         return columns, [_stack(table, columns, _read_flags) for table in tables]
     (name,) = columns
     texts = [_texts_of(table, name) for table in tables]
+    if any("," in text for text in texts[0].texts) and not any(re.search("[;|]", text) for text in texts[0].texts):
+        row, text = texts[0].find(lambda text: "," in text)
+        problem = f"has the value {text!r}; separate the labels of a list by `;`, since a label may contain a comma"
+        raise tables[0].value_error(row, name, problem)
     names = class_names or sort_categories({label for text in texts[0].texts for label in _split_labels(text)})
     if len(names) < 2:
         raise InputError(

@@ -31,6 +31,8 @@ ColumnScales = Annotated[dict[str, Scale], Text(named=True)]
 MISSING_CATEGORY = "missing"
 # A column with more distinct values is probably free text or an id; one-hot features would be almost all 0.
 MAX_CATEGORIES = 1000
+# Signs of amounts of money.
+CURRENCIES = "$\u20ac\u00a3\u00a5"
 # Names that pandas gives to an index and to columns without a name.
 _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
@@ -225,6 +227,9 @@ def _reject_mixed(table, name, column):
     resembling = np.array([resembles_number(text) for text in column.texts])
     if 2 * counts[resembling].sum() > len(column):
         row, text = column.find(lambda text: resembles_number(text) and not is_number(text))
+        if set(text) & set(CURRENCIES):
+            problem = f"has the value {text!r}; remove the currency from the numbers, since amounts in several "
+            raise table.value_error(row, name, problem + "currencies are not comparable")
         raise table.value_error(
             row,
             name,

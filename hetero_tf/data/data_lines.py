@@ -23,7 +23,7 @@ def describe_data(dataset: Dataset) -> list[str]:
 
 
 def data_warnings(dataset: Dataset, clients: int) -> list[str]:
-    """Return sentences about row numbers among the features, rare classes and a large majority.
+    """Return sentences about row numbers, classes that differ only in case, rare classes and a large majority.
 
     Args:
         dataset: The data.
@@ -34,6 +34,11 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
         for summary in dataset.inspection or ()
         if summary.role == "feature" and summary.numbers_rows and summary.type == "number"
     ]
+    spellings: dict[str, str] = {}
+    for each in dataset.class_names or ():
+        other = spellings.setdefault(each.lower(), each)
+        if other != each:
+            warnings.append(f"classes {other} and {each} differ only in case; are they the same?")
     if dataset.targets != LABEL:
         return warnings
     counts = _count_classes(dataset)

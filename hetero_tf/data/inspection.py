@@ -62,7 +62,8 @@ class ColumnSummary:
     @property
     def is_continuous(self) -> bool:
         """Whether numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
-        if self.type not in ("number", "id") or self.distinct <= FEW_NUMBERS:
+        # An id may be a text, which has no range.
+        if self.type not in ("number", "id") or not self.low or self.distinct <= FEW_NUMBERS:
             return False
         low, high = float(self.low), float(self.high)
         return not (self.is_whole and low in (0, 1) and high - low + 1 == self.distinct)

