@@ -21,6 +21,8 @@ TASKS: dict[str, type[ExportTask]] = {
 
 
 def task_of(process: LearningProcess, model: keras.Model) -> ExportTask:
-    """Return the export task of a model: the `TASK` of its input, or that of its kind of data."""
-    name = registry.constant("inputs", process.recipe.input.name, "TASK") or process.dataset.kind
-    return TASKS[name](process, model)
+    """Return the export task of a model: from its input, see `inputs`, or by its kind of data."""
+    source = registry.find("inputs", process.recipe.input.name)
+    if hasattr(source, "export_task"):
+        return source.export_task(process, model)
+    return TASKS[getattr(source, "TASK", process.dataset.kind)](process, model)

@@ -16,6 +16,8 @@ A module describes its input by constants, plain values that recipe checks read 
 - `ON_DEVICE`: True if `devices.on_device` can make its batches.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.
 
+A module of `--plugin` may also have `export_task(process, model)`, which returns its `export.task.ExportTask`.
+
 Modules:
 
     examples     Training examples of the compiled round: stored arrays, local epochs, and batch shapes
