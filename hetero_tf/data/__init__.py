@@ -31,13 +31,14 @@ Modules:
     label_arrays     Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
     labelled_text    Loads labelled texts of the user from files or folders
     npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
-    npz              Loads images or a table of the user from a NumPy .npz file
+    npz              Loads images, a table or series of the user from a NumPy .npz file
     parquet          Loads a table or pictures of the user from Parquet or Arrow files
     parquet_pages    Reads the page sizes of a Parquet file from the page headers
     picture_arrays   Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
     pydoc            Real English prose that ships with the package, for a quick start and as a fallback for text sets
     raw_table        Tables as read from files: columns of numbers or texts, before their types are decided
     sentences        Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
+    series           Loads windows of time series from a text file with a row for each time
     subwords         Subwords: pieces of words from byte-pair encoding (Sennrich et al
     synthetic        Small generated data sets with learnable structure, for tests and first experiments
     table_dataset    Builds a `Dataset` from columns of numbers or texts

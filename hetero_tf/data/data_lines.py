@@ -15,8 +15,14 @@ MAX_MAJORITY = 0.6
 
 
 def describe_data(dataset: Dataset) -> list[str]:
-    """Return lines of at most 80 characters: columns of a table, pictures or texts, and classes with their shares."""
-    parts = {"table": _column_lines, "images": _picture_lines, "sequences": _text_lines, "text": _text_lines}
+    """Return lines of at most 80 characters: columns, series, pictures or texts, and classes with their shares."""
+    parts = {
+        "images": _picture_lines,
+        "sequences": _text_lines,
+        "series": _series_lines,
+        "table": _column_lines,
+        "text": _text_lines,
+    }
     targets = {LABEL: _class_lines, NUMBERS: _number_lines, LABEL_SET: _label_set_lines}
     lines_of_targets = targets.get(dataset.targets)
     return [*parts[dataset.kind](dataset), *(lines_of_targets(dataset) if lines_of_targets else [])]
@@ -59,14 +65,31 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
 
 
 def baseline(dataset: Dataset) -> tuple[str, float, str] | None:
-    """Return `(metric, its value on the test examples, prediction)` of a constant prediction; None: not defined."""
+    """Return `(metric, its value on the test examples, prediction)` of a simple prediction; None: not defined.
+
+    It is the most frequent class, or the better one of the mean and, for forecasts, the last value of the window.
+    """
     if dataset.targets == LABEL:
         name, share = _majority(dataset)
         return "global_accuracy", 100 * share, f"{name}, the most frequent class"
     if dataset.targets == NUMBERS:
         mean, _ = dataset.target_statistics
-        return "rmse", float(np.sqrt(np.mean((dataset.test.y - mean) ** 2))), "the mean of the training examples"
+        predictions = {"the mean of the training examples": mean, **_last_values(dataset)}
+        errors = {name: float(np.sqrt(np.mean((dataset.test.y - y) ** 2))) for name, y in predictions.items()}
+        best = min(errors, key=errors.__getitem__)
+        return "rmse", errors[best], best
     return None
+
+
+def _last_values(dataset):
+    """Return the last values of the test windows as predictions by name; empty if the targets are not forecasts."""
+    if dataset.kind != "series" or dataset.columns is None or dataset.class_names is None:
+        return {}
+    channels = [column.name for column in dataset.columns]
+    forecasts = [name.rpartition(" +")[0] for name in dataset.class_names]
+    if not set(forecasts) <= set(channels):
+        return {}
+    return {"the last value of the window": dataset.test.x[:, -1, [channels.index(name) for name in forecasts]]}
 
 
 def _majority(dataset):
@@ -144,6 +167,12 @@ def _column_lines(dataset):
     more = [f"  and {len(names) - MAX_COLUMNS:,} more"] if len(names) > MAX_COLUMNS else []
     rows_read = dataset.inspection[0].rows if dataset.inspection else len(dataset.train.x)
     return [f"columns: {len(names):,} of {rows_read:,} rows", *lines, *more]
+
+
+def _series_lines(dataset):
+    count, time, channels = dataset.train.x.shape
+    line = f"series: {count:,} training windows of {time:,} positions, channels: {channels:,}"
+    return [_shorten(line, LINE), *(_column_lines(dataset) if dataset.inspection else [])]
 
 
 def _column_cells(summary):

@@ -24,9 +24,9 @@ class Split:
 
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or unscaled floats; a table float32 `[n, features]`;
-            sequences int32 `[n, length]` of word ids, padded with 0; or text int32 `[rows, length]` of word ids.
-            uint8 images may stay on disk, as a `DiskArray`.
-        y: Targets of images, tables and sequences in one of the forms of `targets`, such as labels int32 `[n]`; None
+            series float32 `[n, time, channels]`; sequences int32 `[n, length]` of word ids, padded with 0; or text
+            int32 `[rows, length]` of word ids. uint8 images may stay on disk, as a `DiskArray`.
+        y: Targets of all but text in one of the forms of `targets`, such as labels int32 `[n]`; None
             for text.
         owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
     """
@@ -56,11 +56,11 @@ class Dataset:
         train, test: The splits, both of the same kind.
         classes: Number of classes; the vocabulary size for text; the number of targets for numbers.
         source: One-line description of the data and their location.
-        vocabulary: Words in order of their ids; None for images and tables. A data set with labels and a vocabulary
-            is of kind "sequences".
+        vocabulary: Words in order of their ids; None for images, tables and series. A data set with labels and a
+            vocabulary is of kind "sequences".
         stand_in_for: Name of the requested data set if the fallback was used; else None.
         class_names: Names of the labels, or of the targets if these are numbers, one line each; None if unknown.
-        columns: Columns from which the features of a table were made; None if unknown.
+        columns: Columns from which the features of a table or the channels of series were made; None if unknown.
         tokenizer: Tokens of the vocabulary: "words", "characters" or "subwords", see `words.build_tokenizer`.
         inspection: Summaries of all columns of the training rows as read; None if unknown.
         pictures: Sizes and modes of the training pictures before they were resized; None if unknown.
@@ -120,20 +120,20 @@ class Dataset:
             for text in (column.name, *column.categories):
                 check_text(self.source, "name and category of a column", text)
         features, shape = len(feature_names(self.columns)), self.train.x.shape[1:]
-        if self.kind != "table" or shape != (features,):
+        if self.kind not in ("table", "series") or shape[-1] != features:
             raise InputError(
-                f"{self.source}: `columns` must describe a table with {shape} features. "
+                f"{self.source}: `columns` must describe a table with {shape} features, or as many channels of series. "
                 f"Received: {features} features of {len(self.columns)} columns"
             )
 
     @property
     def kind(self) -> str:
-        """ "images", "sequences", "table" or "text"."""
+        """ "images", "sequences", "series", "table" or "text"."""
         if self.train.y is None:
             return "text"
         if self.vocabulary is not None:
             return "sequences"
-        return "table" if self.train.x.ndim == 2 else "images"
+        return {2: "table", 3: "series"}.get(self.train.x.ndim, "images")
 
     @property
     def name(self) -> str:
@@ -143,12 +143,13 @@ class Dataset:
 
     @functools.cached_property
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Number to subtract from each feature of a table, and its divisor, float64 `[features]` each.
+        """Number to subtract from each feature of a table or channel of series, and its divisor, float64 each.
 
-        Both are statistics of the training rows: mean and standard deviation; minimum and range for columns with
-        `scale` "minmax"; 0 and 1 with "none". A constant feature has divisor 1, so that the result is 0 and not NaN.
+        Both are statistics of the training rows, or of all positions of the training series: mean and standard
+        deviation; minimum and range for columns with `scale` "minmax"; 0 and 1 with "none". A constant feature has
+        divisor 1, so that the result is 0 and not NaN.
         """
-        x = self.train.x
+        x = self.train.x.reshape(-1, self.train.x.shape[-1])
         mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
         constant = (x == x[0]).all(0)
         offset, divisor = np.where(constant, x[0], mean), np.where(constant | (std == 0), 1.0, std)
@@ -211,6 +212,7 @@ _KINDS = {
         "images uint8 or float [n, height, width, channels]", (np.uint8, np.float32, np.float64), 4, "image"
     ),
     "sequences": _Kind("words int32 [n, length]", (np.int32,), 2, "sequence"),
+    "series": _Kind("series float32 [n, time, channels]", (np.float32,), 3, "series"),
     "table": _Kind("table rows float32 [n, features]", (np.float32,), 2, "row"),
     "text": _Kind("words int32 [rows, length]", (np.int32,), 2, "row"),
 }
@@ -264,7 +266,7 @@ def _check_finite(location, x):
     if not np.isfinite(x).all():
         index = tuple(np.argwhere(~np.isfinite(x))[0].tolist())
         values = "pixels" if x.ndim == 4 else "numbers"
-        position = str(index) if x.ndim == 4 else f"row {index[0]}, feature {index[1]}"
+        position = f"row {index[0]}, feature {index[1]}" if x.ndim == 2 else str(index)
         raise InputError(f"{location}: expected finite {values}. Received: {x[index]} in {position}")
 
 

@@ -25,7 +25,7 @@ class DescribedDataset(Dataset):
 
     Args:
         digest: `sha256` of the described data.
-        statistics: `feature_statistics` of a table, float64 `[2, features]`; else None.
+        statistics: `feature_statistics` of a table or series, float64 `[2, features]`; else None.
         statistics_of_targets: The same of the numbers to predict, float64 `[2, targets]`; None for other targets.
     """
 
@@ -40,7 +40,7 @@ class DescribedDataset(Dataset):
 
     @property
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Number to subtract from each feature of a table, and its divisor, see `Dataset`."""
+        """Number to subtract from each feature, and its divisor, see `Dataset`."""
         if self.statistics is None:
             raise InputError(f"{self.source}: its description has no statistics of features")
         return self.statistics[0], self.statistics[1]
@@ -69,7 +69,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "class_names": dataset.class_names and list(dataset.class_names),
         "columns": dataset.columns and [list(dataclasses.astuple(column)) for column in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
-        if dataset.kind == "table"
+        if dataset.kind in ("table", "series")
         else None,
         "targets": dataset.targets,
         "target_statistics": [list(map(float, one)) for one in dataset.target_statistics]
@@ -93,7 +93,7 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
     check_memory(value["source"], 2 * int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize)
     rng = seeds.rng(0, "examples of a description")
     statistics = None if value["statistics"] is None else np.array(value["statistics"], np.float64)
-    if statistics is not None and (statistics.shape != (2, *shape[1:]) or not np.isfinite(statistics).all()):
+    if statistics is not None and (statistics.shape != (2, shape[-1]) or not np.isfinite(statistics).all()):
         raise ValueError("its statistics do not match its features")
 
     def draw():

@@ -1,7 +1,7 @@
 """Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from hetero_tf.data.targets import LABEL
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+SERIES_ADVICE = "; for series [n, time, channels], set `kind: series`"
 
 
 def from_arrays(
@@ -29,30 +31,33 @@ def from_arrays(
     feature_names: Sequence[str] | None = None,
     source: str = "arrays",
     targets: str = LABEL,
+    kind: Literal["images", "series", "table"] | None = None,
 ) -> Dataset:
-    """Builds a data set of images or table rows.
+    """Builds a data set of images, table rows or series.
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
-            become round(255 * x); or table rows `[n, features]`, which become float32; or images uint8 `[n, height,
-            width, channels]` as a `DiskArray`, which stay on disk.
+            become round(255 * x); or table rows `[n, features]`, which become float32; or with `kind="series"` numbers
+            `[n, time]` or `[n, time, channels]`, which become float32; or images uint8 `[n, height, width, channels]`
+            as a `DiskArray`, which stay on disk.
         y_train, y_test: Labels: whole numbers `[n]` from 0, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
         classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, else
             the highest training label plus one, and each label must occur.
         class_names: Names of the labels in order; None: the training texts in sorted order, if the labels are texts.
-        feature_names: Names of the features of a table in order.
+        feature_names: Names of the features of a table, or of the channels of series, in order.
         source: One-line description of the data; the prefix of every error message.
         targets: Form of `y_train` and `y_test`: "label"; "numbers" `[n]` or `[n, targets]` for the task regression;
             "label_set", bool or 0 and 1 `[n, labels]`, for multi_label; "label_map", whole numbers `[n, height,
             width]`, for segmentation. `class_names` then name the targets, and `classes` is their number.
+        kind: "images", "table" or "series" (such as measurements over time); None: a table for two axes, else images.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
     labels = read_targets(source, y_train, y_test, classes, class_names, targets)
-    train = _build_split(source, "train", x_train, labels.train, train_owners)
-    test = _build_split(source, "test", x_test, labels.test, test_owners)
+    train = _build_split(source, "train", x_train, labels.train, train_owners, kind)
+    test = _build_split(source, "test", x_test, labels.test, test_owners, kind)
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.labels):
             raise InputError(
@@ -72,19 +77,20 @@ def from_tf_data(
     feature_names: Sequence[str] | None = None,
     source: str = "tf.data",
     targets: str = LABEL,
+    kind: Literal["images", "series", "table"] | None = None,
 ) -> Dataset:
     """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image or row, and its label as a number, a text or a one-hot row.
-        classes, class_names, feature_names, source, targets: As for `from_arrays`.
+        classes, class_names, feature_names, source, targets, kind: As for `from_arrays`.
 
     Raises:
         InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
     arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read_pairs(source, part, pairs)]
     names: dict = {"class_names": class_names, "feature_names": feature_names}
-    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets)
+    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets, kind=kind)
 
 
 def _read_pairs(source, part, pairs):
@@ -105,28 +111,33 @@ def _read_pairs(source, part, pairs):
     return np.stack([x for x, _ in examples]), np.stack([y for _, y in examples])
 
 
-def _build_split(source, part, x, labels, owners):
+def _build_split(source, part, x, labels, owners, kind):
     if isinstance(x, DiskArray):
         rows = x
     else:
         x = np.asarray(x)
-        rows = (_check_rows if x.ndim == 2 else _check_images)(source, f"x_{part}", x)
+        kind = kind or ("table" if x.ndim == 2 else "images")
+        x = x[..., None] if kind == "series" and x.ndim == 2 else x
+        rows = _check_images(source, f"x_{part}", x) if kind == "images" else _check_numbers(source, part, x, kind)
     owners = None if owners is None else to_integers(source, f"{part}_owners", "owner", owners)
     return Split(rows, labels, owners)
 
 
-def _check_rows(source, name, x):
-    if x.dtype.kind not in "iufb" or x.size == 0:
+def _check_numbers(source, part, x, kind):
+    """Returns the rows of a table or series as float32."""
+    name, axes = f"x_{part}", {"table": "features", "series": "time, channels"}[kind]
+    if x.dtype.kind not in "iufb" or x.size == 0 or x.ndim != {"table": 2, "series": 3}[kind]:
         raise InputError(
-            f"{source}: {name} must be numbers [n, features], all dimensions above 0. Received: {x.dtype} {x.shape}"
+            f"{source}: {name} must be numbers [n, {axes}], all dimensions above 0. Received: {x.dtype} {x.shape}"
         )
     with np.errstate(over="ignore"):
         rows = x.astype(np.float32)
     if not np.isfinite(rows).all():
-        row, feature = np.argwhere(~np.isfinite(rows))[0]
+        index = tuple(np.argwhere(~np.isfinite(rows))[0].tolist())
+        position = f"time {index[1]}, channel {index[2]}" if kind == "series" else f"feature {index[1]}"
         raise InputError(
             f"{source}: {name} must be finite numbers in the range of float32. "
-            f"Received: {x[row, feature]} in row {row}, feature {feature}"
+            f"Received: {x[index]} in row {index[0]}, {position}"
         )
     return rows
 
@@ -144,13 +155,13 @@ def _check_images(source, name, x):
     if x.dtype.kind != "f":
         raise InputError(
             f"{source}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
-            f"convert it with {name}.astype('uint8')"
+            f"convert it with {name}.astype('uint8'){SERIES_ADVICE if x.shape[-1] == 1 else ''}"
         )
     invalid = ~((x >= 0) & (x <= 1))
     if invalid.any():
         index = tuple(int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"{source}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
-            "scale the images or store uint8 in 0..255"
+            f"scale the images or store uint8 in 0..255{SERIES_ADVICE if x.shape[-1] == 1 else ''}"
         )
     return np.round(x * 255).astype(np.uint8)

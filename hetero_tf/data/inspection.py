@@ -57,7 +57,7 @@ class ColumnSummary:
     notation: Notation
     date_orders: tuple[DateOrder, ...]
     numbers_rows: bool = False
-    role: Literal["feature", "label", "owner", "ignored"] = "feature"
+    role: Literal["feature", "label", "owner", "time", "ignored"] = "feature"
 
     @property
     def is_continuous(self) -> bool:

@@ -1,6 +1,7 @@
-"""Loads images or a table of the user from a NumPy .npz file."""
+"""Loads images, a table or series of the user from a NumPy .npz file."""
 
 from pathlib import Path
+from typing import Literal
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
@@ -17,20 +18,29 @@ OWNERS = ("train_owners", "test_owners")
 TEXTS = ("class_names", "feature_names")
 
 
-def load(data_dir: Path | None, *, path: str, classes: Count | None = None, targets=LABEL) -> Dataset:
+def load(
+    data_dir: Path | None,
+    *,
+    path: str,
+    classes: Count | None = None,
+    kind: Literal["images", "series", "table"] | None = None,
+    targets=LABEL,
+) -> Dataset:
     """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
-    round(255 * x). Table rows are numbers `[n, features]`. Labels are whole numbers `[n]` from 0, texts `[n]` or
-    one-hot rows `[n, classes]`; for the task regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1
-    `[n, labels]`; for segmentation, whole numbers `[n, height, width]`. Optional arrays: train_owners and test_owners,
-    integers `[n]` from 0, name the client of each example, such as a writer; the texts class_names `[classes]` and
-    feature_names `[features]` name the labels and the columns of a table.
+    round(255 * x). Table rows are numbers `[n, features]`. Series, with `kind: series`, are numbers `[n, time]` or `[n,
+    time, channels]`. Labels are whole numbers `[n]` from 0, texts `[n]` or one-hot rows `[n, classes]`; for the task
+    regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1 `[n, labels]`; for segmentation, whole numbers
+    `[n, height, width]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the client of each
+    example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the labels and the
+    columns of a table or channels of series.
 
     Args:
         path: the .npz file
         classes: number of classes; null: the number of class_names, of different texts or of one-hot columns, else the
             highest training label plus one, and each label must occur
+        kind: images, table or series (such as measurements over time); null: a table for two axes, else images
     """
     file = find_file(data_dir, path, "path")
     with open_file(file) as content:
@@ -44,7 +54,7 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None, targ
             raise InputError(
                 f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
             )
-    kind = "table" if data["x_train"].ndim == 2 else "images"
+    example_kind = kind or ("table" if data["x_train"].ndim == 2 else "images")
     arrays = [data[name] for name in NAMES]
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
-    return from_arrays(*arrays, **named, classes=classes, source=f"{kind} ({file})", targets=targets)
+    return from_arrays(*arrays, **named, classes=classes, source=f"{example_kind} ({file})", targets=targets, kind=kind)

@@ -21,7 +21,7 @@ UNUSED = {"the data are always available": {"data.fallback": True}}
 def load(
     data_dir: Path | None,
     *,
-    kind: Literal["images", "sequences", "table", "text"] = "images",
+    kind: Literal["images", "sequences", "series", "table", "text"] = "images",
     examples: Count = 200,
     test_examples: Count = 100,
     size: Annotated[int, Range(low=1, high=512)] = 8,
@@ -37,21 +37,21 @@ def load(
 ) -> Dataset:
     """Generates images, sequences, a table or text; equal options give equal data.
 
-    For other tasks than classification, the targets are functions of the images or rows: for regression their means
-    over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a map
-    with the class of each pixel of a bright rectangle, and class 0 around it.
+    For other tasks than classification, the targets are functions of the images, series or rows: for regression their
+    means over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a
+    map with the class of each pixel of a bright rectangle, and class 0 around it.
 
     Args:
-        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; table: each
-            class is a point with noise around it; text: each word has few likely successors
-        examples: training images, sequences or rows of a table
-        test_examples: test images, sequences or rows of a table
+        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; series and
+            table: each class is a series or point with noise around it; text: each word has few likely successors
+        examples: training images, sequences, series or rows of a table
+        test_examples: test images, sequences, series or rows of a table
         size: height and width of the images, or number of features of the table
-        channels: channels of the images
+        channels: channels of the images or series
         classes: number of balanced classes of the images, sequences or rows, or of targets
         rows: rows of training text
         test_rows: rows of test text
-        length: words per row of text, or largest number of words of a sequence
+        length: words per row of text, largest number of words of a sequence, or positions of a series
         vocabulary: vocabulary size, including `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`
         owners: number of natural clients, assigned to the examples in turn; null: no owners
         seed: seed of the patterns and examples
@@ -60,8 +60,8 @@ def load(
         check_count("classes", classes, 1, examples)
         if owners is not None:
             check_count("owners", owners, 1, examples)
-    if kind in ("images", "table"):
-        shape = (size, size, channels) if kind == "images" else (size,)
+    if kind in ("images", "series", "table"):
+        shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}[kind]
         return _with_targets(_examples(kind, examples, test_examples, shape, classes, owners, seed), targets)
     if kind == "sequences":
         return _sequences(examples, test_examples, length, vocabulary, classes, owners, seed)
@@ -92,7 +92,7 @@ def _examples(kind, examples, test_examples, shape, classes, owners, seed):
 
 
 def _with_targets(dataset, targets):
-    """Replaces the labels of images or rows by targets of another form."""
+    """Replaces the labels of images, series or rows by targets of another form."""
     if targets not in (NUMBERS, LABEL_SET, LABEL_MAP):
         return dataset
     if targets == LABEL_MAP:

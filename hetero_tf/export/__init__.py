@@ -26,6 +26,7 @@ Modules:
     predictions         Predictions of a trained model for pictures
     saved_model         Writes a SavedModel, and loads one for predictions
     sequences           Export of a model for sequences of words: signatures for token ids and for sentences
+    series              Export of a model for series: signatures for numbers over time
     serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
     table               Export of a model for tables: signatures for rows of numbers
     task                `ExportTask`: what an export must know about a kind of data

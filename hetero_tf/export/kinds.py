@@ -7,6 +7,7 @@ from hetero_tf.export.images import ImageTask
 from hetero_tf.export.masked_text import MaskedTextTask
 from hetero_tf.export.next_word import NextWordTask
 from hetero_tf.export.sequences import SequenceTask
+from hetero_tf.export.series import SeriesTask
 from hetero_tf.export.table import TableTask
 from hetero_tf.export.task import ExportTask
 from hetero_tf.process.learning_process import LearningProcess
@@ -15,6 +16,7 @@ TASKS: dict[str, type[ExportTask]] = {
     "images": ImageTask,
     "next_word": NextWordTask,
     "sequences": SequenceTask,
+    "series": SeriesTask,
     "table": TableTask,
     "text": MaskedTextTask,
 }

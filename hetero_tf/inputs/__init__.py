@@ -7,7 +7,8 @@ that declares the parameter `statistics` receives `Dataset.feature_statistics`.
 A module describes its input by constants, plain values that recipe checks read without importing it:
 
 - `DATA`: the supported `Dataset.kind`, such as "images"; absent: any.
-- `FORM`: the form of a model input: "map" [height, width, channels], "vector" [features], "words" [positions] of ids.
+- `FORM`: the form of a model input: "map" [height, width, channels], "tokens" [positions, channels], "vector"
+  [features], "words" [positions] of ids.
 - `TARGETS`: "label", those of the task, one for each example; or "positions", one word at each position. It determines
   the metrics and the form of the outputs.
 - `HIDDEN`: the positions that a layer must not see, such as "the padding", so attention is rejected; absent: none.
@@ -25,6 +26,7 @@ Modules:
     masked_text  Input pipeline for masked language models: segments of token rows with masked positions
     next_word    Input pipeline for next-word language models: segments of token rows
     sequences    Input pipeline for labelled sequences of words, such as sentences and their topics
+    series       Input pipeline for labelled series, such as windows of measurements over time
     table        Input pipeline for labelled table rows
 """
 

@@ -36,6 +36,7 @@ Modules:
     padded_conv2d                PaddedConv2D: convolution padded equally on both sides
     padded_depthwise_conv2d      PaddedDepthwiseConv2D: depthwise convolution with the padding of `PaddedConv2D`
     patch_embedding              PatchEmbedding: an image as a sequence of tokens, one per square of pixels
+    position_embedding           PositionEmbedding: a trained offset for each position
     post_activation_block        PostActivationBlock: the residual block of the original ResNet
     pre_activation_block         PreActivationBlock: the residual block of PreResNet
     recurrent/                   Base of recurrent layers

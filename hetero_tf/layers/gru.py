@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Size
 from hetero_tf.layers.recurrent import Recurrent
+from hetero_tf.layers.stacked.forms import leading_shape
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -41,7 +42,8 @@ class GRU(Recurrent):
         super().__init__(units, return_sequences, clients, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
-        self.kernel = self.gate_weight("kernel", input_shape[-1], keras.initializers.GlorotUniform())
+        channels = leading_shape(input_shape, self.clients)[-1]
+        self.kernel = self.gate_weight("kernel", channels, keras.initializers.GlorotUniform())
         self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
         self.bias = self.gate_bias("bias", [0, 0, 0])
         self.recurrent_bias = self.gate_bias("recurrent_bias", [0, 0, 0])

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Size
 from hetero_tf.layers.recurrent import Recurrent
+from hetero_tf.layers.stacked.forms import leading_shape
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -24,7 +25,8 @@ class LSTM(Recurrent):
     Initial values are those of Keras: the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the
     forget gate and else 0. Positions that the mask of `Embedding` marks as padding do not change the state.
     Input shape: `(batch, positions, channels)`. Output shape: `(batch, positions, units)`, or `(batch, units)`. With
-    several clients inputs, outputs and kernels have a leading axis, `(clients, ...)`; the bias is `(clients, 1, ...)`.
+    several clients outputs and kernels have a leading axis, `(clients, ...)`; the bias is `(clients, 1, ...)`; inputs
+    have the channel form or the leading form.
     Reference: Hochreiter and Schmidhuber 1997 (Neural Computation 9), with the forget gate of Gers et al. 2000.
     """
 
@@ -41,7 +43,8 @@ class LSTM(Recurrent):
         super().__init__(units, return_sequences, clients, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
-        self.kernel = self.gate_weight("kernel", input_shape[-1], keras.initializers.GlorotUniform())
+        channels = leading_shape(input_shape, self.clients)[-1]
+        self.kernel = self.gate_weight("kernel", channels, keras.initializers.GlorotUniform())
         self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
         self.bias = self.gate_bias("bias", [0, 1, 0, 0])
         self.recurrent_weights = [self.recurrent_kernel]

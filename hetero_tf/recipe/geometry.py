@@ -1,6 +1,6 @@
 """Traces shapes and weight counts through the layers of a model, without Keras.
 
-Shapes have no batch axis: (rows, columns, channels) of a feature map, (positions, channels) of a token sequence,
+Shapes have no batch axis: (rows, columns, channels) of a feature map, (positions, channels) of a sequence,
 (channels,) of a vector, (positions,) of token ids. A size that only the data define is None before they are read; a
 shape of unknown rank is (..., channels). Layers declare their shapes by formulas, see `Geometry`.
 """
@@ -41,7 +41,7 @@ class Geometry:
         hidden: Formula of the number of intermediate values between input and output.
         groups: Formula of a number that must divide the channels of input and output.
         tile: Argument that must divide the rows and columns of the input; "": none.
-        attends: Whether every position reads all positions, without a mask.
+        attends: Whether the layer reads several positions, without a mask.
     """
 
     inputs: str = ""
@@ -215,17 +215,37 @@ def _window(size, strides="strides", dilation="(1, 1)"):
 _KERNEL = "kernel_size[0] * kernel_size[1] * channels"
 _POOLING = Geometry("map", f"({_window('pool_size', 'strides or pool_size')}, channels)")
 _GLOBAL_POOLING = Geometry("map", "(channels,)")
+
+
+def _windows(size, strides="strides", dilation="1"):
+    """Return the formula of the positions of the output of a window that slides over a sequence."""
+    valid = f"(positions - ({size} - 1) * {dilation} - 1) // ({strides}) + 1"
+    return f"{valid} if padding == 'valid' else -(-positions // ({strides}))"
+
+
+_POOLING_1D = Geometry("tokens", f"({_windows('pool_size', 'strides or pool_size')}, channels)", attends=True)
+_GLOBAL_POOLING_1D = Geometry("tokens", "(channels,)", attends=True)
 # Layers of Keras that change the shape, require a form or have kernels.
 _KERAS = {
+    "AveragePooling1D": _POOLING_1D,
     "AveragePooling2D": _POOLING,
+    "Conv1D": Geometry(
+        "tokens",
+        f"({_windows('kernel_size', dilation='dilation_rate')}, filters)",
+        "kernel_size * channels * filters",
+        attends=True,
+    ),
     "Conv2D": Geometry("map", f"({_window('kernel_size', dilation='dilation_rate')}, filters)", f"{_KERNEL} * filters"),
     "Cropping2D": Geometry("map", "(rows - 2 * cropping[0], columns - 2 * cropping[1], channels)"),
     "Dense": Geometry(outputs="(*leading, units)", weights="channels * units"),
     "DepthwiseConv2D": Geometry("map", f"({_window('kernel_size')}, channels)", _KERNEL),
     "Flatten": Geometry(outputs="(product(inputs),)"),
+    "GlobalAveragePooling1D": _GLOBAL_POOLING_1D,
     "GlobalAveragePooling2D": _GLOBAL_POOLING,
+    "GlobalMaxPooling1D": _GLOBAL_POOLING_1D,
     "GlobalMaxPooling2D": _GLOBAL_POOLING,
     "GroupNormalization": Geometry(outputs="inputs", groups="groups"),
+    "MaxPooling1D": _POOLING_1D,
     "MaxPooling2D": _POOLING,
     "UpSampling2D": Geometry("map", "(rows * size[0], columns * size[1], channels)"),
     "ZeroPadding2D": Geometry("map", "(rows + 2 * padding[0], columns + 2 * padding[1], channels)"),

@@ -10,6 +10,7 @@ from hetero_tf.base.constraints import (
     LARGEST_SIZE,
     REQUIRED,
     Epsilon,
+    FixedSize,
     NotNegative,
     Option,
     Range,
@@ -44,13 +45,24 @@ _COMMON = {
     "activation": (Activation | None, None),
     "bias_initializer": (ConstantInitializer, "zeros"),
 }
+_POOL_1D = {"strides": (FixedSize | None, None), "padding": (Padding, "valid")}
 _POOL = {"strides": (Window | None, None), "padding": (Padding, "valid")}
 _SCALED = {"epsilon": (Epsilon, 1e-3), "center": (bool, True), "scale": (bool, True)}
 
 # Annotation and default of every argument of a layer.
 _SIGNATURES: dict[str, dict[str, tuple[Any, Any]]] = {
     "Activation": {"activation": (Activation, REQUIRED)},
+    "AveragePooling1D": {"pool_size": (FixedSize, REQUIRED), **_POOL_1D},
     "AveragePooling2D": {"pool_size": (Window, REQUIRED), **_POOL},
+    "Conv1D": {
+        "filters": (Size, REQUIRED),
+        "kernel_size": (FixedSize, REQUIRED),
+        "strides": (FixedSize, 1),
+        "padding": (Literal["valid", "same", "causal"], "valid"),
+        "dilation_rate": (FixedSize, 1),
+        "kernel_initializer": (Initializer, "glorot_uniform"),
+        **_COMMON,
+    },
     "Conv2D": {
         "filters": (Size, REQUIRED),
         "kernel_size": (KernelSize, REQUIRED),
@@ -71,12 +83,15 @@ _SIGNATURES: dict[str, dict[str, tuple[Any, Any]]] = {
     },
     "ELU": {"alpha": (Slope, 1.0)},
     "Flatten": {},
+    "GlobalAveragePooling1D": {},
     "GlobalAveragePooling2D": {},
+    "GlobalMaxPooling1D": {},
     "GlobalMaxPooling2D": {},
     "GroupNormalization": {"groups": (Annotated[int, Range(low=1, high=LARGEST_SIZE)], 32), **_SCALED},
     "Identity": {},
     "LayerNormalization": _SCALED,
     "LeakyReLU": {"negative_slope": (Slope, 0.3)},
+    "MaxPooling1D": {"pool_size": (FixedSize, 2), **_POOL_1D},
     "MaxPooling2D": {"pool_size": (Window, (2, 2)), **_POOL},
     "ReLU": {"max_value": (NotNegative | None, None), "negative_slope": (Slope, 0.0), "threshold": (Slope, 0.0)},
     "UpSampling2D": {"size": (Window, (2, 2)), "interpolation": (Literal["nearest", "bilinear"], "nearest")},
@@ -115,10 +130,6 @@ ADVICE = {
         "the input augments images; set input.augment, such as crop_flip",
     ),
     **dict.fromkeys(("Input", "InputLayer"), "the data define the input shape; leave it out"),
-    **dict.fromkeys(
-        ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D"),
-        "use ClassTokenReadout after patch tokens, and LSTM or GRU without return_sequences after an Embedding",
-    ),
     **dict.fromkeys(("Permute", "RepeatVector"), "the axes of a feature map cannot change; use GlobalAveragePooling2D"),
     "SeparableConv2D": "use SeparableBlock, or DepthwiseConv2D and Conv2D",
     **dict.fromkeys(

@@ -9,7 +9,7 @@ from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
 
-_RANKS = {3: "a feature map", 2: "a token sequence", 1: "a vector"}
+_RANKS = {3: "a feature map", 2: "a sequence", 1: "a vector"}
 # Axes of the outputs by the form of the targets; 1 for others.
 _OUTPUT_RANKS = {"positions": 2, "label_map": 3}
 MOST_WEIGHTS = 2**31
@@ -37,7 +37,7 @@ def check_shapes(recipe: Recipe) -> None:
                 f"{format_value(step.outputs[-1])} after {format_value(step.inputs[-1])}",
             )
     for exit in sorted(branches, key=lambda exit: exit is None):
-        _check_logits(branches[exit], form == "words", recipe.targets)
+        _check_logits(branches[exit], form, recipe.targets)
 
 
 def _input_constant(recipe, name):
@@ -48,11 +48,11 @@ def check_steps(recipe: Recipe, steps: Iterable[Step]) -> Iterator[Step]:
     """Yield the steps of `geometry.walk`; raise `InvalidValue` at a layer that cannot process its input."""
     form, targets, hidden = (_input_constant(recipe, name) for name in ("FORM", "TARGETS", "HIDDEN"))
     for step in steps:
-        _check_form(step, form == "vector", targets == "positions")
+        _check_form(step, form, targets == "positions")
         if hidden and step.geometry.attends:
             raise InvalidValue(
                 step.spec.path,
-                f"{step.spec.kind} attends to all positions, so with the input {recipe.input.name} it would see "
+                f"{step.spec.kind} reads several positions, so with the input {recipe.input.name} it would see "
                 f"{hidden}; use LSTM or GRU",
             )
         _check_flatten(step)
@@ -62,7 +62,7 @@ def check_steps(recipe: Recipe, steps: Iterable[Step]) -> Iterator[Step]:
         yield step
 
 
-def _check_form(step, has_vectors, text):
+def _check_form(step, form, text):
     """Check that a layer accepts the form of its input, and that a text model keeps all positions."""
     kind = step.spec.kind
     rank, required = len(step.inputs), len(FORMS.get(step.geometry.inputs, step.inputs))
@@ -70,8 +70,11 @@ def _check_form(step, has_vectors, text):
         reason = f"its input is {_RANKS[rank]}; add PatchEmbedding before it"
         if text:
             reason = "a text model returns logits for every position; remove it"
-        elif has_vectors:
+        elif form == "vector":
             reason = "a table row is a vector; use Dense"
+        elif form == "tokens":
+            advice = "use Conv1D" if rank == 2 else "move it before the pooling, or set `return_sequences: true`"
+            reason = f"its input is {_RANKS[rank]}; {advice}"
         elif required == 3:
             before = "PatchEmbedding" if rank == 2 else "the pooling or Flatten"
             reason = f"its input is {_RANKS[rank]}; move it before {before}"
@@ -89,8 +92,8 @@ def _check_flatten(step):
     if step.spec.kind == "Flatten" and len(step.inputs) > 1 and isinstance(step.inputs[-1], Width):
         raise InvalidValue(
             step.spec.path,
-            "Flatten of a feature map with `!w` channels mixes positions and channels, so the weights of "
-            "narrow levels would not match; use GlobalAveragePooling2D",
+            f"Flatten of {_RANKS[len(step.inputs)]} with `!w` channels mixes positions and channels, so the weights of "
+            f"narrow levels would not match; use GlobalAveragePooling{len(step.inputs) - 1}D",
         )
 
 
@@ -122,6 +125,7 @@ def _check_pixels(step):
     """Check that a layer can divide the pixels of its input into patches, and that some output remains."""
     spec, lengths = step.spec, step.inputs[:-1]
     pixels, tile = " x ".join(map(str, lengths)), spec.args.get(step.geometry.tile)
+    unit = "positions" if len(lengths) == 1 else "pixels"
     if tile and any(isinstance(length, int) and length % tile for length in lengths):
         raise InvalidValue(
             (*spec.path, step.geometry.tile), f"must divide the {pixels} pixels of the input. Received: {tile}"
@@ -129,12 +133,12 @@ def _check_pixels(step):
     if any(isinstance(size, int) and size < 1 for size in step.outputs):
         raise InvalidValue(
             spec.path,
-            f"{spec.kind} has no output for an input of {pixels} pixels; use a smaller window, `padding: same`, less "
+            f"{spec.kind} has no output for an input of {pixels} {unit}; use a smaller window, `padding: same`, less "
             f"cropping, or less pooling before it. Received: {format_value(spec.args)}",
         )
 
 
-def _check_logits(branch, has_words, targets):
+def _check_logits(branch, form, targets):
     """Check that a branch ends with one output per label: for every example, position of a text or pixel."""
     last, name = branch[-1], "the model" if branch[-1].spec.exit is None else "an Exit"
     rank = len(last.outputs)
@@ -153,13 +157,17 @@ def _check_logits(branch, has_words, targets):
         reason = (
             "ends with a feature map; add GlobalAveragePooling2D (or Flatten before any `!w`) before its last layer"
         )
-    elif has_words:
+    elif form == "words":
         reason = (
-            "ends with a token sequence, but a sequence has one label; remove `return_sequences` from the last LSTM or "
-            "GRU"
+            "ends with a sequence, but a sequence has one label; remove `return_sequences` from the last LSTM or GRU"
+        )
+    elif form == "tokens":
+        reason = (
+            "ends with a sequence; add GlobalAveragePooling1D before its last layer, or remove `return_sequences` from "
+            "the last LSTM or GRU"
         )
     else:
-        reason = "ends with a token sequence; add ClassTokenReadout before its last layer"
+        reason = "ends with a sequence; add ClassTokenReadout before its last layer"
     raise InvalidValue(last.spec.path, f"{name} {reason}")
 
 

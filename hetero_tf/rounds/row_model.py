@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.graph_random import hash_key
-from hetero_tf.layers.stacked.forms import is_leading, to_leading
+from hetero_tf.layers.stacked.forms import is_leading, to_channels, to_leading
 from hetero_tf.models.variables import carried, is_seed, tracked
 
 
@@ -107,12 +107,8 @@ class RowModel:
         """Arrange inputs for the model: those of one client, clients first, or clients in the channels."""
         if self.clients == 1:
             return inputs[0]
-        if self.model.inputs[0].shape[0] == self.clients:
-            return inputs
-        # [K, batch, ..., channels] -> [batch, ..., K * channels].
-        rank = inputs.shape.rank
-        transposed = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
-        return tf.reshape(transposed, [-1, *inputs.shape[2:-1], self.clients * inputs.shape[-1]])
+        is_leading_model = self.model.inputs[0].shape[0] == self.clients
+        return inputs if is_leading_model else to_channels(inputs, self.clients)
 
     def build_state(self, key: tf.Tensor, caller_indices: Collection[int] = ()) -> list[tf.Tensor | None]:
         """Build the non-trainable values of one step: seeds of dropout from `key`, zeros for all others.

@@ -23,6 +23,10 @@ OPTIONS = {
     "parquet": {"path": "own.parquet", "label": "kind"},
     "wikitext2": {"rows": 3, "test_rows": 1, "verify": False, "download": False},
     "tfds": {"dataset": "mnist", "download": False},
+    "series": {
+        **{"path": "own_series.csv", "label": "climate", "time": "month", "series": "station"},
+        **{"window": 3, "test_share": 0.5},
+    },
     "femnist": {"path": "own_femnist"},
     "tiny_imagenet": {"path": "own_imagenet", "size": 8},
 }
@@ -37,6 +41,8 @@ def folder(tmp_path):
         (tmp_path / name).write_text("some words of a small text\n" * 5)
     lines = "".join(f"{word} is {kind},{kind}\n" for kind in ("good", "bad") for word in ("this", "that", "all"))
     (tmp_path / "own_texts.csv").write_text(f"text,label\n{lines}")
+    rows = "".join(f"{month},{station},{month * station},{station % 2}\n" for station in range(4) for month in range(9))
+    (tmp_path / "own_series.csv").write_text(f"month,station,rain,climate\n{rows}")
     folders.write_femnist(tmp_path / "own_femnist")
     folders.write_tiny_imagenet(tmp_path / "own_imagenet")
     folders.write_pictures(tmp_path / "own_pictures")

@@ -16,8 +16,9 @@ IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4
 TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
 ROWS = (RNG.normal(5, 3, (6, 7)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
 WORDS = (RNG.integers(0, 9, (6, 5)).astype(np.int32), RNG.integers(0, 4, 6).astype(np.int32))
+SERIES = (RNG.normal(5, 3, (6, 9, 2)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
 # Stored examples and number of labels, by the kind of data.
-STORED = {"images": (IMAGES, 4), "sequences": (WORDS, 4), "table": (ROWS, 4), "text": (TEXT, 9)}
+STORED = {"images": (IMAGES, 4), "sequences": (WORDS, 4), "series": (SERIES, 4), "table": (ROWS, 4), "text": (TEXT, 9)}
 
 
 def stored_examples(name):

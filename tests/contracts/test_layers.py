@@ -32,6 +32,7 @@ ARGUMENTS = {
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
     "PaddedDepthwiseConv2D": ({"stride": 2}, PIXELS),
     "PatchEmbedding": ({"patch": 3, "width": 5}, PIXELS),
+    "PositionEmbedding": ({}, VECTORS),
     "PostActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "PreActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "SelfAttention": ({"heads": 2, "head_width": 3}, VECTORS),

@@ -120,11 +120,17 @@ def test_every_layer_can_be_counted():
     for name, options in layer_table.KERAS_LAYERS.items():
         needed = {argument for argument, option in options.items() if option.required or argument == "groups"}
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
-        inputs = keras.Input((6, 6, 2))
+        shape = (6, 2) if name.endswith("1D") else (6, 6, 2)
+        inputs = keras.Input(shape)
         model = keras.Model(inputs, layer(inputs))
-        cost = counting.total(counting.forward(model, (6, 6, 2)))
+        cost = counting.total(counting.forward(model, shape))
         assert (cost.paper_flops > 0) == bool(model.trainable_variables), name
-        expected = {"Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2, "Dense": 36 * 2 * 5}
+        expected = {
+            "Conv1D": 4 * 3 * 2 * 3,
+            "Conv2D": 4 * 4 * 9 * 2 * 3,
+            "DepthwiseConv2D": 4 * 4 * 9 * 2,
+            "Dense": 36 * 2 * 5,
+        }
         assert cost.multiply_adds == expected.get(name, 0), name
 
 

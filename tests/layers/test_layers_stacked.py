@@ -45,6 +45,29 @@ CASES = [
     *[("Dropout", {"rate": 0.4}, *form) for form in (*ANY, ((4, 5, 7), True), ((4, 5, 5, 7), False))],
     *[("Flatten", {}, *form) for form in ANY],
     *[("LayerNormalization", {}, *form) for form in ANY],
+    *[
+        ("Conv1D", {"filters": 6, "kernel_size": 3, "padding": padding, **more}, ROWS, leads)
+        for padding, more, leads in (
+            ("valid", {"strides": 2}, False),
+            ("same", {"strides": 2, "activation": "tanh"}, True),
+            ("same", {"dilation_rate": 2, "use_bias": False}, False),
+            ("causal", {}, False),
+            ("causal", {"strides": 3}, True),
+            ("causal", {"dilation_rate": 2}, False),
+        )
+    ],
+    *[
+        (kind, {"pool_size": 2}, ROWS, leads)
+        for kind in ("AveragePooling1D", "MaxPooling1D")
+        for leads in (True, False)
+    ],
+    *[(kind, {}, ROWS, leads) for kind in ("GlobalAveragePooling1D", "GlobalMaxPooling1D") for leads in (True, False)],
+    *[
+        (kind, {"units": 6, "return_sequences": True}, ROWS, leads)
+        for kind in ("GRU", "LSTM")
+        for leads in (True, False)
+    ],
+    *[("PositionEmbedding", {}, ROWS, leads) for leads in (True, False)],
     ("LayerNormalization", {"center": False, "epsilon": 0.1}, ROWS, True),
     ("LayerNormalization", {"scale": False}, IMAGE, False),
     *[("Dense", {"units": 7, "activation": "tanh"}, *form) for form in ANY],

@@ -40,6 +40,7 @@ TRIED = {
     ("data", "text", "test"): ("other.txt",),
     ("data", "text", "vocabulary"): (5,),
     ("data", "npz", "classes"): (12,),
+    ("data", "npz", "kind"): ("series",),
     ("partitions", "file", "path"): ("other.npz",),
     ("partitions", "natural", "least"): (46,),
     ("partitions", "dirichlet", "least"): (30,),
@@ -57,6 +58,7 @@ ELSEWHERE = {
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "text", "column"): "test_text_data.py: needs Parquet files",
     ("data", "text", "vocabulary_file"): "test_vocabulary_file.py: needs a vocabulary file",
+    ("data", "series"): "test_series.py: needs a file of series",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
@@ -78,7 +80,8 @@ INPUTS = {
     "Dropout": VECTORS,
     "ClassTokenReadout": VECTORS,
     **dict.fromkeys(("Embedding", "MaskedTokenEmbedding"), WORDS),
-    **dict.fromkeys(("GRU", "LSTM"), VECTORS),
+    **dict.fromkeys(("Conv1D", "GRU", "LSTM", "PositionEmbedding"), VECTORS),
+    **dict.fromkeys(("AveragePooling1D", "MaxPooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D"), VECTORS),
     "SelfAttention": VECTORS,
     "TransformerBlock": VECTORS,
 }
@@ -105,7 +108,7 @@ SIZES |= {
 }
 
 # Not required, but the defaults suit other images.
-NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling2D": {"pool_size": 4}}
+NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling1D": {"pool_size": 4}, "MaxPooling2D": {"pool_size": 4}}
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +161,10 @@ def inputs(module, folder, options):
     accepts_statistics = "statistics" in inspect.signature(module.build).parameters
     injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if accepts_statistics else {}
     source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
-    x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(module.DATA, (TOKENS, None))
+    series = np.stack([ROWS, -ROWS], 1)
+    x, y = {"images": (IMAGES, labels), "series": (series, labels), "table": (ROWS, labels)}.get(
+        module.DATA, (TOKENS, None)
+    )
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
     return source.batch(*arguments, training=True), source.starts(x)

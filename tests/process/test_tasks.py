@@ -29,7 +29,23 @@ MAPS = (
     "model.layers=[{PaddedConv2D: {filters: !w 8, kernel_size: 3}}, ReLU, {Conv2D: {filters: !classes, kernel_size: 1}}]",
     "client.batch_size=5",
 )
-TASKS = {"regression": (), "multi_label": ("task=multi_label", "optimizer.learning_rate=0.5"), "segmentation": MAPS}
+SERIES = (
+    "data={name: synthetic, kind: series, length: 12, channels: 2, classes: 2, examples: 120, test_examples: 60}",
+    "input=series",
+    "model.layers=[{Conv1D: {filters: !w 8, kernel_size: 3, padding: causal, dilation_rate: 2}}, Scaler, Norm, ReLU, "
+    "MaxPooling1D, {LSTM: {units: !w 8}}, {Dense: {units: !classes}}]",
+)
+ATTENTION = (
+    *SERIES[:2],
+    "model.layers=[{Dense: {units: !w 8}}, PositionEmbedding, {TransformerBlock: {heads: 2, head_width: 4, hidden: 8}}, "
+    "GlobalAveragePooling1D, {Dense: {units: !classes}}]",
+)
+TASKS = {
+    "series": SERIES,
+    "regression": (),
+    "multi_label": ("task=multi_label", "optimizer.learning_rate=0.5"),
+    "segmentation": MAPS,
+}
 
 
 def trained(*overrides):
@@ -61,6 +77,35 @@ def test_values_of_an_exported_regression_are_in_the_units_of_the_data(tmp_path)
     rmse = float(np.sqrt(np.mean((values - test.y) ** 2)))
     np.testing.assert_allclose(rmse, rows[-1]["global_rmse"], rtol=1e-4)
     assert rmse < test.y.std(0).mean()
+
+
+@pytest.mark.parametrize("overrides", [SERIES, ATTENTION], ids=["convolutions", "attention"])
+def test_clients_of_series_are_computed_together_or_one_by_one(overrides):
+    weights, engines = [], ("stacked", "sequential")
+    for engine in engines:
+        process = learning_process(loads(TABLE, overrides=(*overrides, "precision=float64", f"engine={engine}")))
+        state, _ = process.run(process.initialize(), [process.plan(0)])
+        weights.append({path: np.asarray(value) for path, value in state.weights.items()})
+        assert (max(process.setup.block_sizes) > 1) == (engine == "stacked")
+    for path, value in weights[0].items():
+        np.testing.assert_allclose(value, weights[1][path], atol=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("overrides", "formats"),
+    [
+        (SERIES, ("keras", "onnx")),
+        ((*SERIES[:2], SERIES[2].replace("{LSTM: {units: !w 8}}", "GlobalAveragePooling1D")), ("onnx", "litert")),
+        (ATTENTION, ("onnx", "litert")),
+    ],
+)
+def test_every_format_of_a_series_model_has_equal_metrics(overrides, formats, tmp_path):
+    process, state, rows = trained(*overrides)
+    _, about = export.export(process, state, process.statistics(state), tmp_path, {}, others=formats)
+    for name in formats:
+        measured = about["formats"][name]["measured"]["rmse"]
+        np.testing.assert_allclose(measured, rows[-1]["global_rmse"], rtol=1e-4)
 
 
 def test_labels_without_examples_keep_their_rows():

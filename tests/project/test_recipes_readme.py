@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "recipes" / "README.md"
 TEXT = README.read_text("utf-8")
 BEGIN, END = "<!-- begin: generated -->\n", "<!-- end: generated -->"
 NAMES = sorted(shipped())
-MINE = ("my_pictures", "my_table", "my_parquet", "my_images", "my_text")
+MINE = ("my_pictures", "my_table", "my_series", "my_parquet", "my_images", "my_text")
 
 
 def update():

@@ -20,8 +20,14 @@ WIDTH, CLASSES = 0.5, 6
 # Arguments that each layer is tried with, and the shape that it gets where that is no map.
 CASES = {
     "Activation": [{"activation": "relu"}],
+    "AveragePooling1D": [{"pool_size": 2}, {"pool_size": 3, "strides": 1, "padding": "same"}],
     "AveragePooling2D": [{"pool_size": 2}, {"pool_size": (3, 2), "strides": 1, "padding": "same"}],
     "ClassTokenReadout": [{}],
+    "Conv1D": [
+        {"filters": Width(6), "kernel_size": 3, "strides": 2},
+        {"filters": 4, "kernel_size": 3, "dilation_rate": 2},
+        {"filters": 4, "kernel_size": 2, "strides": 2, "padding": "causal"},
+    ],
     "Conv2D": [
         {"filters": Width(6), "kernel_size": (3, 2), "strides": 2},
         {"filters": 4, "kernel_size": 3, "dilation_rate": 2},
@@ -38,6 +44,7 @@ CASES = {
     "GroupNormalization": [{"groups": 4}],
     "Link": [{"rows": 3, "channels": 11}],
     "MaskedTokenEmbedding": [{"classes": Classes(), "positions": 20, "width": Width(30)}],
+    "MaxPooling1D": [{}, {"pool_size": 3, "strides": 2}],
     "MaxPooling2D": [{}, {"pool_size": 3, "strides": 2}],
     "PaddedConv2D": [{"filters": 4}, {"filters": Width(6), "kernel_size": 5, "stride": 2}],
     "PaddedDepthwiseConv2D": [{"stride": 2}],
@@ -52,7 +59,8 @@ CASES = {
     "ZeroPadding2D": [{}, {"padding": (1, 3)}],
 }
 INPUT_SHAPES = {
-    **dict.fromkeys(("ClassTokenReadout", "GRU", "LSTM"), TOKENS),
+    **dict.fromkeys(("ClassTokenReadout", "Conv1D", "GRU", "LSTM", "PositionEmbedding"), TOKENS),
+    **dict.fromkeys(("AveragePooling1D", "MaxPooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D"), TOKENS),
     "Embedding": (5,),
     "MaskedTokenEmbedding": (5,),
     "SelfAttention": TOKENS,

@@ -125,7 +125,8 @@ def test_every_layer_loads_with_its_required_arguments(kind):
         assert recipe.loads(text).model.layers[0].kind == kind
     elif form == "tokens" or kind == "PatchEmbedding":
         before = ["PatchEmbedding: {patch: 8, width: 8}"] if form == "tokens" else []
-        behind = [] if kind == "ClassTokenReadout" or "return_sequences" in arguments else ["ClassTokenReadout"]
+        ends = kind == "ClassTokenReadout" or kind.startswith("Global") or "return_sequences" in arguments
+        behind = [] if ends else ["ClassTokenReadout"]
         items = [*before, f"{kind}: {{{args}}}", *behind]
         text = "  layers:\n" + "".join(f"    - {item}\n" for item in (*items, "Dense: {units: !classes}"))
         assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]

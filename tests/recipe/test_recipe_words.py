@@ -57,13 +57,13 @@ def error_of(name, *layers, changes=()):
         (
             NEXT,
             [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "TransformerBlock attends to all positions, so with the input next_word it would see the words to predict; "
+            "TransformerBlock reads several positions, so with the input next_word it would see the words to predict; "
             "use LSTM or GRU",
         ),
         (
             SEQUENCES,
             ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "SelfAttention attends to all positions, so with the input sequences it would see the padding; "
+            "SelfAttention reads several positions, so with the input sequences it would see the padding; "
             "use LSTM or GRU",
         ),
         (
@@ -75,7 +75,7 @@ def error_of(name, *layers, changes=()):
         (
             SEQUENCES,
             ["Embedding: {words: 50, width: 8}", "LSTM: {units: 8, return_sequences: true}", LAST],
-            "the model ends with a token sequence, but a sequence has one label; remove `return_sequences` from the last "
+            "the model ends with a sequence, but a sequence has one label; remove `return_sequences` from the last "
             "LSTM or GRU",
         ),
     ],

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from hetero_tf.layers.stacked.forms import leading_shape, to_leading
+
 
 class Recurrent(keras.layers.Layer):
     """A layer whose state after a position depends on its input and on the state before it.
@@ -72,7 +74,9 @@ class Recurrent(keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`")
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = False) -> tf.Tensor:
-        shape, axis = tf.shape(inputs), len(self.lead) + 1
+        axis = len(self.lead) + 1
+        inputs = inputs if inputs.shape.rank == axis + 2 else to_leading(inputs, self.clients)
+        shape = tf.shape(inputs)
         rows = tf.reshape(inputs, [*self.lead, -1, inputs.shape[-1]])
         projected = tf.matmul(rows, self.flat(self.kernel)) + self.flat(self.bias)
         projected = tf.reshape(projected, tf.concat([shape[:-1], [self.GATES * self.units]], 0))
@@ -88,6 +92,7 @@ class Recurrent(keras.layers.Layer):
         return tf.ensure_shape(outputs, [*inputs.shape[:-1], self.units])
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
+        input_shape = leading_shape(input_shape, self.clients) if self.lead else input_shape
         before = input_shape[:-1] if self.return_sequences else input_shape[:-2]
         return (*before, self.units)
 

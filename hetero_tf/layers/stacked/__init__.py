@@ -6,6 +6,7 @@ axes of size 1 if broadcasting needs them. One client uses the Keras class, or o
 
 Modules:
 
+    conv1d               StackedConv1D: the convolutions over time of K clients
     dense                StackedDense: the dense layers of K clients
     flatten              StackedFlatten: one vector per example of each of K clients
     forms                The two layouts of the activations of several clients
@@ -13,6 +14,7 @@ Modules:
     layer_normalization  StackedLayerNormalization: the layer norms of K clients
     low_rank             LowRank: a low-rank adapter of a product with a frozen kernel
     mixed                Keras layers with products for the mixed policy
+    pooling1d            StackedPooling1D: pooling over the time of K clients
 """
 
 import functools
@@ -20,17 +22,22 @@ from collections.abc import Callable
 
 import keras
 
+from hetero_tf.layers.stacked.conv1d import StackedConv1D
 from hetero_tf.layers.stacked.dense import StackedDense
 from hetero_tf.layers.stacked.flatten import StackedFlatten
 from hetero_tf.layers.stacked.group_normalization import group_normalization
 from hetero_tf.layers.stacked.layer_normalization import StackedLayerNormalization
 from hetero_tf.layers.stacked.mixed import MixedConv2D, MixedDense
+from hetero_tf.layers.stacked.pooling1d import pooling_1d
 
+POOLING_1D = ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D")
 STACKED: dict[str, Callable] = {
+    "Conv1D": StackedConv1D,
     "Dense": StackedDense,
     "Flatten": StackedFlatten,
     "GroupNormalization": group_normalization,
     "LayerNormalization": StackedLayerNormalization,
+    **{name: functools.partial(pooling_1d, name) for name in POOLING_1D},
 }
 # Keras layers that support a mixed policy. A DepthwiseConv2D has too few products to benefit.
 MIXED = {"Conv2D": MixedConv2D, "Dense": MixedDense}

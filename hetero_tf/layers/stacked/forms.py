@@ -25,3 +25,10 @@ def to_leading(inputs: tf.Tensor, clients: int) -> tf.Tensor:
     rank = inputs.shape.rank
     by_client = tf.reshape(inputs, [-1, *inputs.shape[1:-1], clients, inputs.shape[-1] // clients])
     return tf.transpose(by_client, [rank - 1, *range(rank - 1), rank])
+
+
+def to_channels(inputs: tf.Tensor, clients: int) -> tf.Tensor:
+    """Convert leading form to channel form; all axes except the batch must be static."""
+    rank = inputs.shape.rank
+    transposed = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
+    return tf.reshape(transposed, [-1, *inputs.shape[2:-1], clients * inputs.shape[-1]])

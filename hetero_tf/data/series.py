@@ -1,0 +1,261 @@
+"""Loads windows of time series from a text file with a row for each time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hetero_tf.base.constraints import Names, SmallCount, TestShare
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
+from hetero_tf.data.column_types import parse_numbers
+from hetero_tf.data.columns import Column, sort_categories
+from hetero_tf.data.csv import DELIMITERS, read_table
+from hetero_tf.data.data_files import find_file
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.dates import date_orders, parse_date
+from hetero_tf.data.held_out import held_out
+from hetero_tf.data.inspection import inspect_table
+from hetero_tf.data.raw_table import RawTable, to_names
+from hetero_tf.data.targets import LABEL, NUMBERS
+
+# Copies of the windows in memory at peak: those of all series, their splits, and one during the checks.
+COPIES = 3
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one series in the order of time.
+
+    Attributes:
+        rows: Rows of the table, int `[n]`.
+        times: Their times, numbers `[n]`.
+        owner: Number of the series.
+    """
+
+    rows: np.ndarray
+    times: np.ndarray
+    owner: int
+
+    def windows(self, values: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+        """Returns windows of values `[rows, channels]` as float32 `[windows, length, channels]`."""
+        return values[self.rows[starts[:, None] + np.arange(length)]].astype(np.float32)
+
+
+def load(
+    data_dir: Path | None,
+    *,
+    path: str,
+    label: Names,
+    time: str,
+    window: SmallCount,
+    horizon: SmallCount | None = None,
+    series: str | None = None,
+    channels: Names | None = None,
+    stride: SmallCount | None = None,
+    test_share: TestShare = 0.2,
+    missing: Literal["error", "previous"] = "error",
+    delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
+    targets=LABEL,
+) -> Dataset:
+    """Loads a UTF-8 text file with a row for each time of each series, such as each month of each station.
+
+    Rows are sorted by time and taken as equally spaced. A series is an owner, for the partition natural.
+
+    For the task regression, models forecast the values after a window. Test windows predict the last times of the file;
+    training windows contain none of these times. For the task classification, a series has one class. All windows of a
+    series are in the same split; a share of the series of each class is the test split.
+
+    Args:
+        path: the file
+        label: column of the class of a series; for regression, the columns to forecast
+        time: column of the times, numbers or dates
+        window: positions of an input
+        horizon: positions after a window that are forecast; null: 1, or none in classification
+        series: column of the names of the series; null: the file has one series
+        channels: columns of the inputs; null: all others, and the columns to forecast
+        stride: positions between the starts of two windows; null: 1 for forecasts, else window
+        test_share: share of the rows, or of the series of each class, for the test split
+        missing: treatment of missing values of channels: error, or previous (the value before in the series)
+        delimiter: separator of values
+    """
+    table = read_table(find_file(data_dir, path, "path"), header=True, delimiter=DELIMITERS[delimiter])
+    is_forecast, columns = targets == NUMBERS, to_names(label)
+    if horizon is not None and not is_forecast:
+        raise InputError(f"`horizon` needs `task: regression`, which forecasts numbers. Received: horizon={horizon}")
+    sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
+    names, parts = _channel_names(table, columns, time, series, channels, is_forecast), _divide(table, time, series)
+    _check_windows(table, parts, sizes, len(names))
+    values = _read_channels(table, names, parts, missing)
+    if is_forecast:
+        forecast = _read_channels(table, columns, parts, missing)
+        splits = _forecast_splits(table, parts, values, forecast, sizes, test_share)
+        target_names = tuple(f"{name} +{step + 1}" for step in range(sizes[1]) for name in columns)
+    else:
+        target_names, [(labels, _)] = read_targets([table], columns, None)
+        classes = _series_classes(table, parts, labels, columns[0])
+        splits = _class_splits(table, parts, values, classes, sizes, test_share)
+    if series is None:
+        splits = [replace(split, owners=None) for split in splits]
+    return Dataset(
+        splits[0],
+        splits[1],
+        len(target_names),
+        f"series ({table.source})",
+        class_names=target_names,
+        columns=tuple(map(Column, names)),
+        inspection=_inspect(table, names, time, series, columns),
+    )
+
+
+def _inspect(table, channels, time, series, label):
+    """Returns the summaries of all columns with their use."""
+    roles = {**dict.fromkeys(label, "label"), **dict.fromkeys(channels, "feature"), series: "owner", time: "time"}
+    return tuple(replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
+
+
+def _channel_names(table, label, time, series, channels, is_forecast):
+    """Returns the names of the columns of the inputs; `InputError` for a column that does not exist."""
+    names = to_names(channels or ())
+    roles = {"label": label, "time": (time,), "series": () if series is None else (series,), "channels": names}
+    for option, columns in roles.items():
+        for name in columns:
+            table.check_column(option, name)
+    if not is_forecast and set(label) & set(names):
+        raise InputError(f"{table.source}: `channels` must not name the label. Received: channels={', '.join(names)}")
+    others = {time, series, *(() if is_forecast else label)}
+    names = names or tuple(name for name in table.columns if name not in others)
+    if not names:
+        raise InputError(f"{table.source}: expected at least one column of a channel. Received: only time and label")
+    return names
+
+
+def _divide(table: RawTable, time: str, series: str | None) -> list[Series]:
+    """Divides the rows of a table into series."""
+    times, codes = _read_times(table, time), np.zeros(table.rows, np.int32)
+    if series is not None:
+        codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
+    order = np.lexsort((times, codes))
+    groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+    parts = [Series(rows, times[rows], owner) for owner, rows in enumerate(groups)]
+    for part in parts:
+        repeated = np.flatnonzero(part.times[1:] == part.times[:-1])
+        if len(repeated):
+            advice = "set `series` to the column of its name" if series is None else "remove one of the rows"
+            raise table.value_error(
+                int(part.rows[repeated[0] + 1]), time, f"repeats a time of the same series; {advice}"
+            )
+    return parts
+
+
+def _read_times(table, name):
+    """Returns a column of numbers or dates as numbers `[rows]` in the same order."""
+    table.check_complete(name)
+    numbers = parse_numbers(table.columns[name])
+    if numbers is not None:
+        return numbers
+    column = table.read_texts(name)
+    try:
+        # NumPy also accepts words such as "now".
+        moments = np.array([text if text[0].isdigit() else "?" for text in column.texts], "datetime64[us]")
+    except ValueError:
+        orders = date_orders(column.texts)
+        if len(orders) != 1:
+            raise InputError(
+                f"{table.source}: `time` must name a column of numbers or of dates such as 2024-12-31 or "
+                f"2024-12-31 23:59. Received: time={name!r} with {column.texts[0]!r}"
+            ) from None
+        moments = np.array([parse_date(text, orders[0]) for text in column.texts], "datetime64[us]")
+    return moments.astype(np.float64)[column.codes]
+
+
+def _check_windows(table, parts, sizes, channels):
+    """Raises `InputError` for a series without a complete window, `MemoryProblem` for too many windows."""
+    window, horizon, stride = sizes
+    required = window + horizon
+    shortest = min(parts, key=lambda part: len(part.rows))
+    if len(shortest.rows) < required:
+        raise InputError(
+            f"{table.locate(int(shortest.rows[0]))}: the series of this row has {len(shortest.rows)} rows, but a "
+            f"window and its horizon need {required}; remove the series, or choose a smaller `window` or `horizon`"
+        )
+    windows = sum(len(part.rows) // stride for part in parts)
+    check_memory(table.source, COPIES * windows * window * channels * np.dtype(np.float32).itemsize)
+
+
+def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series], missing: str) -> np.ndarray:
+    """Returns the numbers of columns, float64 `[rows, columns]`, with missing ones filled by the previous ones."""
+    values = np.empty((table.rows, len(names)))
+    for index, name in enumerate(names):
+        is_missing = table.missing_rows(name)
+        sources = np.arange(table.rows)
+        for part in parts if missing == "previous" else ():
+            is_present = ~is_missing[part.rows]
+            sources[part.rows] = part.rows[np.maximum.accumulate(np.where(is_present, np.arange(len(part.rows)), 0))]
+        if is_missing[sources].any():
+            advice = "fill it in" if missing == "previous" else "fill it in, or set `missing: previous`"
+            raise table.value_error(int(is_missing[sources].argmax()), name, f"has no value here; {advice}")
+        values[:, index] = read_numbers(table.select(sources), name)
+    return values
+
+
+def _forecast_splits(table, parts, values, forecast, sizes, test_share):
+    """Returns the training windows, whose times are before all forecasts of the test windows, and the test windows."""
+    window, horizon, stride = sizes
+    times = np.sort(np.concatenate([part.times for part in parts]))
+    first_test_time = times[len(times) - max(round(test_share * len(times)), 1)]
+    chosen: tuple[list, list] = ([], [])
+    for part in parts:
+        starts = np.arange(0, len(part.rows) - window - horizon + 1, stride)
+        first_test = np.searchsorted(part.times, first_test_time)
+        chosen[0].append(starts[starts + window + horizon <= first_test])
+        chosen[1].append(starts[starts + window >= first_test])
+    for name, starts in zip(("training", "test"), chosen):
+        if not sum(map(len, starts)):
+            raise InputError(
+                f"{table.source}: no {name} window fits before or after the first time of the test split; choose a "
+                f"smaller `window` or `horizon`, or another `test_share`. Received: window={window}, "
+                f"horizon={horizon}, test_share={test_share}"
+            )
+
+    def make_split(starts):
+        x = np.concatenate([part.windows(values, each, window) for part, each in zip(parts, starts)])
+        y = [part.windows(forecast, each + window, horizon) for part, each in zip(parts, starts)]
+        return Split(x, np.concatenate(y).reshape(len(x), -1), _owners(parts, starts))
+
+    return [make_split(starts) for starts in chosen]
+
+
+def _owners(parts, starts):
+    return np.repeat(np.array([part.owner for part in parts], np.int32), list(map(len, starts)))
+
+
+def _series_classes(table, parts, labels, name):
+    """Returns the class of each series; `InputError` for a series with two classes."""
+    for part in parts:
+        other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
+        if len(other):
+            raise table.value_error(
+                int(part.rows[other[0]]),
+                name,
+                "has another class than the first row of its series; set `series` to the column of the names of the "
+                "series, or `task: regression` to forecast a number",
+            )
+    return np.array([labels[part.rows[0]] for part in parts], np.int32)
+
+
+def _class_splits(table, parts, values, classes, sizes, test_share):
+    """Returns the windows of the training series and of the test series."""
+    window, _, stride = sizes
+    is_test = held_out(classes, test_share, table.source)
+
+    def make_split(owners):
+        members = [parts[owner] for owner in owners]
+        starts = [np.arange(0, len(part.rows) - window + 1, stride) for part in members]
+        x = np.concatenate([part.windows(values, each, window) for part, each in zip(members, starts)])
+        return Split(x, np.repeat(classes[owners], list(map(len, starts))), _owners(members, starts))
+
+    return [make_split(np.flatnonzero(~is_test)), make_split(np.flatnonzero(is_test))]

@@ -1,0 +1,81 @@
+"""Export of a model for series: signatures for numbers over time."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.column_targets import read_numbers
+from hetero_tf.data.columns import feature_names
+from hetero_tf.data.csv import read_table
+from hetero_tf.data.data_files import find_file
+from hetero_tf.export.labelled import LabelledTask
+
+
+class SeriesTask(LabelledTask):
+    """Export of a model for series. A series with a number that is not finite is invalid."""
+
+    INPUT_NAME = "series"
+    NOUN = "series"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serving_default", "series"
+
+    def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
+        """Return the signatures for `series` float32 [n, time, channels], and no lookup tables."""
+        specs = [tf.TensorSpec((None, *self.shape), tf.float32, name="series")]
+        return {"serving_default": (self.serving_default, specs), "serve_numbers": (self.serve_numbers, specs)}, ()
+
+    def serving_default(self, series: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return outputs with class names for series in the units of the data."""
+        return self.add_class_names(self.serve_numbers(series))
+
+    def serve_numbers(self, series: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return outputs for series in the units of the data."""
+        return self.classify(self.check(series, *self.shape))
+
+    @property
+    def channels(self) -> tuple[str, ...] | None:
+        """Names of the channels; None if they are unknown."""
+        columns = self.process.dataset.columns
+        return None if columns is None else feature_names(columns)
+
+    @property
+    def input_spec(self) -> dict:
+        """Description of the model's input for `export.json`; "channels" is None if their names are unknown."""
+        return {
+            "kind": "series",
+            "shape": list(self.shape),
+            "channels": None if self.channels is None else list(self.channels),
+            "normalised_by": self.process.input.normalised_by,
+        }
+
+    def notes(self, signatures: Collection[str]) -> list[str]:
+        time, channels = self.shape
+        numbers = "one number" if channels == 1 else f"{channels} numbers"
+        sentences = [
+            f"A series has {time} positions, the oldest first, with {numbers} each in the units of the data. The model "
+            "normalises them.",
+            f"A series with a number that is not finite gets {self.invalid}.",
+        ]
+        if self.channels is not None:
+            sentences.append(f"Order of the channels: {', '.join(f'`{name}`' for name in self.channels)}.")
+        return sentences + self.target_notes
+
+    def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
+        return "serving_default", f"series=tf.zeros({[1, *self.shape]})", self.targets.prediction_name
+
+    def predict(self, serve: Callable, item: str) -> list:
+        """Return the prediction for the last positions of a CSV file with a column for each channel."""
+        time, channels = self.shape
+        table = read_table(find_file(None, item, "input"), header=True, delimiter=",")
+        names = list(self.channels or table.columns)
+        for name in names:
+            table.check_column("input", name)
+        if len(names) != channels or table.rows < time:
+            raise InputError(
+                f"{item}: must have {channels} columns of numbers and at least {time} rows, the oldest first. "
+                f"Received: {len(names)} columns, {table.rows} rows"
+            )
+        series = np.stack([read_numbers(table, name)[-time:] for name in names], 1)
+        return self.answer(serve(tf.constant(series[None], tf.float32)))
