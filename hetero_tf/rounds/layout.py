@@ -7,9 +7,8 @@ import keras
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.entry_masks import EntryMask, build_entry_mask
-from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.family import ModelFamily, Route, Stage
 from hetero_tf.models.global_layout import variables_in_order
 from hetero_tf.models.variables import values
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock

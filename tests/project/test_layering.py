@@ -205,7 +205,8 @@ COMMANDS_OF = {
     ids=lambda names: "all",
 )
 def test_a_recipe_runs_without_outer_packages_and_their_commands(tmp_path, removed):
-    shutil.copytree(PACKAGE, tmp_path / "hetero_tf", ignore=shutil.ignore_patterns("__pycache__"))
+    # With its compiled modules, which take seconds to write.
+    shutil.copytree(PACKAGE, tmp_path / "hetero_tf")
     shutil.copytree(PACKAGE.parent / "recipes", tmp_path / "recipes")
     for name in removed:
         shutil.rmtree(tmp_path / "hetero_tf" / name)

@@ -310,14 +310,14 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     code = (
         "import sys; from unittest import mock; from hetero_tf.cli import main; "
         "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
-        f"program = Program((sys.executable, {FAKE!r}, '0.3', 'nothing'), 1); "
+        f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), 1); "
         "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
         "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
         "'--set=rounds=6', '--json']))"
     )
-    sweep = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), stderr=subprocess.PIPE
-    )
+    # Rounds of a second, so that the kill comes before the end of the first two runs.
+    program, options = [sys.executable, "-c", code], {"cwd": tmp_path, "env": programs.environment()}
+    sweep = subprocess.Popen([*program, "1"], stderr=subprocess.PIPE, **options)
 
     def running():
         # A run removes its older checkpoints, so the newest one is read.
@@ -329,7 +329,7 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     sweep.wait()
     sweep.stderr.close()
     programs.wait_for(lambda: all(RunFolder(path).holder is None for path in tmp_path.glob("s/digits*")))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), capture_output=True)
+    done = subprocess.run([*program, "0"], capture_output=True, **options)
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["runs"]
     assert [run["round"] for run in runs] == [6] * 4 and [run["went_on_after"] > 1 for run in runs] == [True] * 2 + [
@@ -358,7 +358,7 @@ def test_resumed_sweep_equals_separate_runs(tmp_path):
     assert any(run["went_on_after"] or run["state"] == "skipped" for run in runs)
     for seed in (0, 1):
         alone = ["--recipe", recipe, "--set", f"seed={seed}", "--threads", "1", "--run_dir", f"alone{seed}"]
-        assert programs.command(*alone, cwd=tmp_path).returncode == 0
+        assert programs.shared().run(*alone, cwd=tmp_path).code == 0
         together = programs.contents(tmp_path / "s" / f"small-seed={seed}")
         assert together == programs.contents(tmp_path / f"alone{seed}")
 

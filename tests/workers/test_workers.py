@@ -219,26 +219,35 @@ def trained_by_launch(recipe, folder):
     return done.stdout
 
 
+ALONE = (*EXACT, "--set=evaluate.levels=all")
+
+
+@pytest.fixture(scope="module")
+def trained_alone(tmp_path_factory):
+    """The metrics of one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    run = programs.shared().run(f"--recipe={programs.recipe_file(folder)}", *ALONE, f"--run_dir={folder / 'run'}")
+    assert run.code == 0, run.err
+    return rows_of(folder / "run")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("trained", [trained_by_workers, trained_by_launch])
-def test_shared_rounds_equal_those_of_one_process(tmp_path, trained):
-    recipe = programs.recipe_file(tmp_path)
-    output = trained(recipe, tmp_path / "two")
+def test_shared_rounds_equal_those_of_one_process(tmp_path, trained, trained_alone):
+    recipe, folder = programs.recipe_file(tmp_path), tmp_path / "two"
+    output = trained(recipe, folder)
     assert "2 replicas share each round" in output and output.count("done in") == 1
-    alone = [f"--recipe={recipe}", *EXACT, "--set=evaluate.levels=all"]
-    one = programs.command(*alone, f"--run_dir={tmp_path / 'one'}")
-    assert one.returncode == 0, one.stderr
-    for one, two in zip(rows_of(tmp_path / "one"), rows_of(tmp_path / "two"), strict=True):
+    for one, two in zip(trained_alone, rows_of(folder), strict=True):
         assert one.keys() == two.keys() and one["levels"] == two["levels"]
         for name, value in one.items():
             assert two[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value)
-    facts = json.loads((tmp_path / "two" / "environment.json").read_text())
+    facts = json.loads((folder / "environment.json").read_text())
     assert facts["settings"]["replicas"] == 2
     # It goes on with another number of them, and says that bits may differ.
-    again = programs.command(*alone, f"--run_dir={tmp_path / 'two'}", "--set=rounds=5")
-    assert again.returncode == 0, again.stderr
-    assert "note: 1 process or device trains each round instead of 2: results" in again.stdout
-    assert "resumed" in again.stdout and rows_of(tmp_path / "two")[-1]["round"] == 5
+    again = programs.shared().run(f"--recipe={recipe}", *ALONE, f"--run_dir={folder}", "--set=rounds=5")
+    assert again.code == 0, again.err
+    assert "note: 1 process or device trains each round instead of 2: results" in again.out
+    assert "resumed" in again.out and rows_of(folder)[-1]["round"] == 5
 
 
 def listening_ports(pid):
