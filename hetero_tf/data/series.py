@@ -33,16 +33,15 @@ class Series:
     Attributes:
         rows: Rows of the table, int `[n]`.
         times: Their times, numbers `[n]`.
-        owner: Number of the series.
     """
 
     rows: np.ndarray
     times: np.ndarray
-    owner: int
 
-    def windows(self, values: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-        """Returns windows of values `[rows, channels]` as float32 `[windows, length, channels]`."""
-        return values[self.rows[starts[:, None] + np.arange(length)]].astype(np.float32)
+    def starts(self, sizes: tuple[int, int, int]) -> np.ndarray:
+        """Returns the first position of each window; sizes: positions of a window, after it, and between two."""
+        window, horizon, stride = sizes
+        return np.arange(0, len(self.rows) - window - horizon + 1, stride)
 
 
 def load(
@@ -92,23 +91,18 @@ def load(
     values = _read_channels(table, names, parts, missing)
     if is_forecast:
         forecast = _read_channels(table, columns, parts, missing)
-        splits = _forecast_splits(table, parts, values, forecast, sizes, test_share)
         target_names = tuple(f"{name} +{step + 1}" for step in range(sizes[1]) for name in columns)
+        starts, y = _forecasts(table, parts, forecast, sizes, test_share)
     else:
         target_names, [(labels, _)] = read_targets([table], columns, None)
-        classes = _series_classes(table, parts, labels, columns[0])
-        splits = _class_splits(table, parts, values, classes, sizes, test_share)
-    if series is None:
-        splits = [replace(split, owners=None) for split in splits]
-    return Dataset(
-        splits[0],
-        splits[1],
-        len(target_names),
-        f"series ({table.source})",
-        class_names=target_names,
-        columns=tuple(map(Column, names)),
-        inspection=_inspect(table, names, time, series, columns),
+        starts, y = _classes(table, parts, labels, columns[0], sizes, test_share)
+    training, test = (
+        Split(_gather(parts, values, each, 0, window), target, None if series is None else _owners(each))
+        for each, target in zip(starts, y)
     )
+    source, inspection = f"series ({table.source})", _inspect(table, names, time, series, columns)
+    described: dict = {"class_names": target_names, "columns": tuple(map(Column, names)), "inspection": inspection}
+    return Dataset(training, test, len(target_names), source, **described)
 
 
 def _inspect(table, channels, time, series, label):
@@ -140,7 +134,7 @@ def _divide(table: RawTable, time: str, series: str | None) -> list[Series]:
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
     order = np.lexsort((times, codes))
     groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-    parts = [Series(rows, times[rows], owner) for owner, rows in enumerate(groups)]
+    parts = [Series(rows, times[rows]) for rows in groups]
     for part in parts:
         repeated = np.flatnonzero(part.times[1:] == part.times[:-1])
         if len(repeated):
@@ -202,39 +196,37 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
     return values
 
 
-def _forecast_splits(table, parts, values, forecast, sizes, test_share):
-    """Returns the training windows, whose times are before all forecasts of the test windows, and the test windows."""
-    window, horizon, stride = sizes
+def _forecasts(table, parts, values, sizes, test_share):
+    """Returns the starts of the windows of each series, and the values after them, of the training and test split.
+
+    Test windows forecast the last times; training windows and their forecasts are before all of these.
+    """
+    window, horizon, _ = sizes
     times = np.sort(np.concatenate([part.times for part in parts]))
     first_test_time = times[len(times) - max(round(test_share * len(times)), 1)]
-    chosen: tuple[list, list] = ([], [])
+    training: list[np.ndarray] = []
+    test: list[np.ndarray] = []
     for part in parts:
-        starts = np.arange(0, len(part.rows) - window - horizon + 1, stride)
-        first_test = np.searchsorted(part.times, first_test_time)
-        chosen[0].append(starts[starts + window + horizon <= first_test])
-        chosen[1].append(starts[starts + window >= first_test])
-    for name, starts in zip(("training", "test"), chosen):
-        if not sum(map(len, starts)):
+        starts, first_test = part.starts(sizes), np.searchsorted(part.times, first_test_time)
+        training.append(starts[starts + window + horizon <= first_test])
+        test.append(starts[starts + window >= first_test])
+    for name, of_split in (("training", training), ("test", test)):
+        if not sum(map(len, of_split)):
             raise InputError(
                 f"{table.source}: no {name} window fits before or after the first time of the test split; choose a "
                 f"smaller `window` or `horizon`, or another `test_share`. Received: window={window}, "
                 f"horizon={horizon}, test_share={test_share}"
             )
-
-    def make_split(starts):
-        x = np.concatenate([part.windows(values, each, window) for part, each in zip(parts, starts)])
-        y = [part.windows(forecast, each + window, horizon) for part, each in zip(parts, starts)]
-        return Split(x, np.concatenate(y).reshape(len(x), -1), _owners(parts, starts))
-
-    return [make_split(starts) for starts in chosen]
+    after = [_gather(parts, values, starts, window, horizon) for starts in (training, test)]
+    return (training, test), [forecast.reshape(len(forecast), -1) for forecast in after]
 
 
-def _owners(parts, starts):
-    return np.repeat(np.array([part.owner for part in parts], np.int32), list(map(len, starts)))
+def _classes(table, parts, labels, name, sizes, test_share):
+    """Returns the starts of the windows of each series, and their classes, of the training and test split.
 
-
-def _series_classes(table, parts, labels, name):
-    """Returns the class of each series; `InputError` for a series with two classes."""
+    Raises:
+        InputError: A series has two classes, or no series is left for the test split.
+    """
     for part in parts:
         other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
         if len(other):
@@ -244,18 +236,20 @@ def _series_classes(table, parts, labels, name):
                 "has another class than the first row of its series; set `series` to the column of the names of the "
                 "series, or `task: regression` to forecast a number",
             )
-    return np.array([labels[part.rows[0]] for part in parts], np.int32)
-
-
-def _class_splits(table, parts, values, classes, sizes, test_share):
-    """Returns the windows of the training series and of the test series."""
-    window, _, stride = sizes
+    classes = np.array([labels[part.rows[0]] for part in parts], np.int32)
     is_test = held_out(classes, test_share, table.source)
+    every = [part.starts(sizes) for part in parts]
+    # A series has no windows in the other split.
+    splits = [[starts[: len(starts) * (out == each)] for starts, out in zip(every, is_test)] for each in (False, True)]
+    return splits, [classes[_owners(starts)] for starts in splits]
 
-    def make_split(owners):
-        members = [parts[owner] for owner in owners]
-        starts = [np.arange(0, len(part.rows) - window + 1, stride) for part in members]
-        x = np.concatenate([part.windows(values, each, window) for part, each in zip(members, starts)])
-        return Split(x, np.repeat(classes[owners], list(map(len, starts))), _owners(members, starts))
 
-    return [make_split(np.flatnonzero(~is_test)), make_split(np.flatnonzero(is_test))]
+def _gather(parts, values, starts, first, length):
+    """Returns the rows `first` to `first + length` of windows, float32 `[windows, length, columns]`."""
+    rows = [part.rows[each[:, None] + first + np.arange(length)] for part, each in zip(parts, starts)]
+    return values[np.concatenate(rows)].astype(np.float32)
+
+
+def _owners(starts):
+    """Returns the number of the series of each window, int32 `[windows]`."""
+    return np.repeat(np.arange(len(starts), dtype=np.int32), list(map(len, starts)))
