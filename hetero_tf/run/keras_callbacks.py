@@ -107,6 +107,9 @@ class GlobalModel:
         return self._build()(*inputs, **options)
 
     def __getattr__(self, name):
+        # `copy` looks up special methods before the attributes of the copy exist.
+        if name.startswith("__"):
+            raise AttributeError(name)
         return getattr(self._build(), name)
 
     def _build(self):

@@ -1,5 +1,6 @@
 """Keras callbacks in a training: their hooks and logs, the model that they read, and those that are refused."""
 
+import copy
 import csv
 import json
 import math
@@ -13,7 +14,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.run.keras_callbacks import KerasCallbacks, logs_of
+from hetero_tf.run.keras_callbacks import GlobalModel, KerasCallbacks, logs_of
 
 
 def process(every=1, *more):
@@ -198,6 +199,10 @@ def test_the_model_can_be_called_in_a_callback():
     x = process().dataset.test.x
     trained = train(Changing(lambda model: outputs.append(np.asarray(model(x)))), rounds=1)
     np.testing.assert_array_equal(outputs[0], np.asarray(process().model(trained.state)(x)))
+
+
+def test_the_model_can_be_copied():
+    assert copy.copy(GlobalModel(process(), process().initialize())).stop_training is False
 
 
 def test_weights_of_another_origin_are_not_restored():
