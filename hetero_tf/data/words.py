@@ -20,6 +20,8 @@ LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
 # Prose compresses to a third of its size; a file above 1 MiB that unpacks to 50 times its size is a gzip bomb.
 UNPACKED, ALWAYS_UNPACKED = 50, 2**20
+# Words of the training text that are compared with a vocabulary file.
+_COVERAGE_SAMPLE = 100_000
 
 
 def read_words(path: Path) -> list[str]:
@@ -129,7 +131,7 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, 
     """Returns the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the file or of the words.
 
     Raises:
-        InputError: The size is missing, or smaller than the file's.
+        InputError: The size is missing, or smaller than the file's; or the file lacks most tokens.
     """
     if options.tokens is not None:
         size = len(options.tokens) + 2
@@ -138,6 +140,7 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, 
                 f"`vocabulary` must be at least {size}, the size of `vocabulary_file` with two special tokens. "
                 f"Received: vocabulary={options.size}"
             )
+        _check_coverage(words, options.tokenizer, options.tokens)
         return (UNKNOWN, END, *options.tokens)
     if options.tokenizer == "subwords":
         if options.size is None:
@@ -148,6 +151,18 @@ def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, 
         return (UNKNOWN, END, *learn_pieces(words, options.size - 2))
     tokens = split_characters(words, (END,)) if options.tokenizer == "characters" else words
     return build_vocabulary(tokens, options.size)
+
+
+def _check_coverage(words, tokenizer, tokens):
+    """Raises `InputError` for a vocabulary file that lacks most tokens of a text, such as one of another language."""
+    text_tokens = build_tokenizer(tokenizer, (END, *tokens))(words[:_COVERAGE_SAMPLE])
+    known = {END, *tokens}
+    share = sum(token in known for token in text_tokens) / max(len(text_tokens), 1)
+    if share < 0.5:
+        raise InputError(
+            "`vocabulary_file` must have at least half of the tokens of the training text; choose one of its language "
+            f"(in lower case for labelled_text) and for `tokenizer: {tokenizer}`. Received: a file with {share:.0%}"
+        )
 
 
 def build_tokenizer(tokenizer: str, vocabulary: Sequence[str]) -> Callable[[Sequence[str]], Sequence[str]]:

@@ -3,6 +3,7 @@
 import pytest
 from refusals import refusal
 
+from hetero_tf.data import text
 from hetero_tf.data.vocabulary_file import find_tokens, read_tokens
 
 
@@ -30,3 +31,15 @@ def test_special_tokens_and_scores_are_skipped(tmp_path):
 def test_wrong_files_are_rejected(tmp_path, content, tokenizer, sentence):
     (tmp_path / "v").write_text(content, "utf-8")
     assert refusal(read_tokens, tmp_path / "v", tokenizer) == f"{tmp_path}/v:{sentence}"
+
+
+def test_file_of_another_language_is_rejected(tmp_path):
+    (tmp_path / "a.txt").write_text("das Ende der Zeile\n")
+    (tmp_path / "v").write_text("the\nend\nder\n")
+    options = {"train": "a.txt", "rows": 1, "test_rows": 1, "test_share": 0.2, "vocabulary_file": "v"}
+    assert refusal(text.load, tmp_path, **options) == (
+        "`vocabulary_file` must have at least half of the tokens of the training text; choose one of its language (in "
+        "lower case for labelled_text) and for `tokenizer: words`. Received: a file with 25%"
+    )
+    (tmp_path / "v").write_text("das\nder\n")
+    assert text.load(tmp_path, **options).vocabulary == ("<ukn>", "<eos>", "das", "der")

@@ -11,7 +11,8 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text, split_words
 from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
-from hetero_tf.export import masked_text, saved_model, sequences, text, tokens
+from hetero_tf.export import masked_text, saved_model, sequences, text
+from hetero_tf.export import tokens as graph_tokens
 from hetero_tf.export.predictions import predict
 from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.inputs import all_labels, next_word
@@ -181,7 +182,21 @@ def test_graph_splits_sentences_like_the_loader(tmp_path, name):
 
 
 def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "MAX_CHARACTERS", 8)
+    monkeypatch.setattr(graph_tokens, "MAX_CHARACTERS", 8)
     _, tokenizer = running_tokenizer(tmp_path, "subwords")
     with pytest.raises(tf.errors.InvalidArgumentError, match="a request must have at most 8 characters. Received"):
         tokenizer.split(tf.constant(["abcd", "efghi"]))
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "subwords"])
+def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
+    process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}"]))
+    state, vocabulary = process.initialize(), process.dataset.vocabulary
+    model = process.network(state)
+    (prediction,) = predict(process, model, ["in <mask>"])
+    tokens = build_tokenizer(tokenizer, vocabulary)(["in"]) + ["▁"] * (tokenizer == "characters")
+    ids = tf.constant([[*map(vocabulary.index, tokens), len(vocabulary)]])
+    best = tf.math.top_k(tf.nn.softmax(model(ids, training=False)[0, -1]), 5)
+    (pairs,) = prediction["answers"]
+    assert [word for word, _ in pairs] == [vocabulary[index] for index in best.indices]
+    np.testing.assert_allclose([percent for _, percent in pairs], 100 * best.values.numpy(), rtol=1e-4)
