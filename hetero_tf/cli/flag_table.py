@@ -57,6 +57,13 @@ FLAGS = {
     "levels": Flag("enum", "models to evaluate; default evaluate.levels of the recipe", choices=("global", "all")),
     "level": Flag("string", "level of the model; default the level of the global model"),
     "input": Flag("multi_string", "picture file, table row or sentence; same as the words after predict; required"),
+    "task": Flag(
+        "enum",
+        "task; default that of the label",
+        choices=("classification", "regression", "multi_label", "segmentation"),
+    ),
+    "label": Flag("list", "label column, or columns of targets such as x,y; default the likely ones"),
+    "yes": Flag("bool", "ask no questions, and replace an existing file", False),
     "definition": Flag("multi_string", "YAML file of a sweep; same as the word after sweep; required without --recipe"),
     "sweep": Flag(
         "multi_string", "values to try, path=value,value; may be repeated for all combinations; default none"

@@ -13,6 +13,10 @@ _RUNS = "run folders, or folders of them; same as the words after the command; r
 _BATCHES = "batches to compute at the same time"
 # Meaning of a flag for one command, if it differs from `flag_table.FLAGS`.
 MEANINGS = {
+    "new": {
+        "input": "file or folder of the data, or name of a set; same as the word after new; required",
+        "out": "recipe to write; default the name of the data, such as iris.yaml",
+    },
     "launch": {"threads": "clients to train at the same time, divided among the devices"},
     "sweep": {
         "recipe": "recipe to vary, instead of FILE; default none",

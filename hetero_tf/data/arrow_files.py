@@ -1,5 +1,6 @@
 """Reads columns of untrusted Parquet and Arrow files with pyarrow."""
 
+import contextlib
 import itertools
 import os
 from bisect import bisect_right
@@ -131,12 +132,32 @@ def read_table(source: str, files: Sequence[Path], selection: ColumnSelection) -
     return RawTable(source, columns, locate, size), combined.schema.metadata or {}
 
 
+def column_contents(path: Path) -> dict[str, str]:
+    """Returns "numbers", "texts", "dates", "bytes", "nothing" or "other" for each column of a file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _open(path) as (file, is_parquet):
+        if is_parquet:
+            schema = pq.ParquetFile(file).schema_arrow
+        else:
+            file.seek(_first_byte(file))
+            schema = pa.ipc.open_stream(file).schema
+        return {field.name: _content(field.type) for field in schema}
+
+
 def _read_file(path, selection):
     """Reads the selected columns of a file into a fully validated `pyarrow.Table`."""
+    with _open(path) as (file, is_parquet):
+        return (_read_parquet if is_parquet else _read_arrow)(path, file, selection)
+
+
+@contextlib.contextmanager
+def _open(path):
+    """Yields the file and whether it is a Parquet file; turns errors of the readers into `InputError`."""
     with open_file(path) as file:
         try:
-            begin = file.read(6)
-            return (_read_parquet if begin.startswith(b"PAR1") else _read_arrow)(path, file, selection)
+            yield file, file.read(6).startswith(b"PAR1")
         except (UserError, MemoryError):
             raise
         # Malformed bytes make the readers raise many kinds of exceptions.
@@ -145,6 +166,12 @@ def _read_file(path, selection):
                 f"{path}: cannot be read as a Parquet or Arrow file; it is damaged or has another format: "
                 f"{shorten_repr(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {LOADERS}"
             ) from error
+
+
+def _first_byte(file):
+    """Returns the position of the stream in an Arrow file, which begins with eight bytes and ends with an index."""
+    file.seek(0)
+    return 8 if file.read(6) == b"ARROW1" else 0
 
 
 def _read_parquet(path, file, selection):
@@ -166,11 +193,10 @@ def _read_parquet(path, file, selection):
 
 
 def _read_arrow(path, file, selection):
-    """Reads an Arrow stream or file; a file is a stream after an eight-byte header, with an index at the end."""
+    """Reads an Arrow stream or file."""
     import pyarrow as pa
 
-    file.seek(0)
-    packed, first = os.fstat(file.fileno()).st_size, 8 if file.read(6) == b"ARROW1" else 0
+    packed, first = os.fstat(file.fileno()).st_size, _first_byte(file)
     file.seek(first)
     schema = pa.ipc.open_stream(file).schema
     names = selection.select(path, schema)

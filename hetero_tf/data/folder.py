@@ -57,11 +57,12 @@ def load(
         splits = hold_out(read(train, files, labels), test_share, str(folder))
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
-    source, pictures = f"pictures ({folder}{on_disk})", inspect_pictures(map(_read_begin, sample(files, MAX_PICTURES)))
+    source, pictures = f"pictures ({folder}{on_disk})", inspect_pictures(map(read_begin, sample(files, MAX_PICTURES)))
     return Dataset(splits[0], splits[1], len(names), source, class_names=tuple(names), pictures=pictures)
 
 
-def _read_begin(path):
+def read_begin(path: Path | str) -> bytes:
+    """Return the first bytes of a file, which include the header of most pictures."""
     with open_file(path) as file:
         return file.read(HEADER_BYTES)
 

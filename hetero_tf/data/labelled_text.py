@@ -85,7 +85,7 @@ def _read_tables(data_dir, path, test, columns, label):
     if is_arrow(find(data_dir, path, "path")):
         return read_splits(data_dir, path, test, ColumnSelection(columns, (), None), label)
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
-    return [_read_rows(file) for file in files], None
+    return [read_rows(file) for file in files], None
 
 
 def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:
@@ -97,7 +97,8 @@ def _split_texts(table: RawTable, name: str, tokenizer: str) -> list[list[str]]:
     return [words[column.texts[code]] for code in column.codes]
 
 
-def _read_rows(path):
+def read_rows(path: Path) -> RawTable:
+    """Reads the `RawTable` of a CSV, TSV or JSON Lines file."""
     if path.suffix.lower() in JSON_LINES:
         return _read_json_lines(path)
     return read_table(path, True, DELIMITERS.get(path.suffix.lower(), ","))

@@ -121,15 +121,15 @@ def read_splits(
 def _source_files(data_dir, path, test):
     """Returns `(source, files)` of the training rows and, if present, of the test rows."""
     main = find(data_dir, path, "path")
-    train_files, test_files = _find_splits(main)
+    train_files, test_files = find_splits(main)
     if test is not None:
         other = find(data_dir, test, "test")
-        return [(str(main), train_files), (str(other), _find_splits(other)[0])]
+        return [(str(main), train_files), (str(other), find_splits(other)[0])]
     return [(str(main), files) for files in (train_files, test_files) if files is not None]
 
 
-def _find_splits(path):
-    """Returns the files of the training and the test split; the latter may be None."""
+def find_splits(path: Path) -> tuple[list[Path], list[Path] | None]:
+    """Returns the files of the training and the test split of a file or folder; the latter may be None."""
     if not path.is_dir():
         return [path], None
     if not _list_files(path) and (path / "data").is_dir():

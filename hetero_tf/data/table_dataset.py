@@ -1,5 +1,6 @@
 """Builds a `Dataset` from columns of numbers or texts: column types, labels, owners and the test split."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ def table_dataset(
     """
     feature_columns, inspection = roles.find_feature_columns(tables[0]), inspect_table(tables[0])
     _check_same_columns(tables)
-    tables = [_drop_rows(_convert_notation(table, roles), feature_columns, roles) for table in tables]
+    tables = [drop_rows(convert_notation(table, roles), feature_columns, roles) for table in tables]
     train = tables[0]
     is_class = roles.type_of(roles.label[0]) == "category"
     names, targets = read_targets(tables, roles.label, roles.owner, class_names, is_class, roles.targets)
@@ -71,7 +72,7 @@ def _check_same_columns(tables):
             )
 
 
-def _drop_rows(table, feature_columns, roles):
+def drop_rows(table: RawTable, feature_columns: Sequence[str], roles: ColumnRoles) -> RawTable:
     """Drops the rows with a missing value, if `missing` says so."""
     if roles.missing != "drop":
         return table
@@ -136,13 +137,15 @@ def _read_dates(table, column):
     return np.array([date_features(date) for date in dates])[texts.codes]
 
 
-def _convert_notation(table, roles):
+def convert_notation(table: RawTable, roles: ColumnRoles) -> RawTable:
     """Converts the numbers of feature columns to plain notation."""
-    if roles.numbers == "plain":
+    notation = roles.numbers
+    if notation == "plain":
         return table
+    convert = functools.partial(to_plain_number, notation=notation)
     targets = (roles.owner, *(() if roles.targets == NUMBERS else roles.label))
     columns = {
-        name: column.map(lambda text: to_plain_number(text, roles.numbers))
+        name: column.map(convert)
         if name not in targets and roles.type_of(name) in (None, "number") and isinstance(column, TextColumn)
         else column
         for name, column in table.columns.items()

@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "address, allow_host, allow_other_machine, as, at, band, certificates, client, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, max_examples, metric, out, over_selection, "
-        "patience, plugin, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
+        "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, data_dir, deadline, debug, definition, devices, draw, dry_run, "
+        "engine, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, max_examples, metric, out, over_selection, "
+        "patience, plugin, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -66,7 +66,7 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, plot, predict, report, "
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, new, plot, predict, report, "
         "schema, serve, sweep, tensorboard, train, upgrade",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
@@ -176,11 +176,12 @@ WRONG = [
 # Flags of each command in addition to the common ones.
 OF_RECIPES = ("set", "data_dir", "plugin", "threads")
 COMMAND_FLAGS = {
+    "new": ("input", "task", "label", "out", "data_dir", "yes"),
     "train": ("recipe", "run_dir", "engine", "allow_other_machine", "workers", "worker", "devices", *OF_RECIPES),
     "launch": ("local", "recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
     "sweep": ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", *OF_RECIPES),
     "describe": ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES),
-    "evaluate": ("run_dir", "state", "levels", *OF_RECIPES),
+    "evaluate": ("run_dir", "state", "levels", "classes", "draw", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"),
@@ -202,6 +203,7 @@ BY_ALL = ("json", "quiet", "debug", "help", "version")
 VALUES = {
     "engine": "auto",
     "state": "last",
+    "task": "regression",
     "levels": "all",
     "threads": "1",
     "jobs": "2",

@@ -22,7 +22,7 @@ LINES = (
     ("rounds", "evaluation"),
     ("process",),
     ("run", "reference"),
-    ("describe", "export", "workers", "sweeps", "reports", "devices"),
+    ("describe", "export", "workers", "sweeps", "reports", "devices", "starter"),
     ("cli",),
     ("__main__",),
 )
@@ -32,7 +32,7 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
-QUICK += ("workers/__init__", "workers/cluster")
+QUICK += ("workers/__init__", "workers/cluster", "starter")
 QUICK += ("planning/__init__", "planning/level_assignment", "devices", "process/__init__", "process/data")
 NOT_QUICK = ("base/replicas", "base/graph_random", "base/picture_decoding", "base/written_gradient")
 NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client"))
@@ -196,6 +196,7 @@ COMMANDS_OF = {
     "sweeps": ("sweep",),
     "reports": ("compare", "plot", "report", "tensorboard"),
     "devices": ("flower",),
+    "starter": ("new",),
 }
 
 

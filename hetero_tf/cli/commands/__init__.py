@@ -15,6 +15,7 @@ Modules:
     flower       `flower`: trains a recipe on real devices with Flower: `keys`
     launch       `launch`: trains a recipe with several logical devices of this machine that share each round
     list         `list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders
+    new          `new`: writes a commented recipe for data of the user, which trains without changes
     plot         `plot`: draws learning curves of runs, or accuracy over the size of the client models
     predict      `predict`: predicts pictures, table rows or sentences with the model of a level
     report       `report`: one HTML page about runs, finished or running, with figures, tables and costs
@@ -31,14 +32,14 @@ from types import ModuleType
 
 # In the order of typical use.
 _ORDER = (
-    *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
+    *("new", "train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
     *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
 # The commands of an outer package are available only if it is installed.
 NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
 # Commands that do not load TensorFlow.
 WITHOUT_TENSORFLOW = (
-    *("sweep", "flower"),
+    *("new", "sweep", "flower"),
     *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
 # Commands that continue a stopped run when called again.

@@ -1,0 +1,87 @@
+"""`new`: writes a commented recipe for data of the user, which trains without changes."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from hetero_tf.base import files
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import InputError
+from hetero_tf.cli.flags import program_name, shared_flags
+
+USAGE, SUMMARY = "new PATH", "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name"
+FLAGS, WORDS, SOURCE = ("input", "task", "label", "out", "data_dir", "yes"), "input", None
+
+
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+    """Inspect the data, write the recipe, and print it with the next commands.
+
+    Returns:
+        `{"recipe": file, "choices": {key: [value, reason, whether it is doubtful]}}`.
+
+    Raises:
+        InputError: The data cannot be read, or the file exists.
+    """
+    from hetero_tf import data, starter
+    from hetero_tf.starter.recipe_text import recipe_name
+
+    if len(flags.input or ()) != 1:
+        raise InputError("new needs one path, such as my_table.csv, or a name of TensorFlow Datasets, such as mnist")
+    (path,) = flags.input
+    out = flags.out or f"{recipe_name(path)}.yaml"
+    can_ask = not (flags.yes or flags.json) and sys.stdin.isatty() and sys.stdout.isatty()
+    replaces = _check_replaced(out, flags.yes, can_ask)
+    choose = _ask_label if can_ask else (lambda likely, default: default)
+    request = starter.Request(path, data.data_folder(flags.data_dir), flags.task, tuple(flags.label or ()), choose)
+    draft = starter.draft_recipe(request)
+    commands = _next_commands(out, draft.name, flags)
+    text = starter.render(draft, commands)
+    starter.check(text, out, draft)
+    files.write_atomic(out, text.encode())
+    console.say(text.rstrip())
+    console.say(f"\n{'replaced' if replaces else 'wrote'} {out}")
+    for index, command in enumerate(commands):
+        console.say(f"{'next: ' if not index else '      '}{command}")
+    choices = {**{f"data.{name}": each for name, each in draft.data.options.items()}, **draft.keys}
+    return {
+        "recipe": out,
+        "choices": {name: [each.value, each.reason, each.is_doubtful] for name, each in choices.items()},
+    }
+
+
+def _check_replaced(out, yes, can_ask):
+    """Return True if a file of this name exists and the user wants to replace it."""
+    files.check_write_target(out)
+    if not os.path.lexists(out):
+        return False
+    if not yes and not (can_ask and _ask(f"{out} exists. Replace it? [y/N] ").lower() in ("y", "yes")):
+        raise InputError(f"{out}: exists; choose another file with --out, or replace it with --yes")
+    return True
+
+
+def _ask_label(likely: Sequence[str], default: str) -> str:
+    """Ask for the label column; an empty line chooses the default."""
+    text = f"Label column ({', '.join(likely)})? [{default}] "
+    while (name := _ask(text)) and name not in likely:
+        print(f"{name!r} is none of these columns.")
+    return name or default
+
+
+def _ask(question):
+    try:
+        return input(question).strip()
+    except EOFError:
+        return ""
+
+
+def _next_commands(out, name, flags):
+    program, recipe, shared = program_name(), shlex.quote(out), shared_flags(flags)
+    return (
+        f"{program} describe --recipe {recipe}{shared}   (costs, and the split over clients)",
+        f"{program} --recipe {recipe}{shared}   (trains)",
+        f"{program} export --run_dir {shlex.quote(str(Path('runs', name)))}{shared}",
+    )

@@ -1,0 +1,68 @@
+"""Starter recipes: inspects data of the user and writes a commented recipe that trains on them.
+
+Each step is a pure function: the data are inspected (`sources` and one module for each kind of data), the inspection
+determines choices with their reasons (`choices`), and the choices become YAML text (`recipe_text`). The data are read
+by the loaders of `data`, so the recipe is trained on the inspected values. No code of the data runs.
+
+Modules:
+
+    arrays       NumPy arrays: the task
+    choices      Choices of a starter recipe: a value with its reason
+    delimited    Detects the delimiter and the header of a CSV file from its first lines
+    labels       Chooses the label columns and the task of a table from the summaries of its columns
+    models       Models for each kind of data, as the YAML lines of `model.layers`
+    pictures     Pictures: their size and channels
+    recipe_text  Writes a draft as the YAML text of a recipe, with the reason of each choice as a comment on its line
+    series       Time series: a table whose rows have different dates, from which windows forecast the next values
+    sources      Detects the kind of data at a path, and drafts how a recipe reads it
+    tables       Tables: the type of each column, the label, owners, missing values and the notation of numbers
+    texts        Texts: labelled texts in a table or JSON lines, and running text in a file or a column
+    training     Keys of a recipe that the size of the data determines: input, clients, levels, local steps and rounds
+"""
+
+import warnings
+
+from hetero_tf import data, recipe
+from hetero_tf.base import hardware, registry
+from hetero_tf.base.constraints import Plugin
+from hetero_tf.data.data_lines import data_warnings
+from hetero_tf.process.data import split
+from hetero_tf.starter.choices import Choice, RecipeDraft, Request
+from hetero_tf.starter.models import layers_for
+from hetero_tf.starter.recipe_text import recipe_name, render
+from hetero_tf.starter.sources import draft_data
+from hetero_tf.starter.training import keys_for
+
+__all__ = ["Choice", "RecipeDraft", "Request", "draft_recipe", "render"]
+
+
+def draft_recipe(request: Request) -> RecipeDraft:
+    """Draft a recipe for data of the user.
+
+    Raises:
+        InputError: The data cannot be read, or have no likely label; the message names the flag or the format.
+    """
+    draft = draft_data(request)
+    options = {name: choice.value for name, choice in draft.options.items()}
+    loader = Plugin(options.pop("name"), options)
+    targets = registry.constant("tasks", draft.task.value, "TARGETS")
+    if loader.name in ("folder", "tfds") or "image" in options:
+        # Their loaders import TensorFlow.
+        hardware.import_quietly()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        dataset = data.load(loader, None, request.data_dir, targets)
+    keys = keys_for(dataset, draft.task)
+    messages = [str(each.message).removeprefix(f"{dataset.source}: ") for each in caught]
+    messages += data_warnings(dataset, keys["partition"].value["clients"])
+    name, layers = recipe_name(request.path), layers_for(dataset)
+    return RecipeDraft(name, draft, dataset, tuple(messages), layers, keys)
+
+
+def check(text: str, path: str, draft: RecipeDraft) -> None:
+    """Check the text of a draft as the program checks recipes, and split its data.
+
+    Raises:
+        InputError: The recipe is invalid, or its data cannot be split.
+    """
+    split(recipe.loads(text, path), draft.dataset)

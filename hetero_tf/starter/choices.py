@@ -1,0 +1,95 @@
+"""Choices of a starter recipe: a value with its reason."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value of a recipe key.
+
+    Attributes:
+        value: Plain value, see `recipe.write.flow`.
+        reason: Comment on the line of the key; "" for no comment.
+        is_doubtful: Whether the comment asks the user to check the value.
+    """
+
+    value: Any
+    reason: str = ""
+    is_doubtful: bool = False
+
+    @property
+    def comment(self) -> str:
+        """The reason as a comment without `#`; "" for no comment."""
+        return f"check: {self.reason}" if self.is_doubtful else self.reason
+
+
+@dataclass(frozen=True)
+class Request:
+    """Data of the user, and the choices that the user made.
+
+    Attributes:
+        path: Path, as written by the user, or a name of TensorFlow Datasets.
+        data_dir: Data folder or None, see `data_files.find`.
+        task: Name of the task; None: the targets determine it.
+        label: Columns of labels or targets; empty: the columns determine them.
+        choose_label: `(likely columns, default) -> column`, for a question to the user.
+    """
+
+    path: str
+    data_dir: Path | None
+    task: str | None
+    label: tuple[str, ...]
+    choose_label: Callable[[Sequence[str], str], str]
+
+
+@dataclass(frozen=True)
+class DataDraft:
+    """How a recipe reads data.
+
+    Attributes:
+        options: Choice of each option of `data`; the first one is `name`.
+        task: The task.
+    """
+
+    options: dict[str, Choice]
+    task: Choice
+
+
+@dataclass(frozen=True)
+class RecipeDraft:
+    """A recipe before it is written.
+
+    Attributes:
+        name: Name of the recipe.
+        data: How the recipe reads the data.
+        dataset: The data as read.
+        warnings: Sentences about the data.
+        layers: YAML lines of `model.layers`, with their comments.
+        keys: Choice of each other key, in order.
+    """
+
+    name: str
+    data: DataDraft
+    dataset: Dataset
+    warnings: tuple[str, ...]
+    layers: tuple[str, ...]
+    keys: dict[str, Choice]
+
+
+def requested_task(request: Request, allowed: Sequence[str]) -> Choice | None:
+    """Return the task of the request, or None if it has none.
+
+    Raises:
+        InputError: The data cannot have targets of this task.
+    """
+    if request.task is None:
+        return None
+    if request.task not in allowed:
+        raise InputError(f"--task: {request.path} can train {' or '.join(allowed)}. Received: --task={request.task}")
+    return Choice(request.task, "set by --task")

@@ -1,0 +1,62 @@
+"""Pictures: their size and channels, from folders of one class each, a column of a table, or TensorFlow Datasets."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.picture_files import picture_header
+from hetero_tf.data.folder import iterate_files, read_begin
+from hetero_tf.data.inspection import sample
+from hetero_tf.data.picture_arrays import ENDINGS
+from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+
+# Pictures whose size and channels are read.
+SAMPLED_PICTURES = 200
+# Pictures of one size stay unchanged up to this one; others become the largest of these sizes that fits.
+LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
+
+
+def draft_folder(folder: Path, request: Request) -> DataDraft:
+    """Draft how a recipe reads a folder with one folder of pictures for each class."""
+    task = requested_task(request, ["classification"])
+    files = sorted(file for file in iterate_files(folder) if file.suffix.lower() in ENDINGS)
+    options = choose_size(map(read_begin, sample(files, SAMPLED_PICTURES)))
+    loader = {"name": Choice("folder"), "path": Choice(request.path)}
+    return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+
+
+def choose_size(contents: Iterable[bytes]) -> dict[str, Choice]:
+    """Choose the options `size` and `channels` from the beginnings of picture files.
+
+    Raises:
+        InputError: No header is readable.
+    """
+    headers = [header for content in contents if (header := picture_header(content))]
+    if not headers:
+        raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")
+    is_grey = all(mode == "grey" for *_, mode in headers)
+    channels = Choice(1, "all sampled pictures are grey") if is_grey else Choice(3, "color")
+    return {"size": _choose_size([(width, height) for width, height, _ in headers]), "channels": channels}
+
+
+def _choose_size(sizes):
+    side = int(np.median([min(size) for size in sizes]))
+    width, height = sizes[0]
+    if len(set(sizes)) == 1 and max(width, height) <= LARGEST_UNCHANGED:
+        if width == height:
+            return Choice(width, "the size of all sampled pictures")
+        return Choice(side, f"all sampled pictures have {width} x {height} pixels and become squares", True)
+    size = next((each for each in SIZES if each <= side), side)
+    reason = f"the median of the shorter sides is {side}; a larger size costs time and may score higher"
+    return Choice(size, reason, True)
+
+
+def draft_tfds(request: Request) -> DataDraft:
+    """Draft how a recipe reads a set of TensorFlow Datasets."""
+    task = requested_task(request, ["classification"])
+    options = {"name": Choice("tfds"), "dataset": Choice(request.path)}
+    if request.path.partition("/")[0] == "emnist":
+        options["transpose"] = Choice(True, "the pictures of emnist are stored transposed")
+    return DataDraft(options, task or Choice("classification", "pictures with one label each"))

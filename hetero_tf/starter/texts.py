@@ -1,0 +1,147 @@
+"""Texts: labelled texts in a table or JSON lines, and running text in a file or a column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.inspection import ColumnSummary, inspect_table
+from hetero_tf.data.raw_table import RawTable, TextColumn
+from hetero_tf.data.sentences import split_text
+from hetero_tf.data.tokenizers import check_spaces
+from hetero_tf.data.words import split_lines
+from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.labels import choose_label
+from hetero_tf.starter.tables import find_owner
+from hetero_tf.starter.training import ROWS_PER_CLIENT
+
+# Mean words or, without spaces, characters of a text from which a column has sentences.
+LEAST_WORDS, LEAST_CHARACTERS = 5, 12
+# A table with more columns of numbers, categories or dates is trained on those.
+MOST_OTHER_FEATURES = 2
+SAMPLED_TEXTS = 2000
+# Share of the texts that fit into a row without being cut, and limits of its length.
+FITTING_SHARE, LEAST_LENGTH, LONGEST_LENGTH = 0.95, 8, 128
+LARGEST_VOCABULARY = 5000
+WORDS_PER_CLIENT, MOST_CLIENTS = 2000, 50
+# Words of the shortest text that has a training and a test part.
+LEAST_TOKENS = 200
+
+
+def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
+    """Return the column of sentences that a model should read; None: the table is trained on its other columns."""
+    lengths = {
+        name: _mean_length(table.columns[name])
+        for name, summary in summaries.items()
+        if name not in request.label and isinstance(table.columns[name], TextColumn) and summary.type in ("text", "id")
+    }
+    likely = [name for name, length in lengths.items() if length >= 1]
+    features = [s for s in summaries.values() if s.type in ("number", "category", "date") and s.distinct > 1]
+    # One of them is the label.
+    if not likely or len(features) - 1 > MOST_OTHER_FEATURES:
+        return None
+    return max(likely, key=lengths.__getitem__)
+
+
+def _mean_length(column):
+    """Return the mean length of texts, where 1 is the length of a short sentence."""
+    sample = column.texts[:SAMPLED_TEXTS]
+    words = np.mean([len(text.split()) for text in sample])
+    characters = np.mean([len(text) for text in sample])
+    is_unspaced = _is_unspaced(" ".join(sample).split())
+    return characters / LEAST_CHARACTERS if is_unspaced else words / LEAST_WORDS
+
+
+def _is_unspaced(words: Sequence[str]) -> bool:
+    try:
+        check_spaces("", list(words))
+    except InputError:
+        return True
+    return False
+
+
+def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping[str, Choice]) -> DataDraft:
+    """Draft how a recipe reads labelled texts.
+
+    Args:
+        table: The table as read.
+        text: The column of texts.
+        request: Choices of the user.
+        loader: Options of `data` that name the loader and the file.
+    """
+    summaries = {summary.name: summary for summary in inspect_table(table)}
+    others = {name: summary for name, summary in summaries.items() if name != text}
+    task = requested_task(request, ["classification"]) or Choice("classification", "texts with one label each")
+    label = choose_label(table, others, replace(request, task="classification"))
+    owner = find_owner(others, label.names)
+    words, tokenizer = _tokenize(table.columns[text])
+    length = _length(words)
+    options = {**loader, "text": Choice(text, "its values are sentences"), "label": label.columns}
+    if owner is not None:
+        options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
+    cut = sum(len(each) > length for each in words) / len(words)
+    options |= {
+        "tokenizer": tokenizer,
+        "length": Choice(length, f"{cut:.0%} of the texts are longer and cut"),
+        "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
+    }
+    reason = f"{others[label.names[0]].distinct:,} distinct values in {table.rows:,} rows"
+    return DataDraft(options, Choice(task.value, reason) if request.task is None else task)
+
+
+def _tokenize(column):
+    """Return the tokens of a sample of texts and the tokenizer that made them."""
+    sample = [text for text in islice(column.texts, SAMPLED_TEXTS) if text.strip()]
+    if _is_unspaced([word for text in sample for word in text.split()]):
+        return [split_text(text, "characters") for text in sample], _tokenizer(True)
+    return [split_text(text, "words") for text in sample], _tokenizer(False)
+
+
+def _tokenizer(is_unspaced):
+    if is_unspaced:
+        return Choice("characters", "the text has no spaces between words")
+    return Choice("words", "the text has spaces between words")
+
+
+def _length(texts):
+    """Return a row length that most texts fit into, a multiple of 8."""
+    fitting = int(np.quantile([len(each) for each in texts], FITTING_SHARE))
+    return min(max(-(-fitting // 8) * 8, LEAST_LENGTH), LONGEST_LENGTH)
+
+
+def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice], test: str | None) -> DataDraft:
+    """Draft how a recipe reads running text.
+
+    Args:
+        words: The words of the training text.
+        request: Choices of the user.
+        loader: Options of `data` that name the loader and the file.
+        test: Path of the test text; None: the last part of the training text.
+    """
+    task = requested_task(request, ["classification"])
+    is_unspaced = _is_unspaced(words)
+    tokens = sum(len(word) + 1 for word in words) if is_unspaced else len(words)
+    if tokens < LEAST_TOKENS:
+        raise InputError(f"{request.path}: a text must have at least {LEAST_TOKENS} words. Received: {tokens}")
+    rows = ROWS_PER_CLIENT * min(max(tokens // WORDS_PER_CLIENT, 2), MOST_CLIENTS)
+    tokenizer = _tokenizer(is_unspaced)
+    options = {
+        **loader,
+        **({} if test is None else {"test": Choice(test, "the text of the test file")}),
+        "tokenizer": tokenizer,
+        "rows": Choice(
+            rows,
+            f"parts of the text with about {tokens // rows:,} {tokenizer.value}, {ROWS_PER_CLIENT} for each client",
+        ),
+        "test_rows": Choice(min(max(tokens // (10 * 200), 1), 10)),
+        "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
+    }
+    return DataDraft(options, task or Choice("classification", "the next word of a text"))
+
+
+def words_of_column(table: RawTable, name: str) -> list[str]:
+    """Return the words of a column of running text."""
+    column = table.columns[name]
+    return split_lines(column.texts[code] for code in column.codes)

@@ -1,0 +1,184 @@
+"""A starter recipe of each kind of data is valid, says why, and trains unchanged."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from hetero_tf import recipe, starter
+from hetero_tf.base.errors import InputError
+from hetero_tf.process.learning_process import learning_process
+
+RNG = np.random.default_rng(7)
+WORDS = {"sport": "goal team match player win", "food": "bread soup rice salt plate"}
+
+
+def rows(count=160):
+    """Rows of a table whose class and amount follow from two numbers."""
+    x = RNG.normal(size=(count, 2))
+    kinds = np.array(["low", "high"])[(x.sum(1) > 0).astype(int)]
+    return [
+        {"user": f"u{i % 8}", "name": f"N {i} x", "a": a, "b": b, "zip": f"0{i % 5}", "amount": 3 * a - b, "kind": k}
+        for i, ((a, b), k) in enumerate(zip(x, kinds))
+    ]
+
+
+def sentences(count=120):
+    names = list(WORDS)
+    return [{"text": " ".join(RNG.choice(WORDS[names[i % 2]].split(), 7)), "topic": names[i % 2]} for i in range(count)]
+
+
+def write_csv(path, table, sign=","):
+    lines = [sign.join(table[0]), *(sign.join(map(str, row.values())) for row in table)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def pictures(count=80, size=8):
+    """Pictures uint8 [n, size, size, 3] with a bright half, and its side."""
+    y = np.arange(count) % 2
+    x = RNG.integers(0, 60, (count, size, size, 3), np.uint8)
+    for one, side in zip(x, y):
+        one[:, : size // 2] += np.uint8(150 * side)
+    return x, y
+
+
+def draft(path, **options):
+    """The draft of a recipe and its text."""
+    request = {"data_dir": None, "task": None, "label": (), "choose_label": lambda likely, default: default}
+    made = starter.draft_recipe(starter.Request(str(path), **{**request, **options}))
+    text = starter.render(made, ("train it",))
+    starter.check(text, "mine.yaml", made)
+    return made, text
+
+
+def improves(text):
+    """Whether two short rounds of the unchanged model lower the loss."""
+    loaded = recipe.loads(text, "mine.yaml", ["levels.mix=a", "rounds=2", "round.clients=2"])
+    process = learning_process(loaded)
+    state = process.initialize()
+    before = process.evaluate(state)[0]["global_loss"]
+    state, _ = process.run(state, [process.plan(number) for number in range(2)])
+    return process.evaluate(state)[0]["global_loss"] < before
+
+
+def test_a_table(tmp_path):
+    write_csv(tmp_path / "t.csv", rows())
+    made, text = draft(tmp_path / "t.csv")
+    assert {
+        "  label: kind   # check: the last column that can be a label; other columns with --label, such as amount, zip, b",
+        "  owner: user   # check: 8 distinct values, about 20 rows each: clients",
+        "  ignore: [name]   # check: name: names or free text, 160 distinct in 160 rows",
+        "  columns: {zip: category}   # numbers with leading zeros are codes",
+        "task: classification   # 2 distinct texts in 160 rows",
+        "partition: {name: natural, clients: 8}   # each owner is a client",
+    } <= set(text.splitlines())
+    assert made.dataset.train.x.shape[1] == 2 + 5 + 1 and improves(text)
+
+
+def test_a_regression(tmp_path):
+    write_csv(tmp_path / "t.csv", rows())
+    made, text = draft(tmp_path / "t.csv", label=("amount",))
+    assert "task: regression   # 160 distinct numbers in 160 rows" in text.splitlines()
+    assert "of always predicting the mean of the training examples" in text and improves(text)
+
+
+def test_several_delimiters_notations_and_missing_values(tmp_path):
+    table = [{"w": f"{i},5", "h": "" if i == 3 else str(i), "class": "xy"[i % 2]} for i in range(40)]
+    write_csv(tmp_path / "t.csv", table, ";")
+    _, text = draft(tmp_path / "t.csv")
+    assert {
+        "  delimiter: semicolon",
+        "  numbers: comma   # check: w has numbers such as 0,5",
+        "  missing: median   # check: missing values of h (1); numbers become the median",
+    } <= set(text.splitlines())
+    (tmp_path / "n.csv").write_text("1,2,a\n" * 20 + "3,4,b\n" * 20)
+    assert "  header: false   # check: the first line has numbers" in draft(tmp_path / "n.csv")[1]
+
+
+def test_pictures_in_folders(tmp_path):
+    for index, (picture, side) in enumerate(zip(*pictures())):
+        folder = tmp_path / "pictures" / ("dark", "bright")[side]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{index}.png").write_bytes(tf.io.encode_png(picture).numpy())
+    made, text = draft(tmp_path / "pictures")
+    assert "  size: 8   # the size of all sampled pictures" in text and "channels: 3   # color" in text
+    x = made.dataset.train.x / 255
+    assert made.keys["input"].value["mean"] == [round(float(each), 4) for each in x.mean((0, 1, 2))]
+    assert "    - [PaddedConv2D: {filters: !w 32}, Scaler, Norm, ReLU, MaxPooling2D]" in text and improves(text)
+
+
+@pytest.mark.parametrize(
+    ("task", "y"), [("classification", "sides"), ("regression", "means"), ("segmentation", "maps")]
+)
+def test_arrays(tmp_path, task, y):
+    x, sides = pictures()
+    targets = {"sides": sides, "means": x.mean((1, 2, 3)), "maps": (x[..., 0] > 100).astype(np.int64)}[y]
+    np.savez(tmp_path / "p.npz", x_train=x[:60], y_train=targets[:60], x_test=x[60:], y_test=targets[60:])
+    made, text = draft(tmp_path / "p.npz")
+    assert made.data.task.value == task and improves(text)
+
+
+def test_files_of_arrays(tmp_path):
+    x, y = pictures()
+    for name, array in {"x_train": x[:60], "y_train": y[:60], "x_test": x[60:], "y_test": y[60:]}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    assert draft(tmp_path)[0].data.options["name"].value == "npy"
+
+
+def test_labelled_texts(tmp_path):
+    write_csv(tmp_path / "t.csv", sentences())
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in sentences()))
+    pq.write_table(
+        pa.table({name: [row[name] for row in sentences()] for name in ("text", "topic")}), tmp_path / "t.parquet"
+    )
+    texts = [draft(tmp_path / f"t.{ending}")[1] for ending in ("csv", "jsonl", "parquet")]
+    for text in texts:
+        assert "  name: labelled_text" in text and "  label: topic   # the column named topic" in text
+        assert "  length: 8   # 0% of the texts are longer and cut" in text
+    assert improves(texts[0])
+
+
+def test_running_text(tmp_path):
+    (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 500)
+    made, text = draft(tmp_path / "t.txt")
+    assert made.data.options["rows"].value == 8 and "input: {name: next_word, segment: 64}" in text and improves(text)
+
+
+def test_text_without_spaces_is_read_by_characters(tmp_path):
+    (tmp_path / "t.txt").write_text("今天天气很好我们去公园散步然后回家吃饭\n" * 300)
+    assert "  tokenizer: characters   # the text has no spaces between words" in draft(tmp_path / "t.txt")[1]
+
+
+def test_a_parquet_table_and_its_columns_of_other_types(tmp_path):
+    table = rows()
+    columns = {name: [row[name] for row in table] for name in table[0]} | {"parts": [[1, 2]] * len(table)}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    ignore = draft(tmp_path / "t.parquet")[0].data.options["ignore"]
+    assert ignore.value == ["name", "parts"] and ignore.reason.endswith("parts: neither numbers nor texts")
+
+
+def test_a_table_of_times_is_a_series(tmp_path):
+    dates = np.arange("2020-01-01", "2020-09-01", dtype="datetime64[D]")
+    write_csv(tmp_path / "t.csv", [{"day": day, "sales": np.sin(i / 3).round(4)} for i, day in enumerate(dates)])
+    made, text = draft(tmp_path / "t.csv")
+    assert "  time: day   # the only column of dates" in text and "Conv1D" in text and improves(text)
+    x = RNG.normal(size=(60, 12, 2))
+    np.savez(tmp_path / "s.npz", x_train=x, y_train=np.arange(60) % 2, x_test=x, y_test=np.arange(60) % 2)
+    assert draft(tmp_path / "s.npz")[0].data.options["kind"].value == "series"
+
+
+def test_a_folder_of_splits(tmp_path):
+    write_csv(tmp_path / "train.csv", rows())
+    write_csv(tmp_path / "test.csv", rows(80))
+    made, _ = draft(tmp_path)
+    assert made.data.options["test"].value == str(tmp_path / "test.csv") and len(made.dataset.test.x) == 80
+
+
+def test_unknown_data_are_rejected_with_the_formats(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    with pytest.raises(InputError, match="expected a folder of pictures .* Received: a folder with a.txt, b.txt; join"):
+        draft(tmp_path)
