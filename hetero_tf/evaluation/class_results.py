@@ -84,7 +84,7 @@ class ClassResults:
         panel.set(xlabel="predicted class", ylabel="class")
         if len(self.names) <= MAX_ROWS:
             ticks = range(len(self.names))
-            # A dollar sign in a name is no formula.
+            # Do not parse a dollar sign in a name as a formula.
             panel.set_xticks(ticks, self.names, rotation=90, parse_math=False)
             panel.set_yticks(ticks, self.names, parse_math=False)
             for (row, column), count in np.ndenumerate(self.matrix):

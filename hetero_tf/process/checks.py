@@ -28,7 +28,11 @@ def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
 
 def build_task(recipe: Recipe, dataset: Dataset) -> Task:
     """Build the `Task` of a recipe."""
-    return registry.find("tasks", recipe.task.name).task(dataset, **recipe.task.options)
+    task = registry.find("tasks", recipe.task.name).task
+    learned = {}
+    if "statistics" in inspect.signature(task).parameters:
+        learned["statistics"] = dataset.target_statistics
+    return task(**recipe.task.options, **learned)
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:

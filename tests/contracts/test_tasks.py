@@ -1,12 +1,16 @@
 """Contract of every task: names in constants, targets there and back, and predictions with marks for invalid ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of, strata
+from hetero_tf.process.checks import build_task
 
 X = np.random.default_rng(0).random((12, 4, 4, 1)).astype(np.float32)
 TARGETS = {
@@ -28,7 +32,8 @@ def targets_of(name):
 
 def task_of(name, **options):
     split = Split(X, targets_of(name))
-    return registry.find("tasks", name).task(Dataset(split, split, 3, "test"), **options)
+    recipe = SimpleNamespace(task=Plugin(name, options))
+    return build_task(recipe, Dataset(split, split, 3, "test"))
 
 
 def test_constants_name_plug_ins_for_the_targets(name):

@@ -13,6 +13,6 @@ def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outsi
     """Return the mean binary cross-entropy over all labels, of every example.
 
     A label without an example on the client gets no gradient and adds log 2, the analogue of the masked cross-entropy
-    of HeteroFL (arXiv 2010.01264, section 3.3). The client may not have annotated it, so it is no negative example.
+    of HeteroFL (arXiv 2010.01264, section 3.3). The client may not have annotated it.
     """
     return sigmoid_cross_entropy.loss(masked(logits, present), targets, present, outside)

@@ -11,7 +11,7 @@ def metric(scores: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Return the mean over classes of the share of correctly ordered pairs; equal scores count half.
 
     Scores are compared as probabilities, as `sklearn.metrics.roc_auc_score(average="macro", multi_class="ovr")` does.
-    Classes without a positive or without a negative example are left out; NaN if there is no other.
+    Classes without a positive or without a negative example are left out; NaN if all are.
     """
     scores = tf.cast(scores, tf.float64)
     if targets.dtype != tf.bool:

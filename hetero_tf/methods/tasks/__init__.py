@@ -1,7 +1,7 @@
 """Tasks: the form of the targets, and the meaning of a model's outputs.
 
-Each module has a function `task(dataset, options...) -> Task` and constants, plain values that recipe checks read
-without importing it:
+Each module has a function `task(*, options...) -> Task`; one that declares the parameter `statistics` receives
+`Dataset.target_statistics`. Its constants are plain values, which recipe checks read without importing it:
 
 - `TARGETS`: the form of the targets, see `data.targets`.
 - `LOSS`: the default of `client.loss`; others are the losses with the same targets.

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.methods.tasks import Task, identity, most_likely
 
 TARGETS = "label"
@@ -13,7 +12,7 @@ CUTS_LABELS = True
 UNIT = "%"
 
 
-def task(dataset: Dataset) -> Task:
+def task() -> Task:
     """Return the task; the outputs are logits [..., classes], whose softmax are the probabilities."""
     return Task(identity, identity, predict, lambda each, names: most_likely(each["probabilities"], names))
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.methods.tasks import Task, identity, most_likely
 
 TARGETS = "label_set"
@@ -16,7 +15,7 @@ CUTS_LABELS = False
 UNIT = "%"
 
 
-def task(dataset: Dataset) -> Task:
+def task() -> Task:
     """Return the task; the outputs are logits [..., labels], whose sigmoids are the probabilities."""
     return Task(lambda targets: targets.astype(np.float32), identity, predict, answer, index_name="labels")
 

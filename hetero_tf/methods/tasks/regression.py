@@ -5,7 +5,6 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.methods.tasks import Task
 
 TARGETS = "numbers"
@@ -15,17 +14,19 @@ METRICS = ("rmse", "mae", "r2")
 CUTS_LABELS = False
 UNIT = ""
 
+# Mean and standard deviation of targets in their own unit.
+UNSCALED = (np.zeros(1), np.ones(1))
 
-def task(dataset: Dataset, *, scale: Literal["standard", "none"] = "standard") -> Task:
+
+def task(*, scale: Literal["standard", "none"] = "standard", statistics=UNSCALED) -> Task:
     """Return the task; exported models and metrics use the units of the data.
 
     Args:
         scale: unit of the outputs and losses: standard, the deviation from the mean of the training targets in their
             standard deviations; none, the unit of the data.
+        statistics: mean and standard deviation of each target, float `[targets]`, from `Dataset.target_statistics`.
     """
-    mean, std = dataset.target_statistics
-    if scale == "none":
-        mean, std = np.zeros_like(mean), np.ones_like(std)
+    mean, std = UNSCALED if scale == "none" else statistics
 
     def decode(outputs):
         return outputs * tf.constant(std, outputs.dtype) + tf.constant(mean, outputs.dtype)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.dataset import Dataset
 from hetero_tf.methods.tasks import Task, identity
 
 TARGETS = "label_map"
@@ -16,7 +15,7 @@ CUTS_LABELS = False
 UNIT = "%"
 
 
-def task(dataset: Dataset) -> Task:
+def task() -> Task:
     """Return the task; the outputs are logits [..., height, width, classes]."""
     return Task(identity, identity, predict, answer, prediction_name="class")
 
