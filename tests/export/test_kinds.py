@@ -25,7 +25,7 @@ def test_the_input_or_the_kind_of_data_determines_the_task(monkeypatch, source, 
     assert kinds.task_of(process_with(source, kind), None) == key
 
 
-def test_an_input_of_a_plugin_can_have_its_own_task(monkeypatch):
+def test_an_input_of_a_plugin_can_have_another_task(monkeypatch):
     class Task(ImageTask):
         pass
 
