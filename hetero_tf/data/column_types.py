@@ -13,11 +13,11 @@ from hetero_tf.data.columns import (
     Column,
     Notation,
     Scale,
-    are_plain_numbers,
     has_leading_zero,
     is_number,
     resembles_number,
     sort_categories,
+    to_numbers,
 )
 from hetero_tf.data.dates import DATE_EXAMPLES, date_orders, parse_date
 from hetero_tf.data.inspection import inspect_column
@@ -265,8 +265,5 @@ def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
     """Returns a column as float64 [n]; None if a text is not a finite number."""
     if isinstance(column, np.ndarray):
         return column.astype(np.float64)
-    try:
-        numbers = np.asarray(column.texts, np.float64)
-    except ValueError:
-        return None
-    return numbers[column.codes] if np.isfinite(numbers).all() and are_plain_numbers(column.texts) else None
+    numbers = to_numbers(column.texts)
+    return None if numbers is None else numbers[column.codes]

@@ -188,6 +188,15 @@ def is_number(text: str) -> bool:
         return False
 
 
+def to_numbers(texts: Sequence[str]) -> np.ndarray | None:
+    """Return texts as float64 `[n]`; None unless all of them are finite numbers in plain notation."""
+    try:
+        numbers = np.asarray(texts, np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() and are_plain_numbers(texts) else None
+
+
 def are_plain_numbers(numbers: Iterable[str]) -> bool:
     """Return True if texts that Python parses as numbers are ASCII and have no underscore."""
     joined = "".join(numbers)

@@ -3,6 +3,7 @@
 All functions are pure and read no options, so they describe data before a recipe exists.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.picture_files import picture_header
-from hetero_tf.data.columns import Notation, has_leading_zero, is_missing, is_number, to_plain_number
+from hetero_tf.data.columns import Notation, has_leading_zero, is_missing, is_number, to_numbers, to_plain_number
 from hetero_tf.data.dates import DateOrder, date_orders, parse_date
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
@@ -123,15 +124,26 @@ def inspect_column(name: str, values: np.ndarray | TextColumn) -> ColumnSummary:
         return _number_summary(name, len(values), numbers, counts, frequent, "plain")
     every = np.bincount(values.codes, minlength=len(values.texts))
     codes = [code for code, text in enumerate(values.texts) if every[code] and not is_missing(text)]
+    if not codes:
+        return _text_summary(name, len(values), [], every[codes], [])
     texts, counts = [values.texts[code] for code in codes], every[codes]
     frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
     notations: tuple[Notation, ...] = ("plain", "point", "comma")
     for notation in notations:
-        plain = texts if notation == "plain" else [to_plain_number(text, notation) for text in texts]
-        if texts and all(map(is_number, plain)) and not (notation == "plain" and any(map(has_leading_zero, plain))):
-            numbers = np.array(plain, np.float64)
+        numbers = _to_numbers(texts, notation)
+        if numbers is not None:
             return _number_summary(name, len(values), numbers, counts, frequent, notation)
     return _text_summary(name, len(values), texts, counts, frequent)
+
+
+def _to_numbers(texts, notation):
+    """Return texts as float64 [n]; None unless all of them are numbers in a notation."""
+    if notation == "plain":
+        return None if any(map(has_leading_zero, texts)) else to_numbers(texts)
+    # Most texts fail at the first one.
+    plain = itertools.takewhile(is_number, (to_plain_number(text, notation) for text in texts))
+    numbers = [float(text) for text in plain]
+    return np.array(numbers) if len(numbers) == len(texts) else None
 
 
 def _number_summary(name, rows, numbers, counts, frequent, notation):

@@ -29,6 +29,7 @@ Modules:
     series              Export of a model for series: signatures for numbers over time
     serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
     table               Export of a model for tables: signatures for rows of numbers
+    table_rows          Encodes the texts of table rows in the graph, like `data.columns.Column.encode` in Python
     task                `ExportTask`: what an export must know about a kind of data
     text                Export of models for text: rows of token ids, and texts that the graph splits into words
     tokens              Tokenizers in a graph

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 
 from hetero_tf.base.console import format_metrics
+from hetero_tf.data.dates import DATE_EXAMPLES
 
 CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
@@ -68,11 +69,18 @@ def _curl_line(signature, inputs, about_input, url):
     shape = [1 if size is None else size for size in spec["shape"]]
     if prod(shape) > MAX_NUMBERS:
         return None
-    example = (
-        SENTENCES.get(about_input.get("kind"), "") if spec["dtype"] == "string" else np.zeros(shape[1:], int).tolist()
-    )
+    example: object = np.zeros(shape[1:], int).tolist()
+    if spec["dtype"] == "string":
+        kind = about_input.get("kind")
+        example = list(map(_example_text, about_input["columns"])) if kind == "table" else SENTENCES.get(kind, "")
     body = json.dumps({"signature_name": signature, "instances": [example]})
     return f"curl -d '{body}' {url}:predict\n"
+
+
+def _example_text(column):
+    """Return a valid value of a column of a table."""
+    values = [*column["categories"][:1], column.get("fill"), DATE_EXAMPLES.get(column.get("date")), "0"]
+    return next(value for value in values if value is not None)
 
 
 def _training(entry):

@@ -1,5 +1,6 @@
 """Export of a model for tables: signatures for rows of numbers."""
 
+import functools
 import itertools
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.data.columns import Column, encode_values, feature_names, parse_row
 from hetero_tf.export.labelled import LabelledTask
+from hetero_tf.export.table_rows import build_tables, encode_rows
 
 # Notes list the names of at most this number of features.
 MAX_LISTED_FEATURES = 50
@@ -21,9 +23,24 @@ class TableTask(LabelledTask):
     PREDICT_SIGNATURE, PREDICT_DATA = "serving_default", "columns"
 
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
-        """Return the signatures for `features` float32 [n, features], and no lookup tables."""
+        """Return the signatures for `features` float32 [n, features], and for `rows` string [n, columns].
+
+        The latter is omitted if the columns are unknown.
+        """
         specs = [tf.TensorSpec((None, *self.shape), tf.float32, name="features")]
-        return {"serving_default": (self.serving_default, specs), "serve_numbers": (self.serve_numbers, specs)}, ()
+        endpoints = {"serving_default": (self.serving_default, specs), "serve_numbers": (self.serve_numbers, specs)}
+        columns = self.process.dataset.columns
+        if columns is None:
+            return endpoints, ()
+        tables = build_tables(columns)
+        serve_rows = functools.partial(self.serve_rows, tables=tables)
+        endpoints["serve_rows"] = serve_rows, [tf.TensorSpec((None, len(columns)), tf.string, name="rows")]
+        return endpoints, tuple(tables.values())
+
+    def serve_rows(self, rows: tf.Tensor, tables: dict[str, tf.lookup.StaticHashTable]) -> dict[str, tf.Tensor]:
+        """Return outputs with class names for the texts of table rows, in the order of the columns."""
+        columns = self.process.dataset.columns or ()
+        return self.serving_default(encode_rows(self.check(rows, len(columns)), columns, tables))
 
     def serving_default(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return outputs with class names for values of the table."""
@@ -77,6 +94,11 @@ class TableTask(LabelledTask):
             f"A row with a number that is not finite gets {self.invalid}.",
             *self._notes_on_values(columns or ()),
         ]
+        if columns is not None and len(columns) <= MAX_LISTED_FEATURES:
+            sentences.append(
+                "`serve_rows` takes the texts of a row, like those of the table; an empty one is a missing value. "
+                f"Order of the columns: {', '.join(f'`{column.name}`' for column in columns)}."
+            )
         if columns is not None and features <= MAX_LISTED_FEATURES:
             sentences.append(f"Order of the features: {', '.join(f'`{name}`' for name in feature_names(columns))}.")
             sentences += [

@@ -26,7 +26,9 @@ def blank_requests(signatures: dict[str, dict[str, tf.TensorSpec]]) -> dict[str,
 
     def blank(name, spec):
         shape = [1 if size is None else size for size in spec.shape]
-        return strings[name] if spec.dtype == tf.string else np.zeros(shape, spec.dtype.as_numpy_dtype)
+        if spec.dtype == tf.string:
+            return strings[name] if name in strings else np.full(shape, b"", object)
+        return np.zeros(shape, spec.dtype.as_numpy_dtype)
 
     return {name: {key: blank(key, spec) for key, spec in specs.items()} for name, specs in signatures.items()}
 
