@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _DATE = re.compile(
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 Notation = Literal["plain", "point", "comma"]
 Scale = Literal["standard", "minmax", "none"]
+NOTATIONS: tuple[Notation, ...] = get_args(Notation)
+SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True)

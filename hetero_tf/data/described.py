@@ -1,6 +1,7 @@
 """Describe a data set without its examples, so that a trained model can be used without the data."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data.columns import Column
+from hetero_tf.data.columns import NOTATIONS, SCALES, Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
@@ -157,10 +158,14 @@ def _example_targets(value, shape, classes):
 
 def _build_column(name, categories, one_hot, date=None, fill=None, marks_missing=False, *formats):
     """Build a `Column` from its fields; earlier versions wrote only the first three."""
-    (name, *_) = _check_texts([name, *([] if fill is None else [fill]), *formats])
-    if date not in (None, *DATE_EXAMPLES):
-        raise ValueError(f"unknown order of dates {date!r:.80}")
-    return Column(name, _check_texts(categories) or (), bool(one_hot), date, fill, bool(marks_missing), *formats)
+    (name, *_) = _check_texts([name, *([] if fill is None else [fill])])
+    if date not in (None, *DATE_EXAMPLES) or formats not in (*itertools.product(NOTATIONS, SCALES), ()):
+        raise ValueError(f"column {name!r:.80} has an unknown format")
+    column = Column(name, _check_texts(categories) or (), bool(one_hot), date, fill, bool(marks_missing), *formats)
+    if fill is not None:
+        # Raises `InputError` for a fill value that is none of the column.
+        column.encode("")
+    return column
 
 
 def _check_texts(values):

@@ -12,7 +12,15 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.picture_files import picture_header
-from hetero_tf.data.columns import Notation, has_leading_zero, is_missing, is_number, to_numbers, to_plain_number
+from hetero_tf.data.columns import (
+    NOTATIONS,
+    Notation,
+    has_leading_zero,
+    is_missing,
+    is_number,
+    to_numbers,
+    to_plain_number,
+)
 from hetero_tf.data.dates import DateOrder, date_orders, parse_date
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
@@ -128,8 +136,7 @@ def inspect_column(name: str, values: np.ndarray | TextColumn) -> ColumnSummary:
         return _text_summary(name, len(values), [], every[codes], [])
     texts, counts = [values.texts[code] for code in codes], every[codes]
     frequent = [(texts[index], int(counts[index])) for index in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]
-    notations: tuple[Notation, ...] = ("plain", "point", "comma")
-    for notation in notations:
+    for notation in NOTATIONS:
         numbers = _to_numbers(texts, notation)
         if numbers is not None:
             return _number_summary(name, len(values), numbers, counts, frequent, notation)

@@ -115,7 +115,8 @@ class RawTable:
             row, column = int(is_empty.argmax()), self.columns[name]
             text = str(column[row]) if isinstance(column, np.ndarray) else column.texts[column.codes[row]]
             advice = (
-                "fill it in, remove the row, set `missing` (such as `missing: mean`), or add the column to `ignore`"
+                "fill it in or remove the row; the options of a table also allow `missing: drop`, and for features "
+                "`missing: mean` or `ignore`"
             )
             raise self.value_error(row, name, f"has no value here ({text!r}); {advice}")
 

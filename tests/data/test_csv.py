@@ -82,10 +82,7 @@ def test_labels_that_are_numbers_stand_in_their_order(tmp_path):
         ("", None),
         ("1,red,1,f", r"own.csv:22: must have 5 values separated by ',', like the first line. Received: 4, \["),
         ("1,red,1,f,ox,1", r"own.csv:22: must have 5 values .* Received: 6"),
-        (
-            ",red,1,f,ox",
-            r"own.csv:22: column 'height' has no value here \(''\); fill it in, remove the row, set `missing`",
-        ),
+        (",red,1,f,ox", r"own.csv:22: column 'height' has no value here \(''\); fill it in or remove the row; the opt"),
         ("NA,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('NA'\)"),
         ("nan,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('nan'\)"),
         ("1, ,1,f,ox", r"own.csv:22: column 'colour' has no value here"),
