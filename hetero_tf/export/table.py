@@ -1,6 +1,5 @@
 """Export of a model for tables: signatures for rows of numbers."""
 
-import functools
 import itertools
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -28,13 +27,19 @@ class TableTask(LabelledTask):
         The latter is omitted if the columns are unknown.
         """
         specs = [tf.TensorSpec((None, *self.shape), tf.float32, name="features")]
-        endpoints = {"serving_default": (self.serving_default, specs), "serve_numbers": (self.serve_numbers, specs)}
+        endpoints: dict = {
+            "serving_default": (self.serving_default, specs),
+            "serve_numbers": (self.serve_numbers, specs),
+        }
         columns = self.process.dataset.columns
         if columns is None:
             return endpoints, ()
         tables = build_tables(columns)
-        serve_rows = functools.partial(self.serve_rows, tables=tables)
-        endpoints["serve_rows"] = serve_rows, [tf.TensorSpec((None, len(columns)), tf.string, name="rows")]
+        # `tf.function` would take a bound dictionary for an argument.
+        endpoints["serve_rows"] = (
+            lambda rows: self.serve_rows(rows, tables),
+            [tf.TensorSpec((None, len(columns)), tf.string, name="rows")],
+        )
         return endpoints, tuple(tables.values())
 
     def serve_rows(self, rows: tf.Tensor, tables: dict[str, tf.lookup.StaticHashTable]) -> dict[str, tf.Tensor]:

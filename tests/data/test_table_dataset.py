@@ -255,6 +255,18 @@ def test_exports_replace_missing_numbers_like_predict(filled):
     assert texts["class"][1] == -1
 
 
+def test_rows_without_categories_are_exported(tmp_path):
+    x = np.arange(20, dtype=np.float32).reshape(10, 2)
+    split = Split(x, np.arange(10, dtype=np.int32) % 2)
+    text = tables.RECIPE.replace("name: natural", "name: iid")
+    data = Dataset(split, split, 2, "t", columns=(Column("a"), Column("b")))
+    process = hetero_tf.learning_process(recipe.loads(text, "tiny"), dataset=data, parallel=2)
+    folder, _ = export.export(process, process.initialize(), {}, tmp_path, {})
+    signatures = tf.saved_model.load(str(folder)).signatures
+    outputs = signatures["serve_rows"](rows=tf.constant([["4", "5"], ["6", "7"]]))["logits"]
+    np.testing.assert_array_equal(outputs, signatures["serve_numbers"](features=tf.constant(x[2:4]))["logits"])
+
+
 def test_card_and_description_state_fill_values_and_dates(filled):
     process, _, folder = filled
     card = (folder / "MODEL_CARD.md").read_text("utf-8")
