@@ -55,14 +55,24 @@ class NotFinite(UserError):
     code = 6
 
 
-class Unfinished(UserError):
-    """Some runs of a sweep did not finish; `result` lists them, ready for JSON."""
-
-    code = 7
+class PartialResult(UserError):
+    """A command did a part of its work; `result` is ready for JSON."""
 
     def __init__(self, message: str, result: dict):
         super().__init__(message)
         self.result = result
+
+
+class Unfinished(PartialResult):
+    """Some runs of a sweep did not finish; `result` lists them."""
+
+    code = 7
+
+
+class InvalidItems(PartialResult):
+    """Some items of `predict` cannot be read; `result` has the predictions for the others."""
+
+    code = 2
 
 
 class WorkerLost(UserError):
@@ -83,7 +93,7 @@ def error_from_graph(error: Exception) -> UserError | None:
     Args:
         error: Any error. The result is None if its text contains no `UserError`.
     """
-    classes = {cls.__name__: cls for cls in _subclasses(UserError) if cls is not Unfinished}
+    classes = {cls.__name__: cls for cls in _subclasses(UserError) if not issubclass(cls, PartialResult)}
     # Compare by name: TensorFlow may not be imported yet.
     if type(error).__name__ != "UnknownError":
         return None

@@ -56,7 +56,12 @@ FLAGS = {
     "state": Flag("enum", "checkpoint to use", "best", choices=("best", "last")),
     "levels": Flag("enum", "models to evaluate; default evaluate.levels of the recipe", choices=("global", "all")),
     "level": Flag("string", "level of the model; default the level of the global model"),
-    "input": Flag("multi_string", "picture file, table row or sentence; same as the words after predict; required"),
+    "input": Flag(
+        "multi_string", "file, folder of pictures, table row or sentence; same as the words after predict; required"
+    ),
+    "export_dir": Flag("string", "folder of exports, or of one version, to use instead of --run_dir; default none"),
+    "top": Flag("integer", "most likely classes or words to show, at most 5 words", 3, 1),
+    "copy_columns": Flag("bool", "write the columns of the input to --out too", False),
     "task": Flag(
         "enum",
         "task; default that of the label",

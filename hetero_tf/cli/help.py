@@ -34,7 +34,11 @@ MEANINGS = {
         "out": "folder to write into; default RUN_DIR/export",
         "threads": _BATCHES,
     },
-    "predict": {"run_dir": _RUN_DIR, "threads": _BATCHES},
+    "predict": {
+        "run_dir": "folder of a trained run; required without --export_dir",
+        "out": "file to write: .csv, .tsv, .jsonl or .ndjson; default none (print a line for each item)",
+        "threads": _BATCHES,
+    },
     "serve": {
         "run_dir": "run with exports to serve; required without --out",
         "out": "folder of exports to serve; default RUN_DIR/export",

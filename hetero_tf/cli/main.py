@@ -12,7 +12,7 @@ from hetero_tf.base.errors import (
     DiskProblem,
     InputError,
     MemoryProblem,
-    Unfinished,
+    PartialResult,
     UserError,
     WorkerLost,
     error_from_graph,
@@ -125,8 +125,8 @@ def _run(command, flags):
             hardware.import_quietly()
     try:
         result = interrupts.run_in_thread(module.run, recipe, flags, console)
-    except Unfinished as unfinished:
-        _print(unfinished.result, flags)
+    except PartialResult as partial:
+        _print(partial.result, flags)
         raise
     _print(result, flags)
     return 0
@@ -141,7 +141,7 @@ def _print(result, flags):
 
 
 def _recipe(source, command, flags):
-    """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"."""
+    """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"; exports need none."""
     from hetero_tf.recipe import load, loads
     from hetero_tf.runs import facts
     from hetero_tf.store.run_folder import RunFolder
@@ -153,6 +153,8 @@ def _recipe(source, command, flags):
             words = [program_name(), *([command] if command not in (None, "train") else []), "--recipe digits"]
             raise InputError(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
+    if flags.export_dir:
+        return None
     if not flags.run_dir:
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     _check_plugins(command, flags)

@@ -23,7 +23,10 @@ Modules:
     next_word           Export of a next-word model: signatures for token ids and for beginnings of sentences
     portable_erf        The error function, computed with built-in operations of LiteRT
     portable_gradients  Gradients that LiteRT can run with its built-in operations
-    predictions         Predictions of a trained model for pictures
+    prediction_fields   Fields of a written prediction: the outputs of a model under the names that users read
+    prediction_files    Writes predictions as CSV, TSV or JSON lines
+    prediction_items    Reads the inputs of `predict` one at a time: pictures, rows of tables and texts
+    predictions         Predictions of a trained model for pictures, rows and texts, by the signatures of its export
     saved_model         Writes a SavedModel, and loads one for predictions
     sequences           Export of a model for sequences of words: signatures for token ids and for sentences
     series              Export of a model for series: signatures for numbers over time
@@ -57,6 +60,7 @@ from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
+from hetero_tf.export.predictions import describe_items
 from hetero_tf.models.state import State
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.store import plain_json
@@ -214,6 +218,7 @@ def _describe(task, state, level):
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),
+        "items": describe_items(task.process),
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
 

@@ -1,19 +1,14 @@
 """Export of an image model: signatures for pixels and for bytes of picture files."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files
-from hetero_tf.base.errors import InputError
-from hetero_tf.base.picture_decoding import decode, describe_fault
-from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE, describe_file_fault
+from hetero_tf.base.picture_decoding import decode
+from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
 from hetero_tf.export.labelled import LabelledTask
-
-# Bytes of a picture file: four for each allowed pixel.
-LARGEST_FILE = 4 * LARGEST_PICTURE
 
 
 class ImageTask(LabelledTask):
@@ -24,7 +19,6 @@ class ImageTask(LabelledTask):
 
     INPUT_NAME = "image"
     PORTABLE_SIGNATURE = "serving_default"
-    PREDICT_SIGNATURE, PREDICT_DATA = "serve_bytes", "pictures of 1 or 3 channels"
     NOUN = "images"
 
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
@@ -89,17 +83,6 @@ class ImageTask(LabelledTask):
             call = 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
             return "serve_bytes", call, self.targets.prediction_name
         return "serving_default", f"image=tf.zeros({[1, *self.shape]})", self.targets.prediction_name
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely labels of a picture file."""
-        data = files.read_bytes(item, LARGEST_FILE, follow=True)
-        # Check first, because TensorFlow's decoders print warnings about truncated files.
-        if (fault := describe_file_fault(data)) is not None:
-            raise InputError(f"{item}: {fault}")
-        outputs = serve(tf.constant([data]))
-        if outputs["class"].numpy()[0] < 0:
-            raise InputError(f"{item}: {describe_fault(data)}")
-        return self.answer(outputs)
 
 
 def decode_each(files: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:

@@ -103,11 +103,6 @@ class LabelledTask(ExportTask):
         metrics = measures.measure(tf.constant(np.concatenate(outputs)), test.labels)
         return {name: float(value) for name, value in metrics.items()}
 
-    def answer(self, outputs: dict[str, tf.Tensor]) -> list[list]:
-        """Return the answer of the task for the first example, such as `[name, percent]` of the most likely labels."""
-        names = self.process.dataset.class_names or [str(number) for number in range(self.process.dataset.classes)]
-        return self.targets.answer({name: value.numpy()[0] for name, value in outputs.items()}, names)
-
     @property
     def invalid(self) -> str:
         """Text for the predictions of an invalid example, such as "NaN and class -1"."""

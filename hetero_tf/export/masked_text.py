@@ -1,12 +1,11 @@
 """Export of a masked language model: signatures for token ids and for sentences with `<mask>` words."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.export.limits import pad_if_empty
 from hetero_tf.export.text import TOP, TextTask, check_words
 from hetero_tf.export.tokens import GraphTokenizer
@@ -104,19 +103,6 @@ class MaskedTextTask(TextTask):
             word = self.process.dataset.vocabulary[-1]
             return "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
         return "serving_default", f"token_ids=[[0, 1, {self.classes}]]", "logits"
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely words of each `<mask>` of a sentence."""
-        outputs = {name: value.numpy()[0] for name, value in serve(tf.constant([item])).items()}
-        if not outputs["is_mask"].any():
-            raise InputError(f"a sentence must contain {MASK} for the word to predict. Received: {item!r}")
-        return [
-            [[word.decode(), 100 * float(probability)] for word, probability in zip(words, probabilities)]
-            for words, probabilities, is_mask in zip(
-                outputs["topk_tokens"], outputs["topk_probabilities"], outputs["is_mask"]
-            )
-            if is_mask
-        ]
 
 
 def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) -> tf.Tensor:

@@ -1,11 +1,10 @@
 """Export of a next-word model: signatures for token ids and for beginnings of sentences."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.export.limits import pad_if_empty
 from hetero_tf.export.text import TOP, TextTask, check_words
 from hetero_tf.export.tokens import GraphTokenizer
@@ -62,16 +61,6 @@ class NextWordTask(TextTask):
         if "serve_text" in signatures and self.process.dataset.vocabulary:
             return "serve_text", f"text=tf.constant([{self.process.dataset.vocabulary[-1]!r}])", "next_words"
         return "serving_default", "token_ids=[[0, 1]]", "logits"
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely next words of the beginning of a sentence."""
-        outputs = {name: value.numpy()[0] for name, value in serve(tf.constant([item])).items()}
-        if not outputs["lengths"]:
-            raise InputError(f"the beginning of a sentence must contain a word. Received: {item!r}")
-        return [
-            [word.decode(), 100 * float(probability)]
-            for word, probability in zip(outputs["next_words"], outputs["next_probabilities"])
-        ]
 
 
 def encode(sentences: tf.Tensor, tokenizer: GraphTokenizer, classes: int) -> tuple[tf.Tensor, tf.Tensor]:

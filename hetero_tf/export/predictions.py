@@ -1,35 +1,227 @@
-"""Predictions of a trained model for pictures, rows or sentences, by the signatures of its export."""
+"""Predictions of a trained model for pictures, rows and texts, by the signatures of its export."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
+from hetero_tf.base.picture_decoding import describe_fault
+from hetero_tf.data.columns import Column
+from hetero_tf.data.described import build_columns
 from hetero_tf.export.kinds import task_of
+from hetero_tf.export.prediction_fields import WORDS, to_fields
+from hetero_tf.export.prediction_items import Item, ItemForm, open_items
+from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.process.learning_process import LearningProcess
 
+# Signature for the items of each kind of input, and the data that it requires.
+SIGNATURES = {
+    "images": ("serve_bytes", "pictures of 1 or 3 channels"),
+    "table": ("serving_default", "columns"),
+    "sequences": ("serve_text", "a vocabulary"),
+    "text": ("serve_text", "a vocabulary"),
+    "next_word": ("serve_text", "a vocabulary"),
+}
+# Largest batch: examples, the share of the examples that a request may have, and bytes of pictures.
+BATCH_EXAMPLES, REQUEST_SHARE, BATCH_BYTES = 256, 16, 2**26
+LONGEST_MESSAGE = 300
 
-def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str]) -> list[dict]:
-    """Return a prediction for each input.
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model that predicts items.
+
+    Attributes:
+        form: Form of the items.
+        serve: Function of the signature for items: inputs [n] -> `{output: tensor [n, ...]}`.
+        limits: Limits of a request, as in `export.json`.
+    """
+
+    form: ItemForm
+    serve: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    limits: dict[str, int]
+
+    def fits(self, count: int, longest: int) -> bool:
+        """Return True if a batch of `count` items of at most `longest` bytes or features fits into memory."""
+        examples = min(self.limits.get(noun, BATCH_EXAMPLES * REQUEST_SHARE) for noun in ("images", "rows"))
+        # A word has at least one byte, and short texts are padded to the longest.
+        size = self.limits["words"] // REQUEST_SHARE if "words" in self.limits else BATCH_BYTES
+        return count <= min(BATCH_EXAMPLES, examples // REQUEST_SHARE) and count * longest <= size
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for an item.
+
+    Attributes:
+        item: The item, without its content.
+        fields: Fields such as "class", see `prediction_fields.to_fields`; their values are None if the item is invalid.
+        error: Reason why the item has no prediction; None if it has one.
+    """
+
+    item: Item
+    fields: dict[str, Any]
+    error: str | None
+
+    @property
+    def is_correct(self) -> bool | None:
+        """Whether the predicted class is the label of the item; None if the label or the prediction is missing."""
+        return None if self.error or self.item.label is None else self.fields["class"] == self.item.label
+
+    def to_row(self, copy_columns: bool) -> dict[str, Any]:
+        """Return the row of the prediction in a file.
+
+        Args:
+            copy_columns: Include the columns of the input; a name that is already used gets the prefix `input.`.
+        """
+        row = {"input": self.item.source, **self.fields, "error": self.error}
+        if not copy_columns:
+            return row
+        copies = {f"input.{name}" if name in row else name: text for name, text in self.item.fields.items()}
+        return {"input": row.pop("input"), **copies, **row}
+
+
+def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predictor:
+    """Return the predictor of a trained model.
 
     Args:
         process: `process.LearningProcess`.
-        model: Keras model of the level, see `process.network`.
-        inputs: Depending on the model: paths of pictures, rows of a table in the form of `columns.parse_row`,
-            sentences, beginnings of sentences, or sentences with `<mask>` words.
-
-    Returns:
-        {"input", "answers"} for each input. "answers" holds the most likely labels, or next words, as
-        `[name, percent]`; for a sentence with `<mask>` words, a list of such pairs for each of them.
+        model: Keras model of a level, see `process.network`.
 
     Raises:
-        InputError: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
+        InputError: The data set has neither pictures, a table nor a vocabulary.
     """
-    task = task_of(process, model)
+    task, dataset = task_of(process, model), process.dataset
+    kind = task.input_spec["kind"]
+    signature, required = SIGNATURES[kind]
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
-        if task.PREDICT_SIGNATURE not in endpoints:
-            raise InputError(f"predict needs a data set with {task.PREDICT_DATA}. Received: {process.dataset.source}")
-        serve, _ = endpoints[task.PREDICT_SIGNATURE]
-        return [{"input": item, "answers": task.predict(serve, item)} for item in inputs]
+        if signature not in endpoints:
+            raise InputError(f"predict needs a data set with {required}. Received: {dataset.source}")
+        function, specs = endpoints[signature]
+        serve = tf.function(function, input_signature=specs, autograph=False)
+    form = _build_form(kind, describe_items(process), dataset.classes, dataset.class_names)
+    return Predictor(form, serve, task.limits)
+
+
+def predictor_of_export(folder: Path) -> Predictor:
+    """Verify the version of an exported level, and return its predictor.
+
+    Args:
+        folder: `FOLDER/<level>/<version>` of an export.
+
+    Raises:
+        InputError: The version is incomplete or changed, or has no signature for items.
+    """
+    manifest = read_manifest(folder)
+    verify_files(folder, manifest)
+    kind = manifest["input"]["kind"]
+    signature, required = SIGNATURES[kind]
+    if signature not in manifest["signatures"]:
+        raise InputError(f"{folder}: predict needs a model for {required}")
+    if "items" not in manifest:
+        raise InputError(f"{folder}: is an export of an earlier version; export the run again, or use --run_dir")
+    loaded = tf.saved_model.load(str(folder))
+    (name,) = manifest["signatures"][signature]["inputs"]
+    form = _build_form(kind, manifest["items"], manifest["classes"], manifest["class_names"])
+    # The loaded model keeps the variables of its signatures alive.
+    return Predictor(form, lambda inputs: loaded.signatures[signature](**{name: inputs}), manifest["limits"])
+
+
+def describe_items(process: LearningProcess) -> dict[str, Any]:
+    """Return the description of files of items for `export.json`: columns of a table, and options of the loader."""
+    options, dataset, columns = process.recipe.data.loader.options, process.dataset, process.dataset.columns
+    if dataset.kind == "table" and columns is None:
+        columns = tuple(Column(f"feature {index}") for index in range(dataset.train.x.shape[1]))
+    return {
+        "columns": columns and [_to_lists(astuple(column)) for column in columns],
+        "targets": process.recipe.targets,
+        "text": options.get("text", "text"),
+        "label": label if isinstance(label := options.get("label"), str) else None,
+        "header": options.get("header", True),
+    }
+
+
+def _to_lists(values):
+    """Return JSON's form of nested tuples."""
+    return [_to_lists(value) if isinstance(value, tuple) else value for value in values]
+
+
+def _build_form(kind, items, classes, class_names):
+    names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
+    columns = build_columns(items["columns"])
+    return ItemForm(kind, items["targets"], classes, names, columns, items["text"], items["label"], items["header"])
+
+
+def predict(
+    predictor: Predictor, inputs: Sequence[str], top: int, on_note: Callable[[str], object]
+) -> Iterator[Prediction]:
+    """Yield the prediction of each item in the order of the inputs, computed in batches.
+
+    Args:
+        predictor: Result of `predictor_of_process` or `predictor_of_export`.
+        inputs: Files, folders, rows or texts, see `prediction_items.open_items`.
+        top: Number of classes or words of a prediction, most likely first; at most `text.TOP` words.
+        on_note: Receives a note about each file with columns that are ignored.
+
+    Raises:
+        InputError: A file or folder is missing or empty, or a table lacks a column. An item that cannot be read does
+            not raise an error.
+    """
+    for batch in _batches(predictor, open_items(inputs, predictor.form, on_note)):
+        yield from _predict_batch(predictor, batch, top)
+
+
+def _batches(predictor, items):
+    """Yield lists of consecutive items whose valid ones fit into memory together."""
+    batch, longest = [], 0
+    for item in items:
+        size = 0 if item.value is None else len(item.value)
+        if batch and not predictor.fits(len(batch) + 1, max(longest, size)):
+            yield batch
+            batch, longest = [], 0
+        batch.append(item)
+        longest = max(longest, size)
+    if batch:
+        yield batch
+
+
+def _predict_batch(predictor, batch, top):
+    """Return the predictions of a batch of items."""
+    valid = [item for item in batch if item.error is None]
+    try:
+        outputs = iter(_compute(predictor, [item.value for item in valid]) if valid else ())
+    except tf.errors.OpError as error:
+        if len(batch) > 1:
+            # An item exceeds a limit of the model; compute the others without it.
+            return [prediction for item in batch for prediction in _predict_batch(predictor, [item], top)]
+        # `limits.assert_in_graph` quotes the sentence of a limit; the other lines of TensorFlow name operations.
+        limit = re.search(r"assertion failed: \[(.*?) Received:", error.message)
+        reason = limit[1] if limit else f"cannot be computed: {' '.join(error.message.split())[:LONGEST_MESSAGE]}"
+        batch = [replace(valid[0], error=reason)]
+    return [_read_outputs(predictor.form, item, None if item.error else next(outputs), top) for item in batch]
+
+
+def _compute(predictor, values):
+    """Return the outputs of each value."""
+    is_table = predictor.form.columns is not None
+    outputs = predictor.serve(tf.constant(values, tf.float32 if is_table else tf.string))
+    arrays = {name: output.numpy() for name, output in outputs.items()}
+    return [{name: array[index] for name, array in arrays.items()} for index in range(len(values))]
+
+
+def _read_outputs(form, item, outputs, top):
+    """Return the prediction of an item; `outputs` is None if it is invalid."""
+    error = item.error
+    try:
+        fields = to_fields(form, outputs, top)
+    except InputError as problem:
+        fields = to_fields(form, None, top)
+        error = describe_fault(item.value) if form.kind == "images" else str(problem)
+    return Prediction(replace(item, value=None), fields, error)

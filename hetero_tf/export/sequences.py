@@ -1,12 +1,11 @@
 """Export of a model for sequences of words: signatures for token ids and for sentences."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
-from hetero_tf.data.sentences import SIGNS, split_words
+from hetero_tf.data.sentences import SIGNS
 from hetero_tf.export import text
 from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.limits import pad_if_empty
@@ -23,7 +22,6 @@ class SequenceTask(LabelledTask):
     """
 
     INPUT_NAME = "token_ids"
-    PREDICT_SIGNATURE, PREDICT_DATA = "serve_text", "a vocabulary"
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -80,12 +78,6 @@ class SequenceTask(LabelledTask):
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         return "serve_text", f"text=tf.constant([{self.words[-1]!r}])", self.targets.prediction_name
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely labels of a sentence."""
-        if not split_words(item):
-            raise InputError(f"a sentence must contain a word. Received: {item!r}")
-        return self.answer(serve(tf.constant([item])))
 
 
 def encode(sentences: tf.Tensor, tokenizer: GraphTokenizer, length: int) -> tf.Tensor:

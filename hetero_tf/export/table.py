@@ -1,13 +1,13 @@
 """Export of a model for tables: signatures for rows of numbers."""
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.columns import Column, encode_values, feature_names, parse_row
+from hetero_tf.data.columns import feature_names
 from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.table_rows import build_tables, encode_rows
 
@@ -19,7 +19,6 @@ class TableTask(LabelledTask):
     """Export of a model for tables. A row with a number that is not finite is invalid."""
 
     INPUT_NAME = "features"
-    PREDICT_SIGNATURE, PREDICT_DATA = "serving_default", "columns"
 
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         """Return the signatures for `features` float32 [n, features], and for `rows` string [n, columns].
@@ -131,8 +130,3 @@ class TableTask(LabelledTask):
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         return "serving_default", f"features=tf.zeros([1, {self.shape[0]}])", self.targets.prediction_name
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the most likely labels of a row in the form of `columns.parse_row`."""
-        columns = self.process.dataset.columns or tuple(Column(f"feature {n}") for n in range(self.shape[0]))
-        return self.answer(serve(tf.constant([encode_values(parse_row(item, columns), columns)], tf.float32)))

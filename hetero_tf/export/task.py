@@ -22,7 +22,6 @@ class ExportTask(abc.ABC):
         INPUT_NAME: Input of the signature "serving_default".
         PORTABLE_SIGNATURE: Signature without loops and strings, which other formats convert.
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
-        PREDICT_SIGNATURE, PREDICT_DATA: Signature that `predict` calls, and the data set that it requires.
         output_name: Name of the model's unchanged outputs in the results of a signature.
         process: Process that trained the model.
         model: The Keras model.
@@ -31,8 +30,6 @@ class ExportTask(abc.ABC):
     INPUT_NAME: str
     PORTABLE_SIGNATURE: str
     CHECKED_EXAMPLES: int
-    PREDICT_SIGNATURE: str
-    PREDICT_DATA: str
     output_name = "logits"
 
     def __init__(self, process: LearningProcess, model: keras.Model):
@@ -96,15 +93,3 @@ class ExportTask(abc.ABC):
             f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
             f'print(serve({arguments})["{output}"])\n'
         )
-
-    @abc.abstractmethod
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the prediction of the command `predict` for one input, see `predictions.predict`.
-
-        Args:
-            serve: Function of `PREDICT_SIGNATURE`.
-            item: Path of a picture, row of a table, or text.
-
-        Raises:
-            InputError: The input is invalid.
-        """

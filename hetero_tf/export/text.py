@@ -35,7 +35,6 @@ class TextTask(ExportTask):
     INPUT_NAME = "token_ids"
     ID_SIGNATURES: tuple[str, ...]
     CHECKED_EXAMPLES = 4
-    PREDICT_SIGNATURE, PREDICT_DATA = "serve_text", "a vocabulary"
 
     def __init__(self, process: LearningProcess, model: keras.Model):
         super().__init__(process, model)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import oracle
+import predicted
 import pytest
 import tables
 import tensorflow as tf
@@ -12,13 +13,11 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export, recipe
-from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.described import describe, from_description
 from hetero_tf.devices.on_device import Client
 from hetero_tf.export import saved_model
-from hetero_tf.export.predictions import predict
 from hetero_tf.export.serve import rest
 
 
@@ -183,18 +182,16 @@ def test_model_card_lists_labels_and_features(exported):
 def test_prediction_reads_rows_by_column(exported):
     process, model, _, _ = exported
     row = "10000,0,red,yes"
-    prediction, same = predict(process, model, [row, "coat=yes,colour=red,weight=0,size (cm)=10000"])
-    assert prediction["input"] == row and prediction["answers"] == same["answers"]
+    rows = [row, "coat=yes,colour=red,weight=0,size (cm)=10000", "1,1,green,yes", "1,1"]
+    prediction, same, *invalid = predicted.of_process(process, model, rows)
+    assert prediction.item.source == row and prediction.fields == same.fields
     mean, std = process.dataset.feature_statistics
     chances = tf.nn.softmax(model((np.array([[10000, 0, 0, 1, 1]]) - mean) / std))[0].numpy()
-    assert [name for name, _ in prediction["answers"]] == [tables.NAMES[label] for label in np.argsort(-chances)]
-    np.testing.assert_allclose(
-        [percent for _, percent in prediction["answers"]], 100 * np.sort(chances)[::-1], rtol=1e-3
-    )
-    with pytest.raises(InputError, match="column 'colour' must be one of blue, red. Received: 'green'"):
-        predict(process, model, ["1,1,green,yes"])
-    with pytest.raises(InputError, match="a row must have a value for each column, size .cm., weight, colour, coat"):
-        predict(process, model, ["1,1"])
+    names, shares = list(prediction.fields.values())[::2], list(prediction.fields.values())[1::2]
+    assert names == [tables.NAMES[label] for label in np.argsort(-chances)]
+    np.testing.assert_allclose(shares, np.sort(chances)[::-1], rtol=1e-3)
+    assert invalid[0].error == "column 'colour' must be one of blue, red. Received: 'green'; known: blue, red"
+    assert invalid[1].error.startswith("a row must have a value for each column, size (cm), weight, colour, coat")
 
 
 def test_device_trains_on_rows(exported):
@@ -241,12 +238,13 @@ def filled(tmp_path_factory):
 def test_exports_replace_missing_numbers_like_predict(filled):
     process, serve, folder = filled
     model = process.network(process.initialize())
-    (prediction, same) = predict(process, model, [",,2024-02-29,", "30,7.5,2024-02-29,red"])
+    (prediction, same) = predicted.of_process(process, model, [",,2024-02-29,", "30,7.5,2024-02-29,red"])
     row = np.array([[np.nan, 0, np.nan, 2024, 2, 29, 3, *np.zeros(4), 0, 1]], np.float32)
     row[0, 7:11] = process.dataset.columns[2].encode("2024-02-29")[4:]
     outputs = serve(features=row)
-    percent = dict(prediction["answers"])["1"]
-    assert 100 * outputs["probabilities"][0, 1] == pytest.approx(percent, rel=1e-5) != dict(same["answers"])["1"]
+    best = prediction.fields["probability"]
+    assert outputs["probabilities"].max() == pytest.approx(best, rel=1e-5) and best != same.fields["probability"]
+    assert prediction.fields["class"] == str(outputs["class"][0])
     row[0, 3] = np.nan
     assert serve(features=row)["class"] == [-1]
     rows = tf.saved_model.load(str(folder)).signatures["serve_rows"]

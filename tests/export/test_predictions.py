@@ -1,16 +1,19 @@
-"""`predict`: predictions for pictures and sentences, equal to those of the evaluation and the export."""
+"""`predict`: predictions for pictures, rows and texts, equal to those of the evaluation and the export."""
 
 import dataclasses
-import json
 
 import numpy as np
-import programs
+import predicted
 import pytest
+import tables
 import tensorflow as tf
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.export.predictions import predict
+from hetero_tf import export
+from hetero_tf.export import predictions
+from hetero_tf.export.predictions import predict, predictor_of_export, predictor_of_process
+from hetero_tf.inputs import all_labels
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {index}" for index in range(10))
@@ -41,77 +44,130 @@ def picture(folder, pixels, name="picture.png"):
 def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
     process, model = pictures
     raw = np.rint(process.dataset.test.x[:2] * (255 / process.dataset.test.x.max())).astype(np.uint8)
-    predictions = predict(
-        process, model, [picture(tmp_path, prediction, f"{index}.png") for index, prediction in enumerate(raw)]
-    )
+    paths = [picture(tmp_path, prediction, f"{index}.png") for index, prediction in enumerate(raw)]
     inputs, _ = process.input.batch(
         tf.constant(raw),
         tf.zeros([2], tf.int32),
         tf.range(2),
         0,
         tf.zeros([1], tf.int32),
-        _every_label(),
+        all_labels(10),
         training=False,
     )
     probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
-    for prediction, expected in zip(predictions, probabilities, strict=True):
+    for prediction, path, expected in zip(predicted.of_process(*pictures, paths), paths, probabilities, strict=True):
         best = np.argsort(-expected)[:3]
-        assert [name for name, _ in prediction["answers"]] == [NAMES[label] for label in best]
-        np.testing.assert_allclose([percent for _, percent in prediction["answers"]], 100 * expected[best], rtol=1e-3)
-    assert predictions[0]["input"].endswith("0.png")
-
-
-def _every_label():
-    from hetero_tf.inputs import all_labels
-
-    return all_labels(10)
+        names, shares = list(prediction.fields.values())[::2], list(prediction.fields.values())[1::2]
+        assert list(prediction.fields)[2:4] == ["class_2", "probability_2"] and names == [
+            NAMES[label] for label in best
+        ]
+        np.testing.assert_allclose(shares, expected[best], rtol=1e-5)
+        assert (prediction.item.source, prediction.item.value, prediction.error) == (path, None, None)
 
 
 def test_each_mask_gets_likely_words(sentences):
-    process, model = sentences
-    (prediction,) = predict(process, model, ["word3 <mask> word4<MASK>"])
-    assert [len(words) for words in prediction["answers"]] == [5, 5]
-    assert all(word in process.dataset.vocabulary for words in prediction["answers"] for word, _ in words)
-    shares = [percent for _, percent in prediction["answers"][0]]
-    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100
+    process, _ = sentences
+    (prediction,) = predicted.of_process(*sentences, ["word3 <mask> word4<MASK>"], top=9)
+    words, shares = list(prediction.fields.values())[::2], np.array(list(prediction.fields.values())[1::2])
+    assert [len(pair) for pair in words] == [2] * 5 and {word for pair in words for word in pair} <= {
+        *process.dataset.vocabulary
+    }
+    assert (np.diff(shares, axis=0) <= 0).all() and (shares > 0).all() and (shares.sum(0) <= 1).all()
 
 
-def test_invalid_input_gives_one_message(pictures, sentences, tmp_path):
-    process, model = pictures
+def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path):
     good = picture(tmp_path, np.zeros((8, 8, 1), np.uint8))
     glass = picture(tmp_path, np.full((8, 8, 4), 9, np.uint8), "glass.png")
-    text = tmp_path / "notes.txt"
-    text.write_text("hello")
+    colour = picture(tmp_path, np.zeros((30, 12, 3), np.uint8), "colour.png")
+    (tmp_path / "notes.txt").write_text("hello")
     cut = tmp_path / "cut.png"
     cut.write_bytes((tmp_path / "picture.png").read_bytes()[:40])
-    empty = tmp_path / "empty.jpg"
-    empty.write_bytes(b"")
-    assert refusal(predict, process, model, [good, str(text)]) == (
-        f"{text}: is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP"
-    )
-    assert refusal(predict, process, model, [glass]) == (
-        f"{glass}: has translucent pixels, whose background is unknown; save it without transparency"
-    )
-    assert refusal(predict, process, model, [str(cut)]) == f"{cut}: is cut off before its end; copy it again"
-    assert refusal(predict, process, model, [str(empty)]) == f"{empty}: is empty; copy it again"
-    assert refusal(predict, process, model, [str(tmp_path)]).startswith(f"{tmp_path}: ")
-    assert "no such" in refusal(predict, process, model, [str(tmp_path / "missing.png")]).lower()
-    message = refusal(predict, *sentences, ["no hidden word"])
-    assert message == "a sentence must contain <mask> for the word to predict. Received: 'no hidden word'"
+    damaged = bytearray((tmp_path / "picture.png").read_bytes())
+    damaged[45] ^= 255
+    (tmp_path / "damaged.png").write_bytes(damaged)
+    paths = [good, tmp_path / "notes.txt", glass, cut, tmp_path / "damaged.png", tmp_path / "gone.png", colour]
+    results = predicted.of_process(*pictures, paths)
+    assert [prediction.error for prediction in results] == [
+        None,
+        "is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP",
+        "has translucent pixels, whose background is unknown; save it without transparency",
+        "is cut off before its end; copy it again",
+        "is damaged; save or copy it again",
+        "could not read: No such file or directory",
+        None,
+    ]
+    assert set(results[1].fields.values()) == {None} and results[0].fields == results[-1].fields
+    bad, best = predicted.of_process(*sentences, ["no hidden word", "one <mask>"])
+    assert bad.error == "a sentence must contain <mask> for the word to predict" and best.error is None
     process = dataclasses.replace(sentences[0], dataset=dataclasses.replace(sentences[0].dataset, vocabulary=None))
-    assert refusal(predict, process, sentences[1], ["<mask>"]).startswith("predict needs a data set with a vocabulary.")
-
-
-def test_command_predicts_with_the_model_of_a_level(tmp_path):
-    path = programs.recipe_file(tmp_path)
-    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", "--set", "rounds=2").code == 0
-    paths = [picture(tmp_path, np.full((8, 8, 1), shade, np.uint8), f"{shade}.png") for shade in (0, 255)]
-    command = ["predict", "--run_dir", tmp_path / "run"]
-    run = programs.shared().run(*command, *paths)
-    assert run.code == 0 and [line.partition(": ")[0] for line in run.out.splitlines()] == paths, run.err
-    output = json.loads(programs.shared().run(*command, "--level", "b", "--json", "--input", paths[0], paths[1]).out)
-    assert output["level"] == "b" and [one["input"] for one in output["predictions"]] == paths
-    assert programs.shared().run(*command).err == (
-        "hetero_tf: predict needs a picture file, a row such as 5.1,red, or a sentence\n"
+    assert refusal(predictor_of_process, process, sentences[1]).startswith(
+        "predict needs a data set with a vocabulary."
     )
-    assert "--level A: no such level; known: a, b" in programs.shared().run(*command, paths[0], "--level", "A").err
+
+
+def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences, monkeypatch):
+    predictor = predictor_of_process(*sentences)
+    texts = [f"{'word3 ' * (index % 4)}<mask> word{index}" for index in range(9)]
+    alone = [predicted.run(predictor, [text])[0] for text in texts]
+    requests = []
+
+    def serve(inputs):
+        requests.append(len(inputs))
+        return predictor.serve(inputs)
+
+    together = predicted.run(dataclasses.replace(predictor, serve=serve), texts)
+    assert requests == [9] and [each.item for each in together] == [each.item for each in alone]
+    for one, other in zip(alone, together):
+        assert one.fields["word"] == other.fields["word"]
+        np.testing.assert_allclose(one.fields["probability"], other.fields["probability"], rtol=1e-5)
+    long = " ".join(["<mask>"] * (predictor.limits["words"] + 1))
+    results = predicted.run(predictor, [texts[0], long, texts[1]])
+    assert [each.fields for each in results[::2]] == [each.fields for each in alone[:2]]
+    assert results[1].error == (
+        f"a request must have at most {predictor.limits['words']} words, including the padding to its longest text."
+    )
+    monkeypatch.setattr(predictions, "BATCH_EXAMPLES", 2)
+    requests.clear()
+    predicted.run(dataclasses.replace(predictor, serve=serve), texts)
+    assert requests == [2, 2, 2, 2, 1]
+    assert not predictor.fits(2, predictor.limits["words"]) and predictor.fits(2, 9)
+
+
+def test_an_export_predicts_the_same_as_its_run(tmp_path):
+    process = tables.process()
+    state = process.initialize()
+    folder, about = export.export(process, state, {}, tmp_path / "export", {})
+    table = tmp_path / "rows.csv"
+    rows = [f"{index % 2},{['red', 'blue'][index % 2]},{1e4 + index},no,{index / 1e4}" for index in range(40)]
+    table.write_text("\n".join(["kind,colour,size (cm),coat,weight", *rows]))
+    expected, notes = predictor_of_process(process, process.network(state)), []
+    same = predictor_of_export(folder)
+    assert same.form == expected.form and same.limits == expected.limits and about["items"]["label"] is None
+    results = [list(predict(predictor, [str(table)], 3, notes.append)) for predictor in (expected, same)]
+    assert results[0] == results[1] and len(results[0]) == 40
+    assert notes == [f"{table}: ignored columns: kind"] * 2
+    outputs = tf.saved_model.load(str(folder)).signatures["serving_default"](features=tf.constant([[1e4, 0, 0, 1, 0]]))
+    assert float(outputs["probabilities"][0].numpy().max()) == pytest.approx(
+        results[0][0].fields["probability"], rel=1e-6
+    )
+    (folder / "saved_model.pb").write_bytes(b"")
+    assert "differs from export.json" in refusal(predictor_of_export, folder)
+
+
+def test_labels_are_compared(pictures):
+    item = predictions.Item("a", label="cow")
+    for fields, error, expected in (({"class": "cow"}, None, True), ({"class": "ox"}, None, False), ({}, "x", None)):
+        assert predictions.Prediction(item, fields, error).is_correct is expected
+    assert predictions.Prediction(predictions.Item("a"), {"class": "cow"}, None).is_correct is None
+
+
+def test_a_row_has_the_input_then_its_columns(pictures):
+    item = predictions.Item("a.csv:2", fields={"size": "1", "class": "cow"})
+    prediction = predictions.Prediction(item, {"class": "ox", "probability": 0.5}, None)
+    assert list(prediction.to_row(False).items()) == [
+        ("input", "a.csv:2"),
+        ("class", "ox"),
+        ("probability", 0.5),
+        ("error", None),
+    ]
+    assert list(prediction.to_row(True).items())[:3] == [("input", "a.csv:2"), ("size", "1"), ("input.class", "cow")]

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import predicted
 import pytest
 import tensorflow as tf
 from refusals import refusal
@@ -13,7 +14,6 @@ from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences
 from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
 from hetero_tf.export import masked_text, saved_model, sequences, text
 from hetero_tf.export import tokens as graph_tokens
-from hetero_tf.export.predictions import predict
 from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.inputs import all_labels, next_word
 from hetero_tf.models.costs import counting
@@ -102,11 +102,11 @@ def test_card_code_runs(exported, monkeypatch, capsys):
 
 def test_predict_accepts_a_sentence(trained):
     process, state = trained
-    (prediction,) = predict(process, process.network(state), ["word3 word4"])
-    assert len(prediction["answers"]) == (3 if process.dataset.kind == "sequences" else 5)
-    percents = [percent for _, percent in prediction["answers"]]
-    assert percents == sorted(percents, reverse=True) and 0 < sum(percents) <= 100
-    assert "must contain a word. Received: ' '" in refusal(predict, process, process.network(state), [" "])
+    prediction, blank = predicted.of_process(process, process.network(state), ["word3 word4", " "], top=9)
+    shares = list(prediction.fields.values())[1::2]
+    assert len(shares) == (min(9, process.dataset.classes) if process.dataset.kind == "sequences" else 5)
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-6
+    assert blank.error.endswith("must contain a word")
 
 
 @pytest.mark.parametrize("name", ["litert", "litert_int8"])

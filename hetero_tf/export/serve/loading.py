@@ -88,7 +88,7 @@ def load_version(level: str, number: int, path: Path, loaded: Version | None = N
     """
     try:
         manifest = read_manifest(path)
-        _verify_files(path, manifest)
+        verify_files(path, manifest)
         if loaded is not None and loaded.manifest == manifest:
             return loaded
         version = Version(level, number, manifest, tf.saved_model.load(str(path)))
@@ -125,8 +125,12 @@ def read_manifest(path: Path) -> dict:
     return manifest
 
 
-def _verify_files(path, manifest):
-    """Compare the files of a version with their digests, after a quick check of their total size."""
+def verify_files(path: Path, manifest: Mapping) -> None:
+    """Compare the files of a version with their digests, after a quick check of their total size.
+
+    Raises:
+        InputError: A file is missing or differs from `export.json`.
+    """
     paths = {name: path / name for name in manifest["files"]}
     for name, file in paths.items():
         if os.path.isabs(name) or ".." in Path(name).parts:

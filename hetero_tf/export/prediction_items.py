@@ -1,0 +1,279 @@
+"""Reads the inputs of `predict` one at a time: pictures, rows of tables and texts. An invalid item has its error."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
+from hetero_tf.base.files import open_file, read_bytes, read_errors
+from hetero_tf.base.picture_files import describe_file_fault
+from hetero_tf.data.columns import Column, encode_values, parse_row
+from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, column_names, iterate_rows, read_declared_delimiter
+from hetero_tf.data.folder import UNSUPPORTED, iterate_files
+from hetero_tf.data.labelled_text import JSON_LINES
+from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
+from hetero_tf.data.targets import LABEL
+from hetero_tf.data.text_lines import TextLines
+
+TABLES = (".csv", ".tsv", ".tab")
+# A missing file with one of these endings is never a sentence.
+ROW_FILES = (*TABLES, *JSON_LINES, ".txt")
+# Ignored columns in a note.
+MAX_LISTED = 10
+
+
+@dataclass(frozen=True)
+class ItemForm:
+    """Form of the items that a model predicts.
+
+    Attributes:
+        kind: Kind of the model's input: "images", "table", "sequences", "text" (words for `<mask>`) or "next_word".
+        targets: Form of the targets, see `data.targets`.
+        classes: Number of classes, targets or words.
+        class_names: Names of the classes or targets; empty for words.
+        columns: Columns of a table; None for other kinds.
+        text: Column of the text in a file with several.
+        label: Column of the label, which is compared with the prediction; None: the data have no such column.
+        header: Whether the first line of a table contains the column names.
+    """
+
+    kind: str
+    targets: str
+    classes: int
+    class_names: tuple[str, ...]
+    columns: tuple[Column, ...] | None
+    text: str
+    label: str | None
+    header: bool
+
+    def to_label(self, name: str) -> str | None:
+        """Return a name if it is the label of an example with one label, else None."""
+        return name if self.targets == LABEL and name in self.class_names else None
+
+    @property
+    def required(self) -> list[str]:
+        """Columns that a file of rows or texts must have."""
+        return [self.text] if self.columns is None else [column.name for column in self.columns]
+
+
+@dataclass(frozen=True)
+class Item:
+    """An input of `predict`.
+
+    Attributes:
+        source: Path of a picture, FILE:LINE of a row or text in a file, or the row or text of the command line.
+        value: Content of a picture file, features of a row, or UTF-8 text; None if the item is invalid.
+        error: Reason why the item cannot be read; None if it is valid.
+        label: Name of its class; None if unknown.
+        fields: Texts of a row by column name.
+    """
+
+    source: str
+    value: Any = None
+    error: str | None = None
+    label: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], object]) -> Iterator[Item]:
+    """Check the inputs, and return an iterator over their items in order.
+
+    Args:
+        inputs: For images: files, and folders whose pictures are read with those of their subfolders. For tables: files
+            of rows, and rows in the form of `columns.parse_row`. For text: files, and texts. The ending of a file
+            selects its format: .csv, .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line,
+            otherwise one text per line. A table may have any ending and delimiter.
+        form: Form of the items.
+        on_note: Receives a note about each file with columns that are ignored.
+
+    Raises:
+        InputError: A file or folder is missing or empty, or a table lacks a column.
+    """
+    if form.kind == "images":
+        return itertools.chain.from_iterable([_open_pictures(path, form) for path in inputs])
+    return itertools.chain.from_iterable([_open_rows(text, form, on_note) for text in inputs])
+
+
+def _open_pictures(path, form):
+    if not os.path.isdir(path):
+        return (_read_picture(file, None) for file in [path])
+    with read_errors(path):
+        files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in (*ENDINGS, *UNSUPPORTED))
+    if not files:
+        raise InputError(f"{path}: expected {', '.join(ENDINGS)} files. Received: none")
+    return (_read_picture(str(file), _label_of(file.relative_to(path), form)) for file in files)
+
+
+def _label_of(file, form):
+    """Return the name of the class whose folder contains a picture."""
+    return next(filter(None, map(form.to_label, file.parts[:-1])), None)
+
+
+def _read_picture(path, label):
+    try:
+        content = read_bytes(path, LARGEST_FILE, follow=True)
+    except UserError as error:
+        return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
+    # TensorFlow's decoders print warnings about truncated files.
+    fault = describe_file_fault(content)
+    return Item(path, content, label=label) if fault is None else Item(path, error=fault, label=label)
+
+
+def _open_rows(text, form, on_note):
+    if not os.path.isfile(text):
+        if text.lower().endswith(ROW_FILES) and "\n" not in text:
+            raise InputError(f"{text}: no such file")
+        return (_parse_item(text, form) for text in [text])
+    suffix = Path(text).suffix.lower()
+    if suffix in JSON_LINES:
+        return _read_rows(text, form, form.required, _iterate_objects)
+    if form.columns is None and suffix not in TABLES:
+        return _read_rows(text, form, form.required, lambda lines: _iterate_texts(lines, form.text))
+    names, delimiter = _read_layout(text, form, suffix)
+    ignored = [name for name in names if name not in (*form.required, form.label)]
+    if ignored:
+        more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
+        on_note(f"{text}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
+    return _read_rows(text, form, names, lambda lines: _iterate_table(lines, names, delimiter, form.header))
+
+
+def _parse_item(text, form):
+    """Return the item of a row or text of the command line."""
+    try:
+        row = {form.text: text} if form.columns is None else parse_row(text, form.columns)
+    except InputError as error:
+        return Item(text, error=str(error))
+    return _encode(text, row, form)
+
+
+def _read_rows(path, form, names, iterate):
+    """Yield the items of a file.
+
+    Args:
+        path: The file.
+        form: Form of the items.
+        names: Columns of the file.
+        iterate: `lines` -> iterator of (line number, texts by column or the error).
+    """
+    is_empty = True
+    with open_file(path) as file:
+        for number, row in iterate(TextLines(file, LONGEST_LINE)):
+            is_empty = False
+            source = f"{path}:{number}"
+            if isinstance(row, InputError):
+                yield Item(source, error=str(row), fields=dict.fromkeys(names, ""))
+            else:
+                yield _encode(source, row, form)
+    if is_empty:
+        raise InputError(f"{path}: expected at least one row. Received: none")
+
+
+def _encode(source, row, form):
+    """Return the item of a row: texts by column."""
+    try:
+        value = _encode_text(row, form.text) if form.columns is None else encode_values(row, form.columns)
+    except InputError as error:
+        return Item(source, error=str(error), fields=row)
+    return Item(source, value, label=form.to_label(row.get(form.label, "").strip()), fields=row)
+
+
+def _encode_text(row, name):
+    if name not in row:
+        raise InputError(f"has no value for column {name!r}")
+    try:
+        return row[name].encode()
+    except UnicodeEncodeError as error:
+        raise InputError("is not valid Unicode") from error
+
+
+def _iterate_texts(lines, name):
+    """Yield (number, row) of each line that is not blank."""
+    for number, line in _iterate_lines(lines):
+        yield number, line if isinstance(line, InputError) else {name: line.rstrip("\r\n")}
+
+
+def _iterate_objects(lines):
+    """Yield (number, row) of each JSON object."""
+    for number, line in _iterate_lines(lines):
+        try:
+            yield number, line if isinstance(line, InputError) else _parse_object(line)
+        except InputError as error:
+            yield number, error
+
+
+def _iterate_lines(lines):
+    """Yield (number, line or its error) of each line that is not blank."""
+    while True:
+        lines.begin_record()
+        try:
+            line = next(lines, None)
+        except InputError as error:
+            yield lines.number, error
+            continue
+        if line is None:
+            return
+        if line.strip():
+            yield lines.number, line
+
+
+def _parse_object(line):
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not valid JSON: {shorten_repr(error)}; each line must be an object") from error
+    if not isinstance(content, dict):
+        raise InputError(f"must be a JSON object. Received: {shorten_repr(line.strip(), 80)}")
+    # Texts and numbers become the texts that the loader of JSON lines reads.
+    return {
+        name: "" if value is None else str(value) if isinstance(value, str | int | float) else json.dumps(value)
+        for name, value in content.items()
+    }
+
+
+def _iterate_table(lines, names, delimiter, header):
+    """Yield (number, row) of each row of a table."""
+    read_declared_delimiter(lines)
+    for number, row in itertools.islice(iterate_rows(lines, delimiter), int(header), None):
+        if isinstance(row, list) and len(row) != len(names):
+            # A stray quote may join several lines.
+            number -= lines.rewind()
+            row = InputError(
+                f"must have {len(names)} values separated by {delimiter!r}, like the first line. "
+                f"Received: {len(row)}, {shorten_repr(row, 80)}"
+            )
+        yield number, row if isinstance(row, InputError) else dict(zip(names, row))
+
+
+def _read_layout(path, form, suffix):
+    """Return the names of the columns of a table and its delimiter, the first one with all columns of the model."""
+    problems = []
+    for delimiter in dict.fromkeys(["\t" if suffix in (".tsv", ".tab") else ",", *DELIMITERS.values()]):
+        try:
+            names, declared = _read_names(path, form, delimiter)
+        except InputError as error:
+            problems.append((0, error))
+            continue
+        missing = [name for name in form.required if name not in names]
+        if not missing:
+            return names, declared
+        error = InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
+        problems.append((len(form.required) - len(missing), error))
+    # The delimiter that separates most columns of the model is probably the right one.
+    raise max(problems, key=lambda problem: problem[0])[1]
+
+
+def _read_names(path, form, delimiter):
+    """Return the names of the columns of a table and the delimiter that its first line declares, or `delimiter`."""
+    with open_file(path) as file:
+        lines = TextLines(file, LONGEST_LINE)
+        delimiter = read_declared_delimiter(lines) or delimiter
+        number, row = next(iterate_rows(lines, delimiter), (0, InputError("expected at least one row. Received: none")))
+    if isinstance(row, InputError):
+        raise InputError(f"{path}:{number}: {row}" if number else f"{path}: {row}")
+    if not form.header and len(row) == len(form.required):
+        return form.required, delimiter
+    return column_names(path, row, form.header, delimiter), delimiter

@@ -1,0 +1,130 @@
+"""The command `predict`: files in, files out, exit codes, exports, closed pipes and full disks."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+
+TABLE = """
+name: small_table
+data: {name: csv, path: train.csv, label: kind, header: true}
+input: table
+partition: {name: iid, clients: 3}
+model: {layers: [[Dense: {units: !w 8}, Scaler, ReLU], Dense: {units: !classes }]}
+levels: {widths: {a: 1.0, b: 0.5}, mix: a-b}
+round: {clients: 2}
+client: {batch_size: 5}
+optimizer: {learning_rate: 0.1}
+rounds: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A trained run on a table; its exports are in `export`."""
+    folder = tmp_path_factory.mktemp("predict")
+    rows = [f"{index % 2 * 5 + index / 100},{index},{['cow', 'ox'][index % 2]}" for index in range(60)]
+    (folder / "train.csv").write_text("\n".join(["size,age,kind", *rows]))
+    path = programs.recipe_file(folder, TABLE)
+    run = programs.shared().run("--recipe", path, "--run_dir", folder / "run", "--data_dir", folder)
+    assert run.code == 0, run.err
+    (folder / "train.csv").unlink()
+    return folder / "run"
+
+
+def predict(run_dir, *arguments, **options):
+    return programs.shared().run("predict", "--run_dir", run_dir, *arguments, **options)
+
+
+def test_a_file_of_rows_becomes_a_file_of_predictions(run_dir, tmp_path):
+    (tmp_path / "rows.csv").write_text("kind,age,size,id\nox,1,5.2,7\ncow,x,0,8\ncow,2,0.1,9\n")
+    out = tmp_path / "out.csv"
+    run = predict(run_dir, tmp_path / "rows.csv", "--out", out, "--copy_columns", "--top", "1")
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(rows[0]) == ["input", "kind", "age", "size", "id", "class", "probability", "error"]
+    assert [(row["input"].rpartition(":")[2], row["id"], row["error"]) for row in rows] == [
+        ("2", "7", ""),
+        ("3", "8", "column 'age' must be a finite number. Received: 'x'"),
+        ("4", "9", ""),
+    ]
+    assert run.code == 2 and run.err == "hetero_tf: 1 of 3 items could not be read; see the column error\n"
+    correct = sum(row["kind"] == row["class"] for row in rows)
+    assert run.out.splitlines() == [
+        f"{tmp_path}/rows.csv: ignored columns: id",
+        f"wrote 3 predictions to {out}",
+        f"accuracy {50 * correct} on 2 labelled items",
+    ]
+
+
+def test_lines_json_and_an_export_have_the_same_predictions(run_dir, tmp_path):
+    row = "age=1,size=5.2"
+    lines, data = predict(run_dir, row), json.loads(predict(run_dir, row, "--json").out)
+    (prediction,) = data["predictions"]
+    assert lines.code == 0 and lines.err == ""
+    share, other = (f"{100 * prediction[name]:.1f} %" for name in ("probability", "probability_2"))
+    assert lines.out == f"{row}: {prediction['class']} {share}, {prediction['class_2']} {other}\n"
+    assert (data["level"], data["round"], data["items"], data["invalid"]) == ("a", 2, 1, 0)
+    assert programs.shared().run("export", "--run_dir", run_dir, "--level", "all", "--out", tmp_path / "e").code == 0
+    for folder in (["--export_dir", tmp_path / "e", "--level", "a"], ["--export_dir", tmp_path / "e/a/1"]):
+        same = json.loads(programs.shared().run("predict", *folder, row, "--json").out)
+        assert same["predictions"] == [prediction] and same["export"] == f"{tmp_path}/e/a/1"
+    for words, message in (
+        (["--export_dir", tmp_path / "e"], f"{tmp_path}/e: has the levels a, b; choose one with --level"),
+        (["--export_dir", tmp_path / "e", "--level", "c"], f"{tmp_path}/e: has no export of level c; known: a, b"),
+        (["--export_dir", tmp_path], f"{tmp_path}: has no export; known: none"),
+        (["--export_dir", "e", "--run_dir", "r"], "--run_dir and --export_dir name two models; leave one of them out"),
+    ):
+        assert programs.shared().run("predict", *words, row).err == f"hetero_tf: {message}\n"
+
+
+def test_flags_are_checked_before_anything_is_computed(run_dir, tmp_path):
+    assert predict(run_dir).err == (
+        "hetero_tf: predict needs a file, a folder of pictures, a row such as 5.1,red, or a sentence\n"
+    )
+    assert "--level A: no such level; known: a, b" in predict(run_dir, "1,2", "--level", "A").err
+    (tmp_path / "rows.csv").write_text("size,age\n1,2\n")
+    run = predict(run_dir, tmp_path / "rows.csv", "--out", tmp_path / "rows.csv")
+    assert run.code == 2 and "--out must not be an input" in run.err
+    assert (tmp_path / "rows.csv").read_text() == "size,age\n1,2\n"
+
+
+def test_a_full_disk_leaves_no_file(run_dir, tmp_path):
+    (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 2000)
+    run = predict(run_dir, tmp_path / "rows.csv", "--out", tmp_path / "out.csv", largest=20_000)
+    assert run.code == 3 and f"{tmp_path}/out.csv: could not write: File too large" in run.err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_closed_pipe_ends_the_command(run_dir, tmp_path):
+    (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 300_000)
+    words = [sys.executable, "-m", "hetero_tf", "predict", "--run_dir", str(run_dir), str(tmp_path / "rows.csv")]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": programs.environment()}
+    with subprocess.Popen(words, **options) as process:
+        assert b"rows.csv:2: " in process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
+
+
+def test_pictures_of_a_folder(tmp_path):
+    path = programs.recipe_file(tmp_path)
+    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", "--set", "rounds=2").code == 0
+    folder = tmp_path / "pictures"
+    (folder / "deep").mkdir(parents=True)
+    for name, shape in (("a.png", (6, 6, 1)), ("b.png", (20, 9, 3)), ("deep/c.png", (1, 1, 1))):
+        (folder / name).write_bytes(tf.io.encode_png(np.full(shape, 99, np.uint8)).numpy())
+    (folder / "broken.png").write_bytes(b"hello")
+    run = predict(tmp_path / "run", folder)
+    assert [line.partition(": ")[0].removeprefix(f"{folder}/") for line in run.out.splitlines()] == [
+        "a.png",
+        "b.png",
+        "deep/c.png",
+    ]
+    assert run.code == 2 and run.err.splitlines() == [
+        f"{folder}/broken.png: is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP",
+        "hetero_tf: 1 of 4 items could not be read",
+    ]

@@ -1,0 +1,176 @@
+"""Items of files, folders and the command line: order, matched columns, labels, and invalid ones among valid ones."""
+
+import json
+import struct
+import zlib
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.data.columns import Column
+from hetero_tf.export import prediction_items
+from hetero_tf.export.prediction_items import ItemForm, open_items
+
+COLUMNS = (Column("size"), Column("colour", ("blue", "red"), one_hot=False))
+TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, "text", "kind", True)
+TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, "text", "label", True)
+IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, "text", None, True)
+
+
+def items(form, *inputs):
+    """(source, value, error, label) of each item, and the notes."""
+    notes = []
+    return [(i.source, i.value, i.error, i.label) for i in open_items([*map(str, inputs)], form, notes.append)], notes
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "size,colour\n1.5,red\n2,blue\n"),
+        ("a.csv", "colour , size\r\nred, 1.5\r\n\r\nblue,2\r\n"),
+        ("a.csv", b"\xef\xbb\xbfsize,colour\n1.5,red\n2,blue"),
+        ("a.csv", "sep=;\nsize;colour\n1.5;red\n2;blue\n"),
+        ("a.csv", 'size;colour\n"1.5";"red"\n2;blue\n'),
+        ("a.tsv", "size\tcolour\n1.5\tred\n2\tblue\n"),
+        ("a.txt", "size\tcolour\n1.5\tred\n2\tblue\n"),
+        ("a.jsonl", '{"size": 1.5, "colour": "red", "more": [1]}\n\n{"colour": "blue", "size": "2"}\n'),
+    ],
+)
+def test_rows_are_read_by_column_name(tmp_path, name, content):
+    path = write(tmp_path, name, content)
+    read, notes = items(TABLE, path, "size=3,colour=blue")
+    assert [value for _, value, _, _ in read] == [[1.5, 1], [2, 0], [3, 0]] and notes == []
+    assert [source.removeprefix(f"{path}:").isdigit() for source, *_ in read] == [True, True, False]
+
+
+def test_other_columns_are_ignored_and_the_label_is_read(tmp_path):
+    names = ",".join(f"c{index}" for index in range(12))
+    path = write(tmp_path, "a.csv", f"kind,size,{names},colour\nox,1,{',' * 11},red\n bull ,1,{',' * 11},red\n")
+    read, notes = items(TABLE, path)
+    assert [label for *_, label in read] == ["ox", None]
+    assert notes == [f"{path}: ignored columns: {', '.join(f'c{index}' for index in range(10))} and 2 more"]
+
+
+def test_invalid_rows_do_not_hide_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_items, "LONGEST_LINE", 50)
+    lines = [b"size,colour", b"1,rad", b"1", b"\xff,red", b"9" * 70, b'"2,red', b"1,red", b"x,red", b'3,"red"']
+    path = write(tmp_path, "a.csv", b"\n".join(lines))
+    read, _ = items(TABLE, path)
+    assert [source.rpartition(":")[2] for source, *_ in read] == [*"23456789"]
+    assert [value for _, value, _, _ in read] == [None] * 5 + [[1, 1], None, [3, 1]]
+    assert [error for _, _, error, _ in read if error] == [
+        "column 'colour' must be one of blue, red. Received: 'rad'; did you mean 'red'?",
+        "must have 2 values separated by ',', like the first line. Received: 1, ['1']",
+        "is not UTF-8 text; save it as UTF-8",
+        "a line may have at most 50 characters",
+        "cannot be parsed as CSV: ',' expected after '\"'",
+        "column 'size' must be a finite number. Received: 'x'",
+    ]
+
+
+def test_invalid_objects_do_not_hide_the_others(tmp_path):
+    lines = ['{"size": 1}', "[1]", '{"size": NaN, "colour": "red"}', "{", '{"size": null, "colour": "red"}']
+    read, _ = items(TABLE, write(tmp_path, "a.jsonl", "\n".join([*lines, '{"size": 1, "colour": "red"}'])))
+    assert [error for _, _, error, _ in read] == [
+        "has no value for column 'colour'",
+        "must be a JSON object. Received: '[1]'",
+        "column 'size' must be a finite number. Received: 'nan'",
+        "is not valid JSON: JSONDecodeError('Expecting property name enclosed in double quotes: line 2 column 1 "
+        "(char 2)'); each line must be an object",
+        "column 'size' must be a finite number. Received: ''",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "expected at least one row. Received: none"),
+        ("size,colour\n", "expected at least one row. Received: none"),
+        ("size,color\n1,red\n", "has no column 'colour'; did you mean 'color'?"),
+        ("size;color\n1;red\n", "has no column 'colour'; did you mean 'color'?"),
+        ("size,size,colour\n1,2,red\n", "column names must be unique. Received: 'size' twice"),
+        ("1,red\n2,blue\n", "has no column 'size'; known: 1, red"),
+        (b"\xff\xfes\0i\0", "is not UTF-8 text; save it as UTF-8"),
+    ],
+)
+def test_files_without_the_columns_are_rejected(tmp_path, content, message):
+    path = write(tmp_path, "a.csv", content)
+    assert refusal(items, TABLE, path).replace(f"{path}:1: ", "").removeprefix(f"{path}: ") == message
+
+
+def test_rows_without_a_header(tmp_path):
+    form = ItemForm(
+        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), "text", "column_1", False
+    )
+    read, _ = items(form, write(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write(tmp_path, "b.csv", "5,6\n"))
+    assert [(value, label) for _, value, _, label in read] == [([1, 2], "ox"), ([3, 4], "cow"), ([5, 6], None)]
+
+
+def test_texts_are_lines_columns_or_arguments(tmp_path):
+    lines = write(tmp_path, "a.txt", b"\xef\xbb\xbfone two\r\n\r\n\xff\nthree, four\n")
+    table = write(tmp_path, "b.csv", 'label,text\ngood,"a\nb"\n,"c, d"\n')
+    objects = write(tmp_path, "c.jsonl", json.dumps({"text": "e", "label": "bad"}) + '\n{"text": "\\ud800"}\n{}\n')
+    read, _ = items(TEXT, "f g", lines, table, objects)
+    assert read == [
+        ("f g", b"f g", None, None),
+        (f"{lines}:1", b"one two", None, None),
+        (f"{lines}:3", None, "is not UTF-8 text; save it as UTF-8", None),
+        (f"{lines}:4", b"three, four", None, None),
+        (f"{table}:3", b"a\nb", None, "good"),
+        (f"{table}:4", b"c, d", None, None),
+        (f"{objects}:1", b"e", None, "bad"),
+        (f"{objects}:2", None, "is not valid Unicode", None),
+        (f"{objects}:3", None, "has no value for column 'text'", None),
+    ]
+    assert refusal(items, TEXT, "missing.txt") == "missing.txt: no such file"
+    assert refusal(items, TEXT, write(tmp_path, "d.txt", "\n")) == (
+        f"{tmp_path}/d.txt: expected at least one row. Received: none"
+    )
+
+
+def png():
+    """A grey PNG of one pixel."""
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    parts = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), chunk(b"IDAT", zlib.compress(b"\0\7"))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")
+
+
+def test_pictures_of_a_folder_in_order(tmp_path):
+    for name in ("dog/2.png", "cat/x/1.PNG", "cat/.hidden/1.png", "other.png", "notes.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path, name, png())
+    write(tmp_path, "scan.tiff", b"II*\0" + bytes(99))
+    write(tmp_path, "empty.png", b"")
+    read, _ = items(IMAGES, tmp_path, tmp_path / "gone.png")
+    assert [(source.removeprefix(f"{tmp_path}/"), error, label) for source, _, error, label in read] == [
+        ("cat/x/1.PNG", None, "cat"),
+        ("dog/2.png", None, "dog"),
+        ("empty.png", "is empty; copy it again", None),
+        ("other.png", None, None),
+        ("scan.tiff", "is a TIFF picture; convert it to PNG, JPEG, BMP, GIF or WebP", None),
+        ("gone.png", "could not read: No such file or directory", None),
+    ]
+    assert read[0][1] == png()
+    (tmp_path / "none").mkdir()
+    assert refusal(items, IMAGES, tmp_path / "none") == (
+        f"{tmp_path}/none: expected .png, .jpg, .jpeg, .bmp, .gif, .webp files. Received: none"
+    )
+
+
+def test_files_are_read_when_their_items_are(tmp_path):
+    path = write(tmp_path, "a.csv", "size,colour\n1,red\n2,red\n")
+    reader = open_items([str(path)], TABLE, print)
+    assert next(reader).value == [1, 1]
+    path.unlink()
+    assert refusal(lambda: list(open_items([str(path)], TABLE, print))) == f"{path}: no such file"
+    assert next(reader).value == [2, 1]
