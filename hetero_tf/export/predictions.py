@@ -119,8 +119,11 @@ def predictor_of_export(folder: Path) -> Predictor:
     Raises:
         InputError: The version is incomplete or changed, or has no signature for items.
     """
-    manifest = read_manifest(folder)
-    verify_files(folder, manifest)
+    try:
+        manifest = read_manifest(folder)
+        verify_files(folder, manifest)
+    except InputError as error:
+        raise InputError(f"{folder}: cannot be loaded: {error}") from error
     kind = manifest["input"]["kind"]
     signature, required = SIGNATURES[kind]
     if signature not in manifest["signatures"]:
