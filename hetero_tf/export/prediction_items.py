@@ -260,10 +260,10 @@ def _read_layout(path, form, suffix):
         missing = [name for name in form.required if name not in names]
         if not missing:
             return names, declared
-        error = InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
-        problems.append((len(form.required) - len(missing), error))
+        problem = InputError(f"{path}: has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
+        problems.append((len(form.required) - len(missing), problem))
     # The delimiter that separates most columns of the model is probably the right one.
-    raise max(problems, key=lambda problem: problem[0])[1]
+    raise max(problems, key=lambda each: each[0])[1]
 
 
 def _read_names(path, form, delimiter):
