@@ -8,11 +8,10 @@ Each module has a function `task(*, options...) -> Task`; one that declares the 
 - `TEST_LOSS`: the loss of evaluations, over all outputs.
 - `METRICS`: metrics that every evaluation measures; the first one selects the best round by default.
 - `CUTS_LABELS`: True if an example has one label, so that a client needs only the logits of its labels.
-- `UNIT`: the unit of the numbers of an answer.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +26,9 @@ class Task:
         encode: `targets -> targets of the losses`, both NumPy arrays with one entry per example.
         decode: `outputs -> scores` in the graph, the values that metrics compare with the targets.
         predict: `(outputs [n, ...], valid) -> {name: tensor}` in the graph, the outputs of an exported model by name.
-            The outputs of an example that is not valid, bool [n], are NaN; integers of its predictions are -1.
-        answer: `(predictions of one example as NumPy arrays, names of the classes) -> [[name, number], ...]` for users,
-            the most important first; see `UNIT`.
+            Written predictions read "class" and "probabilities" of labels and label maps, "labels" and "probabilities"
+            of label sets, and "values" of numbers. The outputs of an example that is not valid, bool [n], are NaN;
+            integers of its predictions are -1.
         output_name: Name of the unchanged outputs among the predictions.
         prediction_name: Name of the values that users read.
         index_name: Name of the integers among them, -1 for an invalid example; None: there are none.
@@ -38,21 +37,11 @@ class Task:
     encode: Callable[[np.ndarray], np.ndarray]
     decode: Callable[[tf.Tensor], tf.Tensor]
     predict: Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
-    answer: Callable[[dict[str, np.ndarray], Sequence[str]], list[list]]
     output_name: str = "logits"
     prediction_name: str = "probabilities"
     index_name: str | None = "class"
 
 
-# Labels of an answer.
-TOP = 3
-
-
 def identity(values):
     """Return values unchanged."""
     return values
-
-
-def most_likely(probabilities: np.ndarray, names: Sequence[str], count: int = TOP) -> list[list]:
-    """Return `[name, percent]` of the most likely classes, probabilities [classes]."""
-    return [[names[label], 100 * float(probabilities[label])] for label in np.argsort(-probabilities)[:count]]

@@ -2,19 +2,18 @@
 
 import tensorflow as tf
 
-from hetero_tf.methods.tasks import Task, identity, most_likely
+from hetero_tf.methods.tasks import Task, identity
 
 TARGETS = "label"
 LOSS = "masked_cross_entropy"
 TEST_LOSS = "cross_entropy"
 METRICS = ("accuracy",)
 CUTS_LABELS = True
-UNIT = "%"
 
 
 def task() -> Task:
     """Return the task; the outputs are logits [..., classes], whose softmax are the probabilities."""
-    return Task(identity, identity, predict, lambda each, names: most_likely(each["probabilities"], names))
+    return Task(identity, identity, predict)
 
 
 def predict(outputs: tf.Tensor, valid: tf.Tensor) -> dict[str, tf.Tensor]:

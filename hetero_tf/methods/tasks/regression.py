@@ -12,7 +12,6 @@ LOSS = "mean_squared_error"
 TEST_LOSS = "mean_squared_error"
 METRICS = ("rmse", "mae", "r2")
 CUTS_LABELS = False
-UNIT = ""
 
 # Mean and standard deviation of targets in their own unit.
 UNSCALED = (np.zeros(1), np.ones(1))
@@ -35,7 +34,6 @@ def task(*, scale: Literal["standard", "none"] = "standard", statistics=UNSCALED
         encode=lambda targets: ((targets - mean) / std).astype(np.float32),
         decode=decode,
         predict=lambda outputs, valid: {"outputs": outputs, "values": decode(outputs)},
-        answer=lambda each, names: [[name, float(value)] for name, value in zip(names, each["values"])],
         output_name="outputs",
         prediction_name="values",
         index_name=None,
