@@ -37,7 +37,7 @@ class ItemForm:
         class_names: Names of the classes or targets; empty for words.
         columns: Columns of a table; None for other kinds.
         text: Column of the text in a file with several.
-        label: Column of the label, which is compared with the prediction; None: the data have no such column.
+        labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
     """
 
@@ -47,7 +47,7 @@ class ItemForm:
     class_names: tuple[str, ...]
     columns: tuple[Column, ...] | None
     text: str
-    label: str | None
+    labels: tuple[str, ...]
     header: bool
 
     def to_label(self, name: str) -> str | None:
@@ -134,7 +134,7 @@ def _open_rows(text, form, on_note):
     if form.columns is None and suffix not in TABLES:
         return _read_rows(text, form, form.required, lambda lines: _iterate_texts(lines, form.text))
     names, delimiter = _read_layout(text, form, suffix)
-    ignored = [name for name in names if name not in (*form.required, form.label)]
+    ignored = [name for name in names if name not in (*form.required, *form.labels)]
     if ignored:
         more = f" and {len(ignored) - MAX_LISTED} more" if len(ignored) > MAX_LISTED else ""
         on_note(f"{text}: ignored columns: {', '.join(ignored[:MAX_LISTED])}{more}")
@@ -178,7 +178,8 @@ def _encode(source, row, form):
         value = _encode_text(row, form.text) if form.columns is None else encode_values(row, form.columns)
     except InputError as error:
         return Item(source, error=str(error), fields=row)
-    return Item(source, value, label=form.to_label(row.get(form.label, "").strip()), fields=row)
+    texts = [row[name].strip() for name in form.labels if name in row]
+    return Item(source, value, label=form.to_label(texts[0]) if texts else None, fields=row)
 
 
 def _encode_text(row, name):

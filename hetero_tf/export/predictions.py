@@ -146,7 +146,7 @@ def describe_items(process: LearningProcess) -> dict[str, Any]:
         "columns": columns and [_to_lists(astuple(column)) for column in columns],
         "targets": process.recipe.targets,
         "text": options.get("text", "text"),
-        "label": label if isinstance(label := options.get("label"), str) else None,
+        "labels": [labels] if isinstance(labels := options.get("label", ()), str) else list(labels or ()),
         "header": options.get("header", True),
     }
 
@@ -159,7 +159,8 @@ def _to_lists(values):
 def _build_form(kind, items, classes, class_names):
     names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
     columns = build_columns(items["columns"])
-    return ItemForm(kind, items["targets"], classes, names, columns, items["text"], items["label"], items["header"])
+    labels = tuple(items["labels"])
+    return ItemForm(kind, items["targets"], classes, names, columns, items["text"], labels, items["header"])
 
 
 def predict(

@@ -12,9 +12,9 @@ from hetero_tf.export import prediction_items
 from hetero_tf.export.prediction_items import ItemForm, open_items
 
 COLUMNS = (Column("size"), Column("colour", ("blue", "red"), one_hot=False))
-TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, "text", "kind", True)
-TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, "text", "label", True)
-IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, "text", None, True)
+TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, "text", ("kind",), True)
+TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, "text", ("label",), True)
+IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, "text", (), True)
 
 
 def items(form, *inputs):

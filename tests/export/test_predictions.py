@@ -142,7 +142,7 @@ def test_an_export_predicts_the_same_as_its_run(tmp_path):
     table.write_text("\n".join(["kind,colour,size (cm),coat,weight", *rows]))
     expected, notes = predictor_of_process(process, process.network(state)), []
     same = predictor_of_export(folder)
-    assert same.form == expected.form and same.limits == expected.limits and about["items"]["label"] is None
+    assert same.form == expected.form and same.limits == expected.limits and about["items"]["labels"] == []
     results = [list(predict(predictor, [str(table)], 3, notes.append)) for predictor in (expected, same)]
     assert results[0] == results[1] and len(results[0]) == 40
     assert notes == [f"{table}: ignored columns: kind"] * 2
