@@ -218,7 +218,7 @@ def _describe(task, state, level):
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
         "classes": dataset.classes,
         "class_names": dataset.class_names and list(dataset.class_names),
-        "items": describe_items(task.process),
+        "items": describe_items(task),
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
 

@@ -18,6 +18,7 @@ class ImageTask(LabelledTask):
     """
 
     INPUT_NAME = "image"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serve_bytes", "pictures of 1 or 3 channels"
     PORTABLE_SIGNATURE = "serving_default"
     NOUN = "images"
 

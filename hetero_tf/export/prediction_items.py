@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file, read_bytes, read_errors
 from hetero_tf.base.picture_files import describe_file_fault
+from hetero_tf.data.column_targets import read_numbers
 from hetero_tf.data.columns import Column, encode_values, parse_row
-from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, column_names, iterate_rows, read_declared_delimiter
+from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, column_names, iterate_rows, read_declared_delimiter, read_table
 from hetero_tf.data.folder import UNSUPPORTED, iterate_files
 from hetero_tf.data.labelled_text import JSON_LINES
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
@@ -31,11 +34,13 @@ class ItemForm:
     """Form of the items that a model predicts.
 
     Attributes:
-        kind: Kind of the model's input: "images", "table", "sequences", "text" (words for `<mask>`) or "next_word".
+        kind: Kind of the model's input: "images", "series", "table", "sequences", "text" (words for `<mask>`) or
+            "next_word".
         targets: Form of the targets, see `data.targets`.
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
-        columns: Columns of a table; None for other kinds.
+        columns: Columns of a table, or channels of series; None for other kinds or if they are unknown.
+        shape: Positions and channels of a series; None for other kinds.
         text: Column of the text in a file with several.
         labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
@@ -46,6 +51,7 @@ class ItemForm:
     classes: int
     class_names: tuple[str, ...]
     columns: tuple[Column, ...] | None
+    shape: tuple[int, ...] | None
     text: str
     labels: tuple[str, ...]
     header: bool
@@ -66,7 +72,8 @@ class Item:
 
     Attributes:
         source: Path of a picture, FILE:LINE of a row or text in a file, or the row or text of the command line.
-        value: Content of a picture file, features of a row, or UTF-8 text; None if the item is invalid.
+        value: Content of a picture file, numbers [time, channels] of a series, features of a row, or UTF-8 text; None
+            if the item is invalid.
         error: Reason why the item cannot be read; None if it is valid.
         label: Name of its class; None if unknown.
         fields: Texts of a row by column name.
@@ -83,10 +90,11 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
     """Check the inputs, and return an iterator over their items in order.
 
     Args:
-        inputs: For images: files, and folders whose pictures are read with those of their subfolders. For tables: files
-            of rows, and rows in the form of `columns.parse_row`. For text: files, and texts. The ending of a file
-            selects its format: .csv, .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line,
-            otherwise one text per line. A table may have any ending and delimiter.
+        inputs: For images: files, and folders whose pictures are read with those of their subfolders. For series: CSV
+            files with a column for each channel, whose last positions are read. For tables: files of rows, and rows in
+            the form of `columns.parse_row`. For text: files, and texts. The ending of a file selects its format: .csv,
+            .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line, otherwise one text per
+            line. A table may have any ending and delimiter.
         form: Form of the items.
         on_note: Receives a note about each file with columns that are ignored.
 
@@ -95,6 +103,8 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
     """
     if form.kind == "images":
         return itertools.chain.from_iterable([_open_pictures(path, form) for path in inputs])
+    if form.kind == "series":
+        return (_read_series(path, form) for path in inputs)
     return itertools.chain.from_iterable([_open_rows(text, form, on_note) for text in inputs])
 
 
@@ -121,6 +131,24 @@ def _read_picture(path, label):
     # TensorFlow's decoders print warnings about truncated files.
     fault = describe_file_fault(content)
     return Item(path, content, label=label) if fault is None else Item(path, error=fault, label=label)
+
+
+def _read_series(path, form):
+    """Return the item of the last positions of a CSV file with a column for each channel."""
+    time, channels = form.shape
+    try:
+        table = read_table(Path(path), header=True, delimiter=",")
+        names = list(table.columns) if form.columns is None else form.required
+        for name in names:
+            table.check_column("input", name)
+        if len(names) != channels or table.rows < time:
+            raise InputError(
+                f"must have {channels} columns of numbers and at least {time} rows, the oldest first. "
+                f"Received: {len(names)} columns, {table.rows} rows"
+            )
+        return Item(path, np.stack([read_numbers(table, name)[-time:] for name in names], 1))
+    except UserError as error:
+        return Item(path, error=str(error).removeprefix(f"{path}: "))
 
 
 def _open_rows(text, form, on_note):

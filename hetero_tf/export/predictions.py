@@ -18,16 +18,9 @@ from hetero_tf.export.kinds import task_of
 from hetero_tf.export.prediction_fields import WORDS, to_fields
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
+from hetero_tf.export.task import ExportTask
 from hetero_tf.process.learning_process import LearningProcess
 
-# Signature for the items of each kind of input, and the data that it requires.
-SIGNATURES = {
-    "images": ("serve_bytes", "pictures of 1 or 3 channels"),
-    "table": ("serving_default", "columns"),
-    "sequences": ("serve_text", "a vocabulary"),
-    "text": ("serve_text", "a vocabulary"),
-    "next_word": ("serve_text", "a vocabulary"),
-}
 # Largest batch: examples, the share of the examples that a request may have, and bytes of pictures.
 BATCH_EXAMPLES, REQUEST_SHARE, BATCH_BYTES = 256, 16, 2**26
 LONGEST_MESSAGE = 300
@@ -49,7 +42,7 @@ class Predictor:
 
     def fits(self, count: int, longest: int) -> bool:
         """Return True if a batch of `count` items of at most `longest` bytes or features fits into memory."""
-        examples = min(self.limits.get(noun, BATCH_EXAMPLES * REQUEST_SHARE) for noun in ("images", "rows"))
+        examples = min(self.limits.get(noun, BATCH_EXAMPLES * REQUEST_SHARE) for noun in ("images", "rows", "series"))
         # A word has at least one byte, and short texts are padded to the longest.
         size = self.limits["words"] // REQUEST_SHARE if "words" in self.limits else BATCH_BYTES
         return count <= min(BATCH_EXAMPLES, examples // REQUEST_SHARE) and count * longest <= size
@@ -98,15 +91,13 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
         InputError: The data set has neither pictures, a table nor a vocabulary.
     """
     task, dataset = task_of(process, model), process.dataset
-    kind = task.input_spec["kind"]
-    signature, required = SIGNATURES[kind]
     with temporary_folder() as scratch:
         endpoints, _ = task.endpoints(scratch)
-        if signature not in endpoints:
-            raise InputError(f"predict needs a data set with {required}. Received: {dataset.source}")
-        function, specs = endpoints[signature]
+        if task.PREDICT_SIGNATURE not in endpoints:
+            raise InputError(f"predict needs a data set with {task.PREDICT_DATA}. Received: {dataset.source}")
+        function, specs = endpoints[task.PREDICT_SIGNATURE]
         serve = tf.function(function, input_signature=specs, autograph=False)
-    form = _build_form(kind, describe_items(process), dataset.classes, dataset.class_names)
+    form = _build_form(task.input_spec, describe_items(task), dataset.classes, dataset.class_names)
     return Predictor(form, serve, task.limits)
 
 
@@ -124,29 +115,30 @@ def predictor_of_export(folder: Path) -> Predictor:
         verify_files(folder, manifest)
     except InputError as error:
         raise InputError(f"{folder}: cannot be loaded: {error}") from error
-    kind = manifest["input"]["kind"]
-    signature, required = SIGNATURES[kind]
-    if signature not in manifest["signatures"]:
-        raise InputError(f"{folder}: predict needs a model for {required}")
     if "items" not in manifest:
         raise InputError(f"{folder}: is an export of an earlier version; export the run again, or use --run_dir")
+    signature = manifest["items"]["signature"]
+    if signature not in manifest["signatures"]:
+        raise InputError(f"{folder}: predict needs a model with the signature {signature}")
     loaded = tf.saved_model.load(str(folder))
     (name,) = manifest["signatures"][signature]["inputs"]
-    form = _build_form(kind, manifest["items"], manifest["classes"], manifest["class_names"])
+    form = _build_form(manifest["input"], manifest["items"], manifest["classes"], manifest["class_names"])
     # The loaded model keeps the variables of its signatures alive.
     return Predictor(form, lambda inputs: loaded.signatures[signature](**{name: inputs}), manifest["limits"])
 
 
-def describe_items(process: LearningProcess) -> dict[str, Any]:
-    """Return the description of files of items for `export.json`: columns of a table, and options of the loader."""
+def describe_items(task: ExportTask) -> dict[str, Any]:
+    """Return the description of items for `export.json`: their signature and columns, and options of the loader."""
+    process = task.process
     options, dataset, columns = process.recipe.data.loader.options, process.dataset, process.dataset.columns
     if dataset.kind == "table" and columns is None:
         columns = tuple(Column(f"feature {index}") for index in range(dataset.train.x.shape[1]))
     return {
+        "signature": task.PREDICT_SIGNATURE,
         "columns": columns and [_to_lists(astuple(column)) for column in columns],
         "targets": process.recipe.targets,
         "text": options.get("text", "text"),
-        "labels": [labels] if isinstance(labels := options.get("label", ()), str) else list(labels or ()),
+        "labels": [labels] if isinstance(labels := options.get("label") or (), str) else list(labels),
         "header": options.get("header", True),
     }
 
@@ -156,11 +148,12 @@ def _to_lists(values):
     return [_to_lists(value) if isinstance(value, tuple) else value for value in values]
 
 
-def _build_form(kind, items, classes, class_names):
+def _build_form(spec, items, classes, class_names):
+    kind, shape = spec["kind"], tuple(spec["shape"]) if spec["kind"] == "series" else None
     names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
     columns = build_columns(items["columns"])
     labels = tuple(items["labels"])
-    return ItemForm(kind, items["targets"], classes, names, columns, items["text"], labels, items["header"])
+    return ItemForm(kind, items["targets"], classes, names, columns, shape, items["text"], labels, items["header"])
 
 
 def predict(
@@ -214,8 +207,8 @@ def _predict_batch(predictor, batch, top):
 
 def _compute(predictor, values):
     """Return the outputs of each value."""
-    is_table = predictor.form.columns is not None
-    outputs = predictor.serve(tf.constant(values, tf.float32 if is_table else tf.string))
+    dtype = tf.string if isinstance(values[0], bytes) else tf.float32
+    outputs = predictor.serve(tf.constant(values, dtype))
     arrays = {name: output.numpy() for name, output in outputs.items()}
     return [{name: array[index] for name, array in arrays.items()} for index in range(len(values))]
 

@@ -22,6 +22,7 @@ class SequenceTask(LabelledTask):
     """
 
     INPUT_NAME = "token_ids"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serve_text", "a vocabulary"
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -1,16 +1,11 @@
 """Export of a model for series: signatures for numbers over time."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import InputError
-from hetero_tf.data.column_targets import read_numbers
 from hetero_tf.data.columns import feature_names
-from hetero_tf.data.csv import read_table
-from hetero_tf.data.data_files import find_file
 from hetero_tf.export.labelled import LabelledTask
 
 
@@ -64,18 +59,3 @@ class SeriesTask(LabelledTask):
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:
         return "serving_default", f"series=tf.zeros({[1, *self.shape]})", self.targets.prediction_name
-
-    def predict(self, serve: Callable, item: str) -> list:
-        """Return the prediction for the last positions of a CSV file with a column for each channel."""
-        time, channels = self.shape
-        table = read_table(find_file(None, item, "input"), header=True, delimiter=",")
-        names = list(self.channels or table.columns)
-        for name in names:
-            table.check_column("input", name)
-        if len(names) != channels or table.rows < time:
-            raise InputError(
-                f"{item}: must have {channels} columns of numbers and at least {time} rows, the oldest first. "
-                f"Received: {len(names)} columns, {table.rows} rows"
-            )
-        series = np.stack([read_numbers(table, name)[-time:] for name in names], 1)
-        return self.answer(serve(tf.constant(series[None], tf.float32)))

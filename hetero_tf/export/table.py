@@ -19,6 +19,7 @@ class TableTask(LabelledTask):
     """Export of a model for tables. A row with a number that is not finite is invalid."""
 
     INPUT_NAME = "features"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serving_default", "columns"
 
     def endpoints(self, scratch: Path) -> tuple[dict, tuple]:
         """Return the signatures for `features` float32 [n, features], and for `rows` string [n, columns].

@@ -22,6 +22,7 @@ class ExportTask(abc.ABC):
         INPUT_NAME: Input of the signature "serving_default".
         PORTABLE_SIGNATURE: Signature without loops and strings, which other formats convert.
         CHECKED_EXAMPLES: Test examples in one request when outputs are compared with those of the Keras model.
+        PREDICT_SIGNATURE, PREDICT_DATA: Signature for the items of `predict`, and the data set that it requires.
         output_name: Name of the model's unchanged outputs in the results of a signature.
         process: Process that trained the model.
         model: The Keras model.
@@ -30,6 +31,8 @@ class ExportTask(abc.ABC):
     INPUT_NAME: str
     PORTABLE_SIGNATURE: str
     CHECKED_EXAMPLES: int
+    PREDICT_SIGNATURE: str
+    PREDICT_DATA: str
     output_name = "logits"
 
     def __init__(self, process: LearningProcess, model: keras.Model):

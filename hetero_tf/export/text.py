@@ -33,6 +33,7 @@ class TextTask(ExportTask):
     """
 
     INPUT_NAME = "token_ids"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serve_text", "a vocabulary"
     ID_SIGNATURES: tuple[str, ...]
     CHECKED_EXAMPLES = 4
 

@@ -75,7 +75,7 @@ def test_predictions_mark_invalid_examples(name):
         valid, invalid = value.numpy()
         assert np.isfinite(valid).all()
         assert (invalid == -1).all() if key == task.index_name else np.isnan(invalid).all()
-    form = ItemForm("table", form_of(targets), 3, ("x", "y", "z"), None, "text", (), True)
+    form = ItemForm("table", form_of(targets), 3, ("x", "y", "z"), None, None, "text", (), True)
     fields = to_fields(form, {key: value.numpy()[0] for key, value in predictions.items()}, 3)
     assert "x" in fields or fields.get("class", fields.get("labels")) in ("x", ["x"])
 

@@ -12,9 +12,9 @@ from hetero_tf.export import prediction_items
 from hetero_tf.export.prediction_items import ItemForm, open_items
 
 COLUMNS = (Column("size"), Column("colour", ("blue", "red"), one_hot=False))
-TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, "text", ("kind",), True)
-TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, "text", ("label",), True)
-IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, "text", (), True)
+TABLE = ItemForm("table", "label", 2, ("cow", "ox"), COLUMNS, None, "text", ("kind",), True)
+TEXT = ItemForm("sequences", "label", 2, ("bad", "good"), None, None, "text", ("label",), True)
+IMAGES = ItemForm("images", "label", 2, ("cat", "dog"), None, None, "text", (), True)
 
 
 def items(form, *inputs):
@@ -107,7 +107,7 @@ def test_files_without_the_columns_are_rejected(tmp_path, content, message):
 
 def test_rows_without_a_header(tmp_path):
     form = ItemForm(
-        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), "text", "column_1", False
+        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), None, "text", "column_1", False
     )
     read, _ = items(form, write(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write(tmp_path, "b.csv", "5,6\n"))
     assert [(value, label) for _, value, _, label in read] == [([1, 2], "ox"), ([3, 4], "cow"), ([5, 6], None)]
@@ -174,3 +174,15 @@ def test_files_are_read_when_their_items_are(tmp_path):
     path.unlink()
     assert refusal(lambda: list(open_items([str(path)], TABLE, print))) == f"{path}: no such file"
     assert next(reader).value == [2, 1]
+
+
+def test_series_are_the_last_rows_of_files(tmp_path):
+    form = ItemForm("series", "numbers", 1, ("next",), (Column("b"), Column("a")), (2, 2), "text", (), True)
+    long = write(tmp_path, "a.csv", "a,x,b\n1,?,2\n3,?,4\n5,?,6\n")
+    short = write(tmp_path, "b.csv", "a,b\n1,2\n")
+    (_, value, error, _), *others = items(form, long, short, tmp_path / "c.csv")[0]
+    assert value.tolist() == [[4, 3], [6, 5]] and error is None
+    assert [error for _, _, error, _ in others] == [
+        "must have 2 columns of numbers and at least 2 rows, the oldest first. Received: 2 columns, 1 rows",
+        "could not read: No such file or directory",
+    ]
