@@ -193,10 +193,10 @@ def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
     process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}"]))
     state, vocabulary = process.initialize(), process.dataset.vocabulary
     model = process.network(state)
-    (prediction,) = predict(process, model, ["in <mask>"])
+    (prediction,) = predicted.of_process(process, model, ["in <mask>"], top=5)
     tokens = build_tokenizer(tokenizer, vocabulary)(["in"]) + ["▁"] * (tokenizer == "characters")
     ids = tf.constant([[*map(vocabulary.index, tokens), len(vocabulary)]])
     best = tf.math.top_k(tf.nn.softmax(model(ids, training=False)[0, -1]), 5)
-    (pairs,) = prediction["answers"]
-    assert [word for word, _ in pairs] == [vocabulary[index] for index in best.indices]
-    np.testing.assert_allclose([percent for _, percent in pairs], 100 * best.values.numpy(), rtol=1e-4)
+    values = [value for (value,) in prediction.fields.values()]
+    assert values[::2] == [vocabulary[index] for index in best.indices]
+    np.testing.assert_allclose(values[1::2], best.values.numpy(), rtol=1e-4)
