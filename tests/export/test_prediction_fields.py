@@ -81,7 +81,7 @@ def test_there_are_at_most_as_many_ranks_as_classes_and_five_words():
     ("kind", "targets", "outputs", "message"),
     [
         ("sequences", "numbers", {"values": SHARES * np.nan}, "a sentence must contain a word"),
-        ("sequences", "label", {**LABELS, "class": -1}, "a sentence must contain a word"),
+        ("sequences", "label", {**LABELS, "class": np.int32(-1)}, "a sentence must contain a word"),
         ("next_word", "positions", {**NEXT, "lengths": 0}, "the beginning of a sentence must contain a word"),
         (
             "text",

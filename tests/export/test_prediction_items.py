@@ -107,7 +107,7 @@ def test_files_without_the_columns_are_rejected(tmp_path, content, message):
 
 def test_rows_without_a_header(tmp_path):
     form = ItemForm(
-        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), None, "text", "column_1", False
+        "table", "label", 2, ("cow", "ox"), (Column("column_0"), Column("column_2")), None, "text", ("column_1",), False
     )
     read, _ = items(form, write(tmp_path, "a.csv", "1,ox,2\n3,cow,4\n"), write(tmp_path, "b.csv", "5,6\n"))
     assert [(value, label) for _, value, _, label in read] == [([1, 2], "ox"), ([3, 4], "cow"), ([5, 6], None)]
