@@ -30,6 +30,7 @@ Modules:
     inspection       Inspects data as read
     label_arrays     Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
     labelled_text    Loads labelled texts of the user from files or folders
+    masks            Loads pictures of the user with masks: PNG files whose pixel values are classes
     npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
     npz              Loads images, a table or series of the user from a NumPy .npz file
     parquet          Loads a table or pictures of the user from Parquet or Arrow files
@@ -39,6 +40,7 @@ Modules:
     raw_table        Tables as read from files: columns of numbers or texts, before their types are decided
     sentences        Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
     series           Loads windows of time series from a text file with a row for each time
+    shapes           Generated pictures of discs, squares and triangles, with the class of each pixel
     subwords         Subwords: pieces of words from byte-pair encoding (Sennrich et al
     synthetic        Small generated data sets with learnable structure, for tests and first experiments
     table_dataset    Builds a `Dataset` from columns of numbers or texts

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +47,7 @@ def load(
             validation or valid
     """
     folder = find_folder(data_dir, path, "path")
-    train, test = _split_folders(folder)
+    train, test = split_folders(folder)
     names = _find_classes(train)
     read = functools.partial(_read_split, size=size, channels=channels)
     files, labels = _list_files(train, names)
@@ -67,7 +67,7 @@ def read_begin(path: Path | str) -> bytes:
         return file.read(HEADER_BYTES)
 
 
-def _split_folders(folder):
+def split_folders(folder: Path) -> tuple[Path, Path | None]:
     """Returns the folders of the training and the test split; the latter is None if one folder has both."""
     if not (folder / "train").is_dir():
         return folder, None
@@ -93,6 +93,11 @@ def _find_classes(folder):
             f"{folder}: expected one folder of pictures per class, at least two classes, such as {folder}/cat/1.png. "
             f"Received: {', '.join(names) or 'no folder'}"
         )
+    if set(names) == {"images", "masks"}:
+        raise InputError(
+            f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
+            "segmentation. Received: data: folder"
+        )
     return names
 
 
@@ -103,7 +108,7 @@ def _list_files(folder, names):
     for name in _list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training pictures: {', '.join(names[:10])}")
-        pictures = sorted(filter(_is_picture, iterate_files(folder / name)))
+        pictures = sorted(filter(is_picture, iterate_files(folder / name)))
         if not pictures:
             raise InputError(f"{folder / name}: expected {', '.join(ENDINGS)} files. Received: none")
         # Strings take a third of the memory of paths.
@@ -125,7 +130,7 @@ def iterate_files(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _is_picture(file):
+def is_picture(file: Path) -> bool:
     """Return True for a picture to read; other files, such as notes, are skipped."""
     ending = file.suffix.lower()
     if ending in UNSUPPORTED and file.is_file():
@@ -136,7 +141,7 @@ def _is_picture(file):
     return True
 
 
-def _read_picture(path):
+def read_picture(path: str) -> bytes:
     """Reads a picture; rejects GIF and WebP content with another file extension, since GIFs may have many frames."""
     content = read_bytes(path, LARGEST_FILE, follow=True)
     for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
@@ -146,14 +151,16 @@ def _read_picture(path):
 
 
 def _read_split(folder, files, labels, size, channels):
-    """Returns the `Split` of pictures, from the cache if the files are unchanged."""
-    readers = ((path, functools.partial(_read_picture, path)) for path in files)
+    return Split(read_pictures(folder, files, size, channels), np.array(labels, np.int32))
+
+
+def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:
+    """Returns the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
+    readers = ((path, functools.partial(read_picture, path)) for path in files)
     folder_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
     name, shape = f"folder-{folder_id}-{size}x{size}x{channels}", (len(files), size, size, channels)
     options = [stamp_files(files)]
     if is_large(math.prod(shape)):
-        x = open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
-    else:
-        pictures = str(folder), readers, len(files), size, channels
-        x = load_cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]
-    return Split(x, np.array(labels, np.int32))
+        return open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))
+    pictures = str(folder), readers, len(files), size, channels
+    return load_cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]

@@ -33,7 +33,8 @@ def build(
     Args:
         mean: mean per channel or one for all, subtracted from pixels in 0..1.
         std: standard deviation per channel or one for all; divides the result.
-        augment: none, or crop_flip: zero padding of 4 pixels, a random crop, and a random horizontal flip.
+        augment: none, or crop_flip: zero padding of 4 pixels, a random crop, and a random horizontal flip; a label map
+            moves with its image, and its padding has class 0.
 
     Raises:
         InputError: `mean` and `std` have incompatible lengths.
@@ -44,13 +45,15 @@ def build(
         )
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        pixels = gather_examples(x, rows)
+        pixels, targets = gather_examples(x, rows), tf.gather(y, rows)
         if training and augment == "crop_flip":
             pixels = crop_flip(pixels, key)
+            if y.shape.rank == 3:
+                targets = crop_flip(targets[..., None], key)[..., 0]
         largest = 1 if pixels.dtype.is_floating else 255
         factor = tf.constant([1 / (largest * spread) for spread in std], dtype)
         centre = tf.constant(np.divide(mean, std), dtype)
-        return tf.cast(pixels, dtype) * factor - centre, labels.local(tf.gather(y, rows))
+        return tf.cast(pixels, dtype) * factor - centre, labels.local(targets)
 
     return Input(
         batch,

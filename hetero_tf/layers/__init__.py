@@ -48,4 +48,5 @@ Modules:
     static_batch_normalization   Static batch normalisation (sBN): statistics are computed once, after training
     tracked_batch_normalization  Tracked batch normalisation: running averages of the batch moments are part of a ...
     transformer_block            TransformerBlock: an encoder layer with post-norm or pre-norm
+    u_net                        UNet: the encoder and decoder of U-Net, joined by skip connections
 """

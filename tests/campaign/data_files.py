@@ -12,7 +12,7 @@ import numpy as np
 from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
 from hetero_tf.base.errors import UserError
-from hetero_tf.data import csv, femnist, npy, npz, parquet, text, tfds, tiny_imagenet
+from hetero_tf.data import csv, femnist, masks, npy, npz, parquet, text, tfds, tiny_imagenet
 from hetero_tf.data import folder as image_folder
 
 
@@ -38,6 +38,7 @@ FOLDERS = {
         {"path": "pictures", "size": 8},
     ),
     "classes": (lambda folder: folders.write_pictures(folder / "own"), image_folder, {"path": "own", "size": 8}),
+    "masks": (lambda folder: folders.write_masks(folder / "own"), masks, {"path": "own", "size": 8}),
     "arrays": (lambda folder: folders.write_arrays(folder / "arrays"), npy, {"path": "arrays"}),
     "table": (tables, csv, {"path": "own.csv", "label": "kind", "owner": "farm"}),
     "columns": (tables, parquet, {"path": "own.parquet", "label": "kind", "owner": "farm"}),

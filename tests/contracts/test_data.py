@@ -20,6 +20,7 @@ OPTIONS = {
     "npy": {"path": "own_arrays"},
     "csv": {"path": "own.csv", "label": "kind"},
     "folder": {"path": "own_pictures", "size": 8},
+    "masks": {"path": "own_masks", "size": 8},
     "parquet": {"path": "own.parquet", "label": "kind"},
     "wikitext2": {"rows": 3, "test_rows": 1, "verify": False, "download": False},
     "tfds": {"dataset": "mnist", "download": False},
@@ -46,6 +47,7 @@ def folder(tmp_path):
     folders.write_femnist(tmp_path / "own_femnist")
     folders.write_tiny_imagenet(tmp_path / "own_imagenet")
     folders.write_pictures(tmp_path / "own_pictures")
+    folders.write_masks(tmp_path / "own_masks")
     folders.write_tables(tmp_path)
     x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)

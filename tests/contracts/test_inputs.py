@@ -148,6 +148,17 @@ def test_every_augmented_image_is_a_crop_or_its_mirror_and_all_offsets_occur():
         assert abs(np.bincount(offset, minlength=9) - 1500 / 9).max() < 5 * (1500 / 9) ** 0.5
 
 
+def test_a_label_map_moves_with_its_image():
+    label_maps = np.random.default_rng(5).integers(1, 9, (4, 6, 6)).astype(np.int32)
+    source = registry.find("inputs", "images").build("float64", augment="crop_flip")
+    arguments = tf.constant([0, 3]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9)
+    pixels, targets = source.batch(
+        tf.constant(label_maps[..., None].astype(np.uint8)), tf.constant(label_maps), *arguments, training=True
+    )
+    np.testing.assert_allclose(255 * pixels[..., 0], targets, atol=1e-12)
+    assert (targets.numpy() != label_maps[[0, 3]]).any()
+
+
 def test_augmentation_depends_on_the_key_and_is_only_used_in_training():
     source = registry.find("inputs", "images").build("float32", augment="crop_flip")
     rows = list(range(6))

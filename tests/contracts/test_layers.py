@@ -39,6 +39,7 @@ ARGUMENTS = {
     "SeparableBlock": ({"filters": 6}, PIXELS),
     "SpatialDropout2D": ({"rate": 0.3}, PIXELS),
     "TransformerBlock": ({"heads": 2, "head_width": 3, "hidden": 7}, VECTORS),
+    "UNet": ({"filters": 4}, PIXELS),
 }
 
 

@@ -16,6 +16,7 @@ from hetero_tf.layers.separable_block import SeparableBlock
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
 from hetero_tf.layers.transformer_block import TransformerBlock
+from hetero_tf.layers.u_net import UNet
 
 RNG = np.random.default_rng(0)
 PIXELS, TOKENS = RNG.normal(size=(4, 6, 6, 5)), RNG.normal(size=(3, 5, 8))
@@ -80,6 +81,32 @@ def test_a_separable_block_equals_its_formula(scale):
         expected = relu(function(conv(conv(hidden, block.deep2), block.mix2) / scale))
         np.testing.assert_allclose(outputs, expected, atol=1e-12)
         assert hidden.shape[1:] == (3, 3, 5) and outputs.shape == (4, 3, 3, 7)
+
+
+def test_a_u_net_equals_convolutions_of_concatenated_maps():
+    """Odd sizes: 6 x 5 pixels become 3 x 3 and 2 x 2."""
+    unet = UNet(4, scale=0.5, **F64)
+    outputs = unet(PIXELS[:, :, :5], training=True).numpy()
+
+    def pair(value, layers):
+        kernel = np.concatenate([layer.kernel for layer in layers.conv1], 2)
+        padded = np.pad(value, [(0, 0), (1, 1), (1, 1), (0, 0)])
+        hidden = relu(normed(tf.nn.conv2d(padded, kernel, 1, "VALID").numpy() / 0.5))
+        return relu(normed(conv(hidden, layers.conv2) / 0.5))
+
+    def pooled(value):
+        padded = np.pad(value, [(0, 0), *((0, size % 2) for size in value.shape[1:3]), (0, 0)])
+        return padded.reshape(4, -(-value.shape[1] // 2), 2, -(-value.shape[2] // 2), 2, value.shape[-1]).max((2, 4))
+
+    maps = [pair(PIXELS[:, :, :5], unet.encoders[0])]
+    for encoder in unet.encoders[1:]:
+        maps.append(pair(pooled(maps[-1]), encoder))
+    assert [each.shape[1:] for each in maps] == [(6, 5, 4), (3, 3, 8), (2, 2, 16)]
+    value = maps[2]
+    for skip, decoder in ((maps[1], unet.decoders[1]), (maps[0], unet.decoders[0])):
+        enlarged = np.kron(value, np.ones((1, 2, 2, 1)))[:, : skip.shape[1], : skip.shape[2]]
+        value = pair(np.concatenate([enlarged, skip], -1), decoder)
+    np.testing.assert_allclose(outputs, value, atol=1e-10)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 16])

@@ -37,6 +37,7 @@ CASES = [
     *[("PaddedDepthwiseConv2D", {"stride": stride}, IMAGE, False) for stride in (1, 2)],
     ("SeparableBlock", {"filters": 6, "norm": "bn", "scale": 0.5}, IMAGE, False),
     ("AttentionGate", {"norm": "in", "scale": 0.5}, IMAGE, False),
+    *[("UNet", {"filters": 4, "depth": depth, "scale": 0.5}, IMAGE, False) for depth in (1, 2)],
     ("PatchEmbedding", {"patch": 3, "width": 7, "scale": 0.5}, IMAGE, False),
     ("ClassTokenReadout", {}, ROWS, True),
     ("GroupNormalization", {"groups": 2}, IMAGE, False),

@@ -54,6 +54,7 @@ ELSEWHERE = {
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "npy"): "test_data_npy.py: needs a folder of arrays",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
+    ("data", "masks"): "test_masks.py: needs folders of pictures and masks",
     ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "text", "column"): "test_text_data.py: needs Parquet files",

@@ -55,6 +55,7 @@ CASES = {
     "SeparableBlock": [{"filters": 6}],
     "SpatialDropout2D": [{"rate": 0.5}],
     "TransformerBlock": [{"heads": 2, "head_width": 3, "hidden": 12, **more} for more in ({}, {"lora_rank": Width(4)})],
+    "UNet": [{"filters": Width(6)}, {"filters": 3, "depth": 1}, {"filters": 4, "depth": 3, "norm": "gn"}],
     "UpSampling2D": [{"size": (2, 3)}],
     "ZeroPadding2D": [{}, {"padding": (1, 3)}],
 }

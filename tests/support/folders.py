@@ -51,6 +51,18 @@ def write_pictures(folder, classes=("bat", "cat", "dog"), images=4, size=8):
             write_jpeg(folder / name / f"{number}.jpg", label, size)
 
 
+def write_masks(folder, images=4, size=8):
+    """Pictures with masks: picture k has class k % 3 in its upper half, and class 0 below."""
+    import tensorflow as tf
+
+    for number in range(images):
+        write_jpeg(folder / "images" / f"{number}.jpg", number % 3, size)
+        (folder / "masks").mkdir(exist_ok=True)
+        mask = np.zeros((size, size, 1), np.uint8)
+        mask[: size // 2] = number % 3
+        (folder / "masks" / f"{number}.png").write_bytes(tf.io.encode_png(mask).numpy())
+
+
 def write_tables(folder, rows=20):
     """The same small table as own.csv and own.parquet: a number, a category, a farm and a kind."""
     import pyarrow as pa

@@ -1,0 +1,213 @@
+"""Loads pictures of the user with masks: PNG files whose pixel values are classes."""
+
+import functools
+import hashlib
+import itertools
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+
+from hetero_tf.base.constraints import Pixels, Range, TestShare
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import read_bytes
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.base.picture_files import JPEG, PNG, describe_file_fault, picture_header
+from hetero_tf.data.data_files import find_folder
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.decoded import load_cached, stamp_files
+from hetero_tf.data.folder import is_picture, iterate_files, read_picture, read_pictures, split_folders
+from hetero_tf.data.held_out import hold_out
+from hetero_tf.data.picture_arrays import LARGEST_FILE
+
+GREY, PALETTE = 0, 3
+# Values of an error message.
+LISTED = 10
+Value = Annotated[int, Range(low=0, high=255)]
+
+
+def load(
+    data_dir: Path | None,
+    *,
+    path: str,
+    size: Pixels,
+    channels: Literal[1, 3] = 3,
+    values: tuple[Value, ...] | None = None,
+    class_names: tuple[str, ...] | None = None,
+    test_share: TestShare = 0.2,
+) -> Dataset:
+    """Loads pictures and masks of equal names for the task segmentation: FOLDER/images/1.jpg and FOLDER/masks/1.png.
+
+    A mask is a grey or palette PNG of the size of its upright picture; its grey values or palette indices are the
+    classes. There is no value for pixels to ignore: 255, which marks borders in some data sets, is a class too.
+    Pictures are read like those of `data: folder`; masks are resized to the nearest pixel.
+
+    Args:
+        path: the folder, with images/ and masks/, or with train/ and test/ that have both
+        size: height and width to which every picture is resized
+        channels: 1 (grey) or 3 (colour)
+        values: pixel value of each class, such as [0, 255]; null: the values 0, 1, 2, ... of the training masks
+        class_names: name of each class; null: their numbers
+        test_share: share of the pictures for the test split; no effect if the folder has train and one of test, val,
+            validation or valid
+    """
+    folder = find_folder(data_dir, path, "path")
+    train, test = split_folders(folder)
+    read = functools.partial(_read_split, size=size, channels=channels)
+    splits = [read(train)] if test is None else [read(train), read(test)]
+    pixel_values = _class_values(train, splits[0].y, values, class_names)
+    splits = [_with_classes(part, split, pixel_values) for part, split in zip((train, test), splits)]
+    if test is None:
+        splits = hold_out(splits[0], test_share, str(folder))
+    source = f"pictures with masks ({folder})"
+    return Dataset(*splits, len(pixel_values), source, class_names=class_names)
+
+
+def _read_split(folder, size, channels):
+    """Returns the pictures of a folder with the pixel values of their masks as targets, uint8 `[n, size, size]`."""
+    pictures, masks = _list_pairs(folder)
+    check_memory(str(folder), 5 * len(masks) * size**2)
+    x = read_pictures(folder / "images", pictures, size, channels)
+    folder_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+
+    def read():
+        return {"y": np.stack([_read_mask(*pair, size) for pair in zip(pictures, masks)])}
+
+    options = [stamp_files(itertools.chain(pictures, masks))]
+    return Split(x, load_cached(f"masks-{folder_id}-{size}", options, folder / "masks", ("y",), read)["y"])
+
+
+def _list_pairs(folder):
+    """Returns the paths of the pictures and of their masks, in the order of their names."""
+    files = []
+    for name in ("images", "masks"):
+        if not (folder / name).is_dir():
+            raise InputError(f"{folder}: expected the folders images and masks. Received: no folder {name}")
+        by_name: dict[str, str] = {}
+        for file in sorted(filter(is_picture, iterate_files(folder / name))):
+            key = str(file.relative_to(folder / name).with_suffix(""))
+            if key in by_name:
+                raise InputError(f"{file}: has the name of {Path(by_name[key]).name}; rename one of them")
+            by_name[key] = str(file)
+        files.append(by_name)
+    pictures, masks = files
+    for name in pictures.keys() ^ masks.keys():
+        if name in pictures:
+            raise InputError(f"{pictures[name]}: has no mask; add {folder / 'masks' / name}.png or remove it")
+        raise InputError(f"{masks[name]}: has no picture; add {folder / 'images' / name}.png or remove it")
+    if not pictures:
+        raise InputError(f"{folder / 'images'}: expected pictures. Received: none")
+    return list(pictures.values()), [masks[name] for name in pictures]
+
+
+def _read_mask(picture_path, mask_path, size):
+    """Returns the pixel values of a mask, uint8 `[size, size]`."""
+    mask = decode_mask(mask_path, read_bytes(mask_path, LARGEST_FILE, follow=True))
+    height, width = mask.shape
+    expected = _upright_size(picture_path)
+    if (width, height) != expected:
+        raise InputError(
+            f"{mask_path}: a mask must have the size of its upright picture, {expected[0]} x {expected[1]} pixels. "
+            f"Received: {width} x {height}"
+        )
+    rows, columns = (((np.arange(size) + 0.5) * length / size).astype(int) for length in (height, width))
+    return mask[np.ix_(rows, columns)]
+
+
+def _upright_size(path):
+    """Returns the width and height of a picture after its rotation by the Exif orientation."""
+    import tensorflow as tf
+
+    from hetero_tf.base.picture_decoding import EXIF_SEARCH_BYTES, orientation
+
+    content = read_picture(path)
+    if (fault := describe_file_fault(content)) is not None:
+        raise InputError(f"{path}: {fault}")
+    has_exif = content.startswith(JPEG) and b"Exif\0\0" in content[:EXIF_SEARCH_BYTES]
+    is_turned = has_exif and orientation(tf.constant(content)) > 4
+    width, height, _ = picture_header(content) or (0, 0, "")
+    return (height, width) if is_turned else (width, height)
+
+
+def decode_mask(path: str, content: bytes) -> np.ndarray:
+    """Decode a grey or palette PNG to its grey values or palette indices, uint8 `[height, width]`.
+
+    Raises:
+        InputError: The file is damaged, or has another format, colours, alpha or 16 bits.
+    """
+    import tensorflow as tf
+
+    fault = describe_file_fault(content)
+    if fault is None and not content.startswith(PNG):
+        fault = "is not a PNG file; save the mask as PNG, which keeps every value"
+    if fault is not None:
+        raise InputError(f"{path}: {fault}")
+    try:
+        header, pixels = _read_chunks(content)
+        bits, color_type = header[8:10]
+        if color_type not in (GREY, PALETTE) or bits > 8:
+            kind = "more than 8 bits per value" if bits > 8 else "colours or alpha"
+            raise InputError(f"{path}: has {kind}; save the mask as grey or palette PNG with a value for each class")
+        # TensorFlow converts palette indices to colours, so the header declares them as grey values.
+        grey = b"".join((PNG, _chunk(b"IHDR", header[:9] + bytes([GREY]) + header[10:]), _chunk(b"IDAT", pixels)))
+        decoded = tf.io.decode_png(grey + _chunk(b"IEND", b""), channels=1).numpy()[..., 0]
+    except (ValueError, struct.error, tf.errors.InvalidArgumentError) as error:
+        raise InputError(f"{path}: is damaged; save or copy it again") from error
+    # The decoder stretches values of fewer bits to 0..255.
+    return decoded // (255 // (2**bits - 1))
+
+
+def _read_chunks(content):
+    """Returns the header and the compressed pixels of a PNG."""
+    header, pixels, position, kind = b"", [], len(PNG), b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", content, position)
+        data, position = content[position + 8 : position + 8 + length], position + 12 + length
+        if kind == b"IHDR":
+            header = data
+        elif kind == b"IDAT":
+            pixels.append(data)
+    return header, b"".join(pixels)
+
+
+def _chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _class_values(folder, masks, values, class_names):
+    """Returns the pixel value of each class."""
+    if values is not None:
+        if len(set(values)) < max(len(values), 2):
+            raise InputError(f"`values` must be at least two different pixel values. Received: values={list(values)}")
+        if class_names is not None and len(class_names) != len(values):
+            raise InputError(
+                f"`class_names` must have one name for each of the {len(values)} `values`. "
+                f"Received: {len(class_names)} names"
+            )
+        return values
+    present = np.flatnonzero(np.bincount(masks.reshape(-1), minlength=256)).tolist()
+    count = present[-1] + 1 if class_names is None else len(class_names)
+    if class_names is None and len(present) < count or present[-1] >= count:
+        listed = ", ".join(map(str, present[:LISTED])) + ", ..." * (len(present) > LISTED)
+        raise InputError(
+            f"{folder / 'masks'}: the pixel values must be the classes 0, 1, 2, ...; set `values` to the value of each "
+            f"class, such as values: [0, 255]. Received: the values {listed}"
+        )
+    return tuple(range(max(count, 2)))
+
+
+def _with_classes(folder, split, values: Sequence[int]):
+    """Replaces the pixel values of masks by classes, int32."""
+    class_of = np.full(256, -1, np.int32)
+    class_of[list(values)] = np.arange(len(values))
+    y = class_of[split.y]
+    if (y < 0).any():
+        index, row, column = np.argwhere(y < 0)[0]
+        raise InputError(
+            f"{_list_pairs(folder)[1][index]}: every pixel value must be one of the {len(values)} classes "
+            f"{', '.join(map(str, values[:LISTED]))}. Received: {split.y[index, row, column]}"
+        )
+    return Split(split.x, y)
