@@ -87,19 +87,6 @@ def eager():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def run_graphs_as_traced(request):
-    """Skip TensorFlow's graph optimizer, which often takes longer than the few calls of a test's graph.
-
-    It runs in tests/recipes and tests/parity, which compare with recorded numbers, and in programs that tests start.
-    """
-    optimized = request.path.parent.name in ("recipes", "parity")
-    if "tensorflow" in sys.modules:
-        import tensorflow as tf
-
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not optimized})
-
-
-@pytest.fixture(scope="module", autouse=True)
 def clear_caches(request):
     """Clear the caches of a test file after its tests; otherwise every process keeps all graphs."""
     yield

@@ -229,9 +229,23 @@ def submodels(module, folder, options):
 
 def losses(module, folder, options):
     present = tf.constant([True, True, False, True, True])
+    # Numbers or label sets, unless the targets are labels.
+    targets = tf.constant([[0, 1, 4]]) if "label" in module.TARGETS else rows(1, 3, 5) ** 2
+    learned = {"class_shares": np.array([0.4, 0.3, 0.1, 0.1, 0.1])}
+    learned = learned if "class_shares" in inspect.signature(module.loss).parameters else {}
     return with_gradients(
-        lambda logits: module.loss(logits, tf.constant([[0, 1, 4]]), present, 0, **options), rows(1, 3, 5)
+        lambda logits: module.loss(logits, targets, present, 0, **learned, **options), 3 * rows(1, 3, 5)
     )
+
+
+def tasks(module, folder, options):
+    learned = {"statistics": (np.array([1.0, 2.0]), np.array([3.0, 4.0]))}
+    learned = learned if "statistics" in inspect.signature(module.task).parameters else {}
+    return module.task(**learned, **options).encode(np.ones([3, 2], np.float32))
+
+
+def metrics(module, folder, options):
+    return module.metric(rows(4, 5), tf.constant([0, 1, 4, 2]), **options)
 
 
 def servers(module, folder, options):
