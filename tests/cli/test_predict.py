@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_no_file(run_dir, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
-def test_a_closed_pipe_ends_the_command(run_dir, tmp_path):
+def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
     (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 300_000)
     words = [sys.executable, "-m", "hetero_tf", "predict", "--run_dir", str(run_dir), str(tmp_path / "rows.csv")]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": programs.environment()}
@@ -108,6 +108,12 @@ def test_a_closed_pipe_ends_the_command(run_dir, tmp_path):
         assert b"rows.csv:2: " in process.stdout.readline()
         process.stdout.close()
         assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(words, **options | {"stdout": full}, timeout=60)
+    assert run.returncode == 3
+    assert run.stderr == (
+        b"hetero_tf: OSError: [Errno 28] No space left on device; check the disk and run the same command again\n"
+    )
 
 
 def test_pictures_of_a_folder(tmp_path):

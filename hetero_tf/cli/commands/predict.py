@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
-from hetero_tf.base.console import Console, ProgressDisplay
+from hetero_tf.base.console import Console, ProgressDisplay, escape_unprintable
 from hetero_tf.base.errors import InputError, InvalidItems
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import check_level, level_statistics, open_with_data, open_without_data
@@ -52,13 +52,12 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
         result["predictions"] = list(rows)
     else:
         for prediction in predictions:
-            printed = notes if prediction.error else console
-            printed.say(
-                f"{prediction.item.source}: {prediction.error or format_fields(predictor.form, prediction.fields)}"
-            )
-            if console.stream is None:
-                # The reader of the pipe has closed it.
-                return result
+            if prediction.error:
+                notes.say(f"{prediction.item.source}: {prediction.error}")
+            elif not flags.quiet:
+                # A full disk or a closed pipe ends the command.
+                text = f"{prediction.item.source}: {format_fields(predictor.form, prediction.fields)}"
+                print(escape_unprintable(text), flush=True)
     if tally.labelled:
         notes.say(f"accuracy {tally.accuracy:.4g} on {tally.labelled:,} labelled items")
     result |= tally.result
