@@ -148,7 +148,7 @@ def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
         assert getattr(tiny.round, part).name == getattr(big.round, part).name
     assert (tiny.partition.name, tiny.input.name) == (big.partition.name, big.input.name)
     assert (tiny.levels.widths, tiny.levels.mix) == (big.levels.widths, big.levels.mix)
-    assert tiny.rounds == 2 and tiny.data.loader.name in ("synthetic", "digits", "pydoc")
+    assert tiny.rounds == 2 and tiny.data.loader.name in ("synthetic", "shapes", "digits", "pydoc")
     assert tiny.name == f"tiny_{big.name}"
 
 

@@ -51,7 +51,7 @@ def write_pictures(folder, classes=("bat", "cat", "dog"), images=4, size=8):
             write_jpeg(folder / name / f"{number}.jpg", label, size)
 
 
-def write_masks(folder, images=4, size=8):
+def write_masks(folder, images=9, size=8):
     """Pictures with masks: picture k has class k % 3 in its upper half, and class 0 below."""
     import tensorflow as tf
 
