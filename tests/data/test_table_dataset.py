@@ -51,7 +51,7 @@ def test_columns_and_class_names_fit_the_table():
     columns = (Column("a", ("x", "y")),)
     assert table([[1, 0], [0, 1]], columns=columns, class_names=("no", "yes")).columns == columns
     assert refusal(table, [[1, 2, 3], [4, 5, 6]], columns=columns) == (
-        "s: `columns` must describe a table with (3,) features. Received: 2 features of 1 columns"
+        "s: `columns` must describe a table with (3,) features, or as many channels of series. Received: 2 features of 1 columns"
     )
     for names in (("a", "a"), ("a", "b\nc"), ("", "a")):
         assert "class names must be unique single lines of text. Received: " in refusal(
@@ -211,7 +211,7 @@ def test_eight_bits_are_rejected(exported, tmp_path):
     state = process.initialize()
     message = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
     assert message.startswith(
-        "--format litert_int8: not available for tables, because one 8-bit scale for all features"
+        "--format litert_int8: not available for tables and series, because one 8-bit scale for all features"
     )
 
 
