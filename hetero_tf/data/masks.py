@@ -60,10 +60,9 @@ def load(
     splits = [read(train)] if test is None else [read(train), read(test)]
     pixel_values = _class_values(train, splits[0].y, values, class_names)
     splits = [_with_classes(part, split, pixel_values) for part, split in zip((train, test), splits)]
-    if test is None:
-        splits = hold_out(splits[0], test_share, str(folder))
+    training, tests = hold_out(splits[0], test_share, str(folder)) if test is None else splits
     source = f"pictures with masks ({folder})"
-    return Dataset(*splits, len(pixel_values), source, class_names=class_names)
+    return Dataset(training, tests, len(pixel_values), source, class_names=class_names)
 
 
 def _read_split(folder, size, channels):

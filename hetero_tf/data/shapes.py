@@ -35,11 +35,9 @@ def load(
         objects: largest number of shapes in a picture; the smallest is 1
         seed: seed of the pictures
     """
-    splits = [
-        _draw_split(rng(seed, f"shapes {purpose}"), count, size, objects)
-        for purpose, count in (("train", examples), ("test", test_examples))
-    ]
-    return Dataset(*splits, len(CLASSES), f"generated shapes (seed {seed})", class_names=CLASSES)
+    train = _draw_split(rng(seed, "shapes train"), examples, size, objects)
+    test = _draw_split(rng(seed, "shapes test"), test_examples, size, objects)
+    return Dataset(train, test, len(CLASSES), f"generated shapes (seed {seed})", class_names=CLASSES)
 
 
 def _draw_split(generator, count, size, objects):

@@ -72,7 +72,7 @@ class UNet(keras.layers.Layer):
         return _ConvolutionPair(self.filters * 2**resolution, inputs, self.norm, scaling, **options)
 
     def build(self, input_shape: tuple) -> None:
-        shapes = []
+        shapes: list[tuple] = []
         for encoder in self.encoders:
             shape = _halved(shapes[-1]) if shapes else input_shape
             encoder.build([shape])
