@@ -81,7 +81,7 @@ class ColumnRoles:
         """Returns the names of the columns that become features.
 
         Raises:
-            InputError: An option names a column that does not exist or is no feature, or no column is left.
+            InputError: An option names a column that does not exist or has another role, or none is left.
         """
         owners = [] if self.owner is None else [self.owner]
         targets = [*self.label, *owners]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from hetero_tf.data.columns import is_number
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import ColumnSummary, inspect_column
 from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
@@ -180,7 +181,8 @@ def _column_cells(summary):
     present = max(summary.rows - summary.missing, 1)
     parts = [f"{summary.missing:,} missing"] if summary.missing else []
     if summary.type in ("number", "date", "id") and summary.low:
-        parts.append(f"{summary.low} to {summary.high}")
+        low, high = map(_short_number, (summary.low, summary.high))
+        parts.append(f"{low} to {high}")
     parts.append(f"{summary.distinct:,} distinct")
     values = ", ".join(parts)
     if summary.type == "category" and summary.role == "feature":
@@ -207,3 +209,9 @@ def _text_lines(dataset):
         return [f"text: {len(x):,} training rows of {x.shape[1]:,} {unit}, {words}"]
     lengths = np.count_nonzero(x, 1)
     return [f"texts: {lengths.min()} to {lengths.max()} {unit}, {np.median(lengths):g} in the median; {words}"]
+
+
+def _short_number(text):
+    """Return a number with at most 6 significant digits; other texts, such as dates, are unchanged."""
+    digits = sum(letter.isdigit() for letter in text)
+    return f"{float(text):.6g}" if digits > 6 and is_number(text) else text

@@ -42,7 +42,7 @@ def load(
     """Loads pictures and masks of equal names for the task segmentation: FOLDER/images/1.jpg and FOLDER/masks/1.png.
 
     A mask is a grey or palette PNG of the size of its upright picture; its grey values or palette indices are the
-    classes. There is no value for pixels to ignore: 255, which marks borders in some data sets, is a class too.
+    classes. Every value is a class, also 255, which marks borders in some data sets.
     Pictures are read like those of `data: folder`; masks are resized to the nearest pixel.
 
     Args:

@@ -37,7 +37,8 @@ def strata(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
     Labels are their own classes. Examples with numbers are divided into `GROUPS` by the quantiles of the first number.
     An example with several labels has the rarest of them, and one without labels a further class. A label map has its
-    most frequent class, where class 0, the background, counts only if it is the only one.
+    most frequent class, where class 0, the background, counts only if it is the only one. The classes that occur in the
+    training split are numbered from 0.
 
     Args:
         train: Targets of the training split, from which quantiles and frequencies are computed.
@@ -49,13 +50,17 @@ def strata(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     splits, form = (train, *others), form_of(train)
     if form == NUMBERS:
         edges = np.unique(np.quantile(train[:, 0], np.arange(1, GROUPS) / GROUPS))
-        return [np.searchsorted(edges, y[:, 0], "right").astype(np.int32) for y in splits]
-    if form == LABEL_SET:
+        classes = [np.searchsorted(edges, y[:, 0], "right") for y in splits]
+    elif form == LABEL_SET:
         order = np.argsort(train.sum(0), kind="stable")
-        return [np.where(y.any(1), order[y[:, order].argmax(1)], y.shape[1]).astype(np.int32) for y in splits]
-    if form == LABEL_MAP:
-        return [np.array([_main_class(one) for one in y], np.int32) for y in splits]
-    return list(splits)
+        classes = [np.where(y.any(1), order[y[:, order].argmax(1)], y.shape[1]) for y in splits]
+    elif form == LABEL_MAP:
+        classes = [np.array([_main_class(one) for one in y]) for y in splits]
+    else:
+        return list(splits)
+    # A class of another split that no training example has becomes a neighbour.
+    known = np.unique(classes[0])
+    return [np.minimum(np.searchsorted(known, each), len(known) - 1).astype(np.int32) for each in classes]
 
 
 def _main_class(label_map):

@@ -79,7 +79,8 @@ class LabelledTask(ExportTask):
     def add_class_names(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Add "class_name" string [n] to outputs if the data set names its classes; "" for class -1."""
         class_names = self.process.dataset.class_names
-        if class_names is None or "class" not in outputs:
+        # A text for each pixel of a map would be large.
+        if class_names is None or "class" not in outputs or outputs["class"].shape.rank != 1:
             return outputs
         # Class -1 gets the last name, which is empty.
         names = tf.gather(tf.constant([*class_names, ""]), outputs["class"] % (len(class_names) + 1))

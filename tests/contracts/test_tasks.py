@@ -94,7 +94,8 @@ def test_strata_divide_examples_by_their_targets():
     assert strata(numbers)[0].tolist() == [number // 2 for number in range(20)]
     sets = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
     # The second label is the rarest that occurs; an example without labels has a further class.
-    assert strata(sets)[0].tolist() == [1, 0, 3]
+    assert strata(sets)[0].tolist() == [1, 0, 2]
     maps = np.array([[[0, 0], [0, 2]], [[0, 0], [0, 0]]], np.int32)
-    assert strata(maps)[0].tolist() == [2, 0]
+    assert strata(maps)[0].tolist() == [1, 0]
+    assert strata(maps[:1], maps)[1].tolist() == [0, 0]
     assert strata(TARGETS["label"], TARGETS["label"][:2])[1].tolist() == [0, 1]

@@ -344,7 +344,7 @@ def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, mi
         assert dataset.train.x[:, 1].tolist() == [n == 3 for n in range(20)]
 
 
-def test_fill_values_do_not_read_the_held_out_rows(tmp_path):
+def test_fill_values_do_not_read_the_test_rows(tmp_path):
     lines = ["size,kind", *(f"{'' if n == 3 else n * n},{'uv'[n % 2]}" for n in range(20))]
     dataset = load(write(tmp_path, lines), missing="mean")
     rows = dataset.train.x[:, 0]

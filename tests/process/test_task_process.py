@@ -108,13 +108,16 @@ def test_every_format_of_a_series_model_has_equal_metrics(overrides, formats, tm
         np.testing.assert_allclose(measured, rows[-1]["global_rmse"], rtol=1e-4)
 
 
-def test_labels_without_examples_keep_their_rows():
+@pytest.mark.parametrize("task", ["multi_label", "segmentation"])
+def test_labels_without_examples_keep_their_rows(task):
     partition = "partition={name: labels, clients: 4, per_client: 1}"
-    process = learning_process(loads(TABLE, overrides=(*TASKS["multi_label"], partition, "round.clients=1")))
+    process = learning_process(loads(TABLE, overrides=(*TASKS[task], partition, "round.clients=1")))
     state, absent = process.initialize(), ~process.partition.label_mask
     plan = process.plan(0)
     absent_labels = np.flatnonzero(absent[plan.clients[0]])
+    assert len(absent_labels)
     after, _ = process.run(state, [plan])
+    # The bias of the last layer.
     path = process.paths[-1]
     before, now = (np.asarray(each.weights[path]) for each in (state, after))
     np.testing.assert_array_equal(now[absent_labels], before[absent_labels])
