@@ -20,7 +20,8 @@ def build_tables(columns: Sequence[Column]) -> dict[str, tf.lookup.StaticHashTab
     """Return the lookup tables of categories, `{column: category -> index}`; -1 for other texts."""
 
     def table(categories):
-        texts, indices = tf.constant(categories), tf.range(len(categories))
+        # LiteRT converts tables of int64 only.
+        texts, indices = tf.constant(categories), tf.range(len(categories), dtype=tf.int64)
         return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(texts, indices), -1)
 
     return {column.name: table(column.categories) for column in columns if column.categories}
