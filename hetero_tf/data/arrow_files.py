@@ -242,7 +242,7 @@ def _convert_column(name, column: "pa.ChunkedArray", locate, is_image):
     content = _content(column.type)
     if content == "dates":
         # The offset of a time zone would need a database of zones.
-        column = column.cast(pa.timestamp("us")).cast(pa.string())
+        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.string())
     if is_image and column.null_count:
         row = int(column.is_null().to_numpy().argmax())
         advice = "no picture bytes here, only a path; embed the pictures in the file, or use data: folder"

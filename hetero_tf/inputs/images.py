@@ -48,7 +48,7 @@ def build(
         pixels, targets = gather_examples(x, rows), tf.gather(y, rows)
         if training and augment == "crop_flip":
             pixels = crop_flip(pixels, key)
-            if y.shape.rank == 3:
+            if len(y.shape) == 3:
                 targets = crop_flip(targets[..., None], key)[..., 0]
         largest = 1 if pixels.dtype.is_floating else 255
         factor = tf.constant([1 / (largest * spread) for spread in std], dtype)

@@ -239,7 +239,7 @@ def test_user_modules_use_the_same_annotations(plugged):
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ("dict", "typed.py: 'dict' is not a type of an option; it must be int, float, str"),
+        ("set", "typed.py: 'set' is not a type of an option; it must be int, float, str"),
         ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
         ("Literal['a', 1]", r"typed.py: the type of an option must be .* Received: Literal\['a', 1\]"),
         ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),

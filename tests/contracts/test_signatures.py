@@ -14,16 +14,21 @@ FUNCTIONS = {
     "submodels": {"keep": "size count round client seed"},
     "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
     "stages": {"divide": "outline level shares"},
-    "losses": {"loss": "logits targets present outside"},
+    "tasks": {"task": ""},
+    "losses": {"loss": "outputs targets present outside"},
     "couplings": {"couple": "losses logits targets round"},
     "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
     "optimizers": {"step": "weights gradients slots rate count"},
     "updates": {"update": "weights start steps key"},
     "servers": {"apply": "old mean coverage slots registered"},
     "schedules": {"multiplier": "round"},
+    "metrics": {"metric": "scores targets"},
 }
 # Keywords without annotation that are passed only to functions with such a parameter.
 OPTIONAL = {
+    "data": ("targets",),
+    "tasks": ("statistics",),
+    "losses": ("class_shares",),
     "inputs": ("uniform", "statistics"),
     "partitions": ("train_owners", "test_owners"),
     "servers": ("memory_change",),
@@ -46,7 +51,8 @@ def test_functions_have_the_parameters_of_their_kind_and_keyword_options(kind, n
     options = registry.options(kind, name)
     for function, parameters in functions(kind, name).items():
         optional = [one for one in OPTIONAL.get(kind, ()) if one in parameters]
-        others = [one for one in parameters if one not in options]
+        # The outputs of a classification are logits.
+        others = ["outputs" if one == "logits" else one for one in parameters if one not in options]
         assert others == [*FUNCTIONS[kind][function].split(), *optional], function
         assert all(parameters[one].annotation is inspect.Parameter.empty for one in optional)
         for option in options.values():

@@ -172,6 +172,7 @@ TRIALS = [
     parquet("decimals", [decimal.Decimal("1.25") + n for n in range(N)], (1, 2, ("a", "b"))),
     parquet("categories", pa.array(LABELS[::-1]).dictionary_encode(), (2, 2, ("a", "b"))),
     parquet("dates", DAYS, "set `columns: {'x': date}`"),
+    parquet("nanoseconds", np.full(N, "2024-01-01T00:00:00.000000001", "M8[ns]"), "set `columns: {'x': date}`"),
     parquet("continuous label", NUMBERS, "set `task: regression`", y=NUMBERS[::-1]),
     file(
         "German",

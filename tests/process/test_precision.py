@@ -27,6 +27,7 @@ PIXELS, VECTORS = RNG.normal(size=(40, 8, 8, 6)), RNG.normal(size=(300, 20, 8))
 ARGUMENTS = {
     "Conv2D": ({"filters": 6, "kernel_size": 3}, PIXELS),
     "Dense": ({"units": 5, "activation": "tanh"}, VECTORS),
+    "UNet": ({"filters": 4}, PIXELS),
     "LoraDense": ({"units": 5, "lora_rank": 3}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
     "AttentionGate": ({"norm": "none"}, PIXELS),
