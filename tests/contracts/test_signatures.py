@@ -52,7 +52,9 @@ def test_functions_have_the_parameters_of_their_kind_and_keyword_options(kind, n
     for function, parameters in functions(kind, name).items():
         optional = [one for one in OPTIONAL.get(kind, ()) if one in parameters]
         # The outputs of a classification are logits.
-        others = ["outputs" if one == "logits" else one for one in parameters if one not in options]
+        others = [
+            "outputs" if one == "logits" and kind == "losses" else one for one in parameters if one not in options
+        ]
         assert others == [*FUNCTIONS[kind][function].split(), *optional], function
         assert all(parameters[one].annotation is inspect.Parameter.empty for one in optional)
         for option in options.values():
