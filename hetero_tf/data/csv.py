@@ -27,6 +27,9 @@ LONGEST_LINE = 2**24
 # Each column costs time, whatever its content.
 MAX_COLUMNS = 100_000
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " "}
+# Endings of files with tabs, and of all tables as text.
+TAB_ENDINGS = (".tsv", ".tab")
+TABLE_ENDINGS = (".csv", *TAB_ENDINGS)
 
 
 def load(

@@ -15,16 +15,24 @@ from hetero_tf.base.files import open_file, read_bytes, read_errors
 from hetero_tf.base.picture_files import describe_file_fault
 from hetero_tf.data.column_targets import read_numbers
 from hetero_tf.data.columns import Column, encode_values, parse_row
-from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, column_names, iterate_rows, read_declared_delimiter, read_table
+from hetero_tf.data.csv import (
+    DELIMITERS,
+    LONGEST_LINE,
+    TAB_ENDINGS,
+    TABLE_ENDINGS,
+    column_names,
+    iterate_rows,
+    read_declared_delimiter,
+    read_table,
+)
 from hetero_tf.data.folder import UNSUPPORTED, iterate_files
 from hetero_tf.data.labelled_text import JSON_LINES
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
 from hetero_tf.data.targets import LABEL
 from hetero_tf.data.text_lines import TextLines
 
-TABLES = (".csv", ".tsv", ".tab")
 # A missing file with one of these endings is never a sentence.
-ROW_FILES = (*TABLES, *JSON_LINES, ".txt")
+ROW_FILES = (*TABLE_ENDINGS, *JSON_LINES, ".txt")
 # Ignored columns in a note.
 MAX_LISTED = 10
 
@@ -159,7 +167,7 @@ def _open_rows(text, form, on_note):
     suffix = Path(text).suffix.lower()
     if suffix in JSON_LINES:
         return _read_rows(text, form, form.required, _iterate_objects)
-    if form.columns is None and suffix not in TABLES:
+    if form.columns is None and suffix not in TABLE_ENDINGS:
         return _read_rows(text, form, form.required, lambda lines: _iterate_texts(lines, form.text))
     names, delimiter = _read_layout(text, form, suffix)
     ignored = [name for name in names if name not in (*form.required, *form.labels)]
@@ -280,7 +288,7 @@ def _iterate_table(lines, names, delimiter, header):
 def _read_layout(path, form, suffix):
     """Return the names of the columns of a table and its delimiter, the first one with all columns of the model."""
     problems = []
-    for delimiter in dict.fromkeys(["\t" if suffix in (".tsv", ".tab") else ",", *DELIMITERS.values()]):
+    for delimiter in dict.fromkeys(["\t" if suffix in TAB_ENDINGS else ",", *DELIMITERS.values()]):
         try:
             names, declared = _read_names(path, form, delimiter)
         except InputError as error:

@@ -7,12 +7,11 @@ from pathlib import Path
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
 from hetero_tf.data.columns import is_number
-from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, iterate_rows, read_declared_delimiter
+from hetero_tf.data.csv import DELIMITERS, LONGEST_LINE, TAB_ENDINGS, iterate_rows, read_declared_delimiter
 from hetero_tf.data.text_lines import TextLines
 from hetero_tf.starter.choices import Choice
 
 SAMPLE_ROWS = 100
-TABS = (".tsv", ".tab")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def detect_layout(path: Path) -> CsvLayout:
     # Spaces are also part of names and sentences.
     names = [name for name in DELIMITERS if name != "space"]
     best = max(names, key=widths.__getitem__)
-    if path.suffix.lower() in TABS and widths["tab"] > 1:
+    if path.suffix.lower() in TAB_ENDINGS and widths["tab"] > 1:
         best = "tab"
     elif widths[best] == 1 and widths["space"] > 1:
         best = "space"

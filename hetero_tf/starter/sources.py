@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents
-from hetero_tf.data.csv import DELIMITERS, read_table
+from hetero_tf.data.csv import DELIMITERS, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.folder import iterate_files
@@ -17,14 +17,13 @@ from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
 from hetero_tf.starter.arrays import draft_npy, draft_npz
 from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
-from hetero_tf.starter.delimited import TABS, detect_layout
+from hetero_tf.starter.delimited import detect_layout
 from hetero_tf.starter.labels import choose_label
 from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_tfds
 from hetero_tf.starter.series import draft_series, find_time
 from hetero_tf.starter.tables import draft_table
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 
-TABLES = (".csv", *TABS)
 TEXTS = (".txt", ".text", ".md", ".gz")
 READ = (
     "a folder of pictures with one folder for each class; a CSV or TSV file; .parquet or .arrow files, or a folder of "
@@ -79,7 +78,7 @@ def _find_file_splits(folder):
 
 
 def _is_readable(file):
-    return not file.name.startswith(".") and file.suffix.lower() in (*TABLES, *JSON_LINES, *TEXTS, ".npz")
+    return not file.name.startswith(".") and file.suffix.lower() in (*TABLE_ENDINGS, *JSON_LINES, *TEXTS, ".npz")
 
 
 def _draft_splits(folder, files, request):
@@ -103,7 +102,7 @@ def _draft_file(path, request, test):
     if ending in PICTURES or ending == ".npy":
         raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
     layout = None if ending in TEXTS else detect_layout(path)
-    if ending in TABLES or (layout is not None and layout.delimiter != "space"):
+    if ending in TABLE_ENDINGS or (layout is not None and layout.delimiter != "space"):
         return _draft_csv(path, layout, request, options)
     loader = {"name": Choice("text"), "train": Choice(request.path)}
     return draft_running(read_words(path), request, loader, test)
@@ -114,7 +113,7 @@ def _draft_csv(path, layout, request, options):
     summaries = {summary.name: summary for summary in inspect_table(table)}
     text = find_sentences(table, summaries, request)
     # `labelled_text` reads only commas, or tabs in files of these endings.
-    is_default = layout.has_header and layout.delimiter == ("tab" if path.suffix.lower() in TABS else "comma")
+    is_default = layout.has_header and layout.delimiter == ("tab" if path.suffix.lower() in TAB_ENDINGS else "comma")
     if text is not None and request.task in (None, "classification") and is_default:
         return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
     if layout.has_header and "test" not in options and (time := find_time(summaries, request)):

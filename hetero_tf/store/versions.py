@@ -16,7 +16,6 @@ from hetero_tf.base.errors import InputError
 
 # The file of an export that is written last.
 EXPORTED = "export.json"
-MOST = 10**9
 _VERSION = re.compile("[1-9][0-9]*")
 _DRAFT = re.compile(r"\.tmp-version\.(?P<process>[0-9]+)")
 

@@ -32,28 +32,37 @@ def loss(
             by that of its class
         class_shares: Share of each class among the training examples, float `[classes]`.
     """
-    losses = smoothed(softmax_cross_entropy(logits, targets), logits, targets, label_smoothing)
-    return losses if class_weights == "none" else losses * balanced_weights(class_shares, targets, losses.dtype)
+    shares = None if class_weights == "none" else class_shares
+    return smoothed_cross_entropy(logits, targets, None, 0, label_smoothing, shares)
 
 
-def smoothed(
-    losses: tf.Tensor, logits: tf.Tensor, targets: tf.Tensor, share: float, mask: tf.Tensor | None = None
+def smoothed_cross_entropy(
+    logits: tf.Tensor,
+    targets: tf.Tensor,
+    mask: tf.Tensor | None,
+    outside: int,
+    label_smoothing: float,
+    class_shares: np.ndarray | None,
 ) -> tf.Tensor:
-    """Spread a share of the target's probability over the classes of a mask, in the cross-entropy of every example.
-
-    As `keras.losses.CategoricalCrossentropy(label_smoothing=share)`.
+    """Return the cross-entropy of every example with smoothed labels and balanced class weights.
 
     Args:
-        losses: [...], without smoothing.
-        logits, targets, mask: See `softmax_cross_entropy`.
-        share: In [0, 1).
+        logits, targets, mask, outside: See `softmax_cross_entropy`.
+        label_smoothing: Share of the target's probability that is spread over the classes of the mask.
+        class_shares: Share of each class among the training examples, for balanced weights; None: all have weight 1.
     """
-    if not share:
-        return losses
+    losses = softmax_cross_entropy(logits, targets, mask, outside)
+    if label_smoothing:
+        losses += label_smoothing * _target_margin(logits, targets, mask)
+    return losses if class_shares is None else losses * balanced_weights(class_shares, targets, losses.dtype)
+
+
+def _target_margin(logits, targets, mask):
+    """Return the target's logit minus the mean logit of the classes of the mask."""
     mask = tf.ones_like(logits) if mask is None else tf.broadcast_to(mask, tf.shape(logits))
     masked = logits * mask
     target_logits = tf.gather(masked, targets[..., None], batch_dims=targets.shape.rank)[..., 0]
-    return losses + share * (target_logits - tf.reduce_sum(masked, -1) / tf.reduce_sum(mask, -1))
+    return target_logits - tf.reduce_sum(masked, -1) / tf.reduce_sum(mask, -1)
 
 
 def balanced_weights(class_shares: np.ndarray, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

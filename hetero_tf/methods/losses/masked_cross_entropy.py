@@ -5,7 +5,7 @@ from typing import Literal
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Share
-from hetero_tf.methods.losses.cross_entropy import balanced_weights, smoothed, softmax_cross_entropy
+from hetero_tf.methods.losses.cross_entropy import smoothed_cross_entropy
 
 TARGETS = ("label", "label_map")
 MASKS_LABELS = True
@@ -39,6 +39,5 @@ def loss(
 
     Reference: HeteroFL (arXiv 2010.01264), section 3.3, with the authors' code's zero logit.
     """
-    mask = tf.cast(present, logits.dtype)
-    losses = smoothed(softmax_cross_entropy(logits, targets, mask, outside), logits, targets, label_smoothing, mask)
-    return losses if class_weights == "none" else losses * balanced_weights(class_shares, targets, losses.dtype)
+    shares = None if class_weights == "none" else class_shares
+    return smoothed_cross_entropy(logits, targets, tf.cast(present, logits.dtype), outside, label_smoothing, shares)
