@@ -1,6 +1,5 @@
 """Export of models that predict one label per example."""
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,6 @@ from hetero_tf.export.limits import assert_in_graph, max_examples, pad_if_empty
 from hetero_tf.export.task import ExportTask
 from hetero_tf.inputs import all_labels
 from hetero_tf.methods.tasks import Task
-from hetero_tf.process.checks import build_task
 
 # Notes list the names of at most this number of targets.
 MAX_LISTED_NAMES = 50
@@ -30,10 +28,10 @@ class LabelledTask(ExportTask):
     CHECKED_EXAMPLES = 32
     NOUN = "rows"
 
-    @functools.cached_property
+    @property
     def targets(self) -> Task:
         """The task of the model, which converts its outputs to predictions."""
-        return build_task(self.process.recipe, self.process.dataset)
+        return self.process.evaluator.measures.task
 
     @property
     def output_name(self) -> str:  # type: ignore[override]
