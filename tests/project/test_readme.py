@@ -18,7 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text()
 BUILD = (CHECKOUT / "BUILD.md").read_text()
 MEASURED = ("benchmarks/README.md", "benchmarks/RESULTS.md")
-PAGES = ("README.md", "BUILD.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED)
+DATA_PAGES = tuple(f"docs/data/{path.name}" for path in sorted((CHECKOUT / "docs/data").glob("*.md")))
+PAGES = ("README.md", "BUILD.md", "recipes/README.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED, *DATA_PAGES)
 
 
 def python_blocks(text):
