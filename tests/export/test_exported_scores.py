@@ -1,0 +1,80 @@
+"""Exports of every task have the score of `evaluate` in a process that cannot import this package."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hetero_tf
+from hetero_tf import export
+
+# Runs in an isolated process (-I): the raw test inputs through the default signature of each export.
+SCRIPT = """
+import sys
+sys.modules["hetero_tf"] = None
+import numpy as np, tensorflow as tf
+for folder in sys.argv[1:]:
+    signature = tf.saved_model.load(folder).signatures["serving_default"]
+    (name,) = signature.structured_input_signature[1]
+    outputs = signature(**{name: tf.constant(np.load(folder + ".inputs.npy"))})
+    np.savez(folder + ".outputs.npz", **{key: value.numpy() for key, value in outputs.items()})
+"""
+
+
+def accuracy(outputs, y):
+    return 100 * np.mean(outputs["class"] == y)
+
+
+def rmse(outputs, y):
+    return np.sqrt(np.mean((outputs["values"] - y) ** 2))
+
+
+def micro_f1(outputs, y):
+    present = outputs["labels"] == 1
+    return 100 * 2 * (present & y).sum() / (present.sum() + y.sum())
+
+
+def mean_iou(outputs, y):
+    shares = [
+        ((outputs["class"] == label) & (y == label)).sum() / ((outputs["class"] == label) | (y == label)).sum()
+        for label in np.unique(y)
+    ]
+    return 100 * np.mean(shares)
+
+
+SCORES = {
+    "digits": accuracy,
+    "text_topics": accuracy,
+    "table_regression": rmse,
+    "series_forecast": rmse,
+    "table_multi_label": micro_f1,
+    "shapes_unet": mean_iou,
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The row of `evaluate`, the outputs of the export, and the targets of each recipe after one round."""
+    folder, rows = tmp_path_factory.mktemp("exports"), {}
+    for name in SCORES:
+        process = hetero_tf.learning_process(hetero_tf.load_recipe(f"tiny/{name}"))
+        state, _ = process.run(process.initialize(), [process.plan(0)])
+        row, _ = process.evaluate(state)
+        path, *_ = export.export(process, state, process.statistics(state), folder / name, {"last": row})
+        test = process.dataset.test
+        x = test.x.astype(np.float32) / 255 if test.x.dtype == np.uint8 else test.x
+        np.save(f"{path}.inputs.npy", x)
+        rows[name] = row, str(path), test.y
+    command = [sys.executable, "-I", "-c", SCRIPT, *(path for _, path, _ in rows.values())]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: (row, dict(np.load(f"{path}.outputs.npz")), y) for name, (row, path, y) in rows.items()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCORES)
+def test_the_score_in_a_fresh_process_is_that_of_evaluate(measured, name):
+    row, outputs, y = measured[name]
+    score = SCORES[name]
+    np.testing.assert_allclose(score(outputs, y), row[f"global_{score.__name__}"], rtol=1e-5)
