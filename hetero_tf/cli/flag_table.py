@@ -61,6 +61,7 @@ FLAGS = {
     ),
     "export_dir": Flag("string", "folder of exports, or of one version, to use instead of --run_dir; default none"),
     "top": Flag("integer", "most likely classes or words to show, at most 5 words", 3, 1),
+    "maps": Flag("string", "folder for a PNG of the class of each pixel of each picture; default none"),
     "copy_columns": Flag("bool", "write the columns of the input to --out too", False),
     "task": Flag(
         "enum",

@@ -106,7 +106,10 @@ def _read_mask(picture_path, mask_path, size):
     """Returns the pixel values of a mask, uint8 `[size, size]`."""
     mask = decode_mask(mask_path, read_bytes(mask_path, LARGEST_FILE, follow=True))
     height, width = mask.shape
-    expected = _upright_size(picture_path)
+    picture = read_picture(picture_path)
+    if (fault := describe_file_fault(picture)) is not None:
+        raise InputError(f"{picture_path}: {fault}")
+    expected = upright_size(picture)
     if (width, height) != expected:
         raise InputError(
             f"{mask_path}: a mask must have the size of its upright picture, {expected[0]} x {expected[1]} pixels. "
@@ -116,15 +119,12 @@ def _read_mask(picture_path, mask_path, size):
     return mask[np.ix_(rows, columns)]
 
 
-def _upright_size(path):
-    """Returns the width and height of a picture after its rotation by the Exif orientation."""
+def upright_size(content: bytes) -> tuple[int, int]:
+    """Returns the width and height of a valid picture file after its rotation by the Exif orientation."""
     import tensorflow as tf
 
     from hetero_tf.base.picture_decoding import EXIF_SEARCH_BYTES, orientation
 
-    content = read_picture(path)
-    if (fault := describe_file_fault(content)) is not None:
-        raise InputError(f"{path}: {fault}")
     has_exif = content.startswith(JPEG) and b"Exif\0\0" in content[:EXIF_SEARCH_BYTES]
     is_turned = has_exif and orientation(tf.constant(content)) > 4
     width, height, _ = picture_header(content) or (0, 0, "")
@@ -157,6 +157,21 @@ def decode_mask(path: str, content: bytes) -> np.ndarray:
         raise InputError(f"{path}: is damaged; save or copy it again") from error
     # The decoder stretches values of fewer bits to 0..255.
     return decoded // (255 // (2**bits - 1))
+
+
+def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
+    """Return a palette PNG.
+
+    Args:
+        mask: Palette indices, uint8 `[height, width]`.
+        palette: Colors of the indices, uint8 `[256, 3]`.
+    """
+    height, width = mask.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, PALETTE, 0, 0, 0)
+    # Each row begins with its filter: 0, none.
+    pixels = zlib.compress(np.pad(mask, [[0, 0], [1, 0]]).tobytes())
+    chunks = {b"IHDR": header, b"PLTE": palette.tobytes(), b"IDAT": pixels, b"IEND": b""}
+    return PNG + b"".join(_chunk(kind, data) for kind, data in chunks.items())
 
 
 def _read_chunks(content):

@@ -140,8 +140,6 @@ def _unsupported_keys(federation):
     """Yield each key that devices do not support, whether the recipe uses it, and what to do."""
     recipe, algorithm = federation.recipe, federation.setup.algorithm
     levels, evaluate, correction = recipe.levels, recipe.evaluate, recipe.client.correction
-    is_other = recipe.task.name != "classification"
-    yield f"task: {recipe.task.name}", is_other, "devices train the task classification; use the simulator"
     changes_levels = levels.assignment == "dynamic" and len(levels.names) > 1
     yield "levels.assignment: dynamic", changes_levels, "a device has one level; set levels.assignment=fixed"
     pools = evaluate.statistics == "pooled" and bool(statistics_paths(federation.evaluator.global_model))

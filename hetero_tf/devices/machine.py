@@ -107,4 +107,9 @@ def _tensorflow_client(job):
     )
     check_deployable(process)
     share = share_of(process.recipe, len(process.partition.train), job.client, job.level)
+    if len(process.partition.train) == 1 and process.evaluator.measures.task.scaling is not None:
+        raise InputError(
+            "a device with local data does not know the mean and deviation of the targets of all devices; server and "
+            "devices must set task='{name: regression, scale: none}'. Received: task: regression"
+        )
     return TensorFlowClient(process, job.client, share.position, share.level)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import shorten_repr
+from hetero_tf.data.targets import LABEL_SET
 from hetero_tf.recipe.schema import Recipe
 
 # Upper bound in bytes of an .npy header; NumPy writes less for eight dimensions.
@@ -22,7 +23,7 @@ LARGEST = float(np.finfo(np.float32).max)
 # its file needs for inference), or its level's and those of narrower levels.
 NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
 # Recipe keys that a server and its devices must share; data, partition and evaluation may differ.
-SHARED_KEYS = ("seed", "input", "model", "levels", "round", "client", "optimizer", "precision")
+SHARED_KEYS = ("seed", "task", "input", "model", "levels", "round", "client", "optimizer", "precision")
 
 
 class Refused(Exception):
@@ -105,7 +106,7 @@ def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, class
         ),
         f"measures must be one of {', '.join(MEASURES)}": metadata.get("measures") in MEASURES,
         f"labels must be a list of different labels from 0 to {classes - 1}, in order": isinstance(labels, list)
-        and 0 < len(labels) <= classes
+        and (recipe.targets != LABEL_SET) <= len(labels) <= classes
         and all(_is_int_between(label, 0, classes - 1) for label in labels)
         and labels == sorted(set(labels)),
     }

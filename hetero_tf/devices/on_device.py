@@ -18,6 +18,10 @@ import numpy as np
 FORMAT = "litert_train"
 # Zero padding on each side of an image before the random crop, as in `inputs.images`.
 PAD = 4
+# Inputs by the number of axes of the examples.
+ROWS = {2: "features", 3: "series"}
+# Forms of targets that are not labels from 0 to classes - 1.
+FLOATS = ("numbers", "label_set")
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Client:
         threads: Number of threads of one operation.
 
     Attributes:
-        settings: Training settings of `export.json`: "batches", "input", "classes", "epochs" and others.
+        settings: Training settings of `export.json`: "batches", "input", "classes", "targets", "epochs" and others.
         level: Name of its level.
 
     Raises:
@@ -80,7 +84,7 @@ class Client:
             )
         export = description["formats"][FORMAT]
         self.settings, self.level = export["training"], description["level"]
-        if "statistics" not in self.settings:
+        if "targets" not in self.settings:
             raise ValueError(
                 f"`folder` must be an export of this version of hetero_tf; export the run again. "
                 f"Received: folder={str(folder)!r}"
@@ -144,7 +148,7 @@ class Client:
         return {path: np.array(pulled[name]) for name, path in self.settings["variables"].items()}
 
     def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Run inference like the export's SavedModel: `image`, `features` or `token_ids` -> "logits" and others."""
+        """Run inference like the export's SavedModel, such as `image` -> "logits" and others."""
         return {name: np.array(value) for name, value in self._signatures["infer"](**inputs).items()}
 
     def train(
@@ -171,7 +175,7 @@ class Client:
             raise ValueError(f"`learning_rate` must be a number of at least 0. Received: {learning_rate!r}")
         rate = _float32("`learning_rate`", learning_rate)
         for batch in batches:
-            run = self._signatures[self._signature_of(batch["label"])]
+            run = self._signatures[self._signature_of(batch)]
             values = {**self._checked(batch), "present": present, "learning_rate": rate}
             # A signature only has the inputs that its loss reads.
             inputs = {
@@ -189,7 +193,7 @@ class Client:
     def _checked(self, batch):
         """Return a batch after a check that its inputs are finite and its labels valid."""
         low, high = np.min(batch["label"]), np.max(batch["label"])
-        if low < 0 or high >= self.settings["classes"]:
+        if self.settings["targets"]["form"] not in FLOATS and not 0 <= low <= high < self.settings["classes"]:
             raise ValueError(
                 f"labels must be from 0 to {self.settings['classes'] - 1}. Received: labels from {low} to {high}"
             )
@@ -239,9 +243,11 @@ class Client:
             rows = order[first : first + size]
             yield next(self._batches_of(x[rows], None if y is None else y[rows], rng))
 
-    def present(self, labels: np.ndarray) -> np.ndarray:
-        """Return the mask of labels that occur, bool [classes]; for text, pass the tokens."""
-        return np.isin(np.arange(self.settings["classes"]), labels)
+    def present(self, targets: np.ndarray) -> np.ndarray:
+        """Return the mask of labels that occur, bool [classes]; for text, pass the tokens. Numbers always occur."""
+        if self.settings["targets"]["form"] in FLOATS:
+            return (targets != 0).any(0) | (self.settings["targets"]["form"] == "numbers")
+        return np.isin(np.arange(self.settings["classes"]), targets)
 
     def batches(
         self, x: np.ndarray, y: np.ndarray | None, epochs: int, rng: np.random.Generator
@@ -250,16 +256,17 @@ class Client:
 
         Args:
             x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; rows of a table [n, features];
-                or tokens int32 [n, length].
-            y: Labels int32 [n] of images and tables; None for text.
+                series [n, time, channels]; or tokens int32 [n, length].
+            y: Targets in the form and unit of the data: labels int32 [n], numbers float [n, targets], sets of labels
+                bool [n, labels] or maps of labels int32 [n, height, width]; None for text.
             epochs: Number of passes over the examples.
             rng: Generator for the order, random crops and masked words.
 
         Raises:
-            ValueError: The numbers of labels and examples differ.
+            ValueError: The numbers of targets and examples differ.
         """
         if y is not None and len(y) != len(x):
-            raise ValueError(f"`y` must hold one label for each example. Received: {len(y)} for {len(x)} examples")
+            raise ValueError(f"`y` must hold one target for each example. Received: {len(y)} for {len(x)} examples")
         size = self.settings["batch_size"]
         for _ in range(epochs):
             order = rng.permutation(len(x)) if self.settings["shuffle"] else np.arange(len(x))
@@ -271,16 +278,25 @@ class Client:
         """The batches of some examples: one, or for text one per segment."""
         if y is None:
             yield from self._segments(x, rng)
-        elif x.ndim == 2:
-            yield {"features": x.astype(np.float32), "label": y.astype(np.int32)}
+        elif x.ndim in ROWS:
+            yield {ROWS[x.ndim]: x.astype(np.float32), "label": self.encode(y)}
         else:
-            yield from self._images(x, y, rng)
+            yield self._images(x, self.encode(y), rng)
 
-    def _images(self, x, y, rng):
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return targets of the data in the type and unit of the loss."""
+        targets = self.settings["targets"]
+        if targets["scaling"] is not None:
+            mean, std = map(np.asarray, targets["scaling"])
+            y = (y - mean) / std
+        return y.astype(targets["dtype"])
+
+    def _images(self, x, label, rng):
         pixels = x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)
         if self.settings["input"]["augment"] == "crop_flip":
-            pixels = _crop_flip(pixels, rng)
-        yield {"image": pixels, "label": y.astype(np.int32)}
+            pixels, *maps = _crop_flip([pixels, label] if label.ndim == 3 else [pixels], rng)
+            label = maps[0] if maps else label
+        return {"image": pixels, "label": label}
 
     def _segments(self, x, rng):
         """One batch per segment of the rows; the mask token follows the last word."""
@@ -290,8 +306,9 @@ class Client:
             hidden = rng.random(words.shape) < share
             yield {"token_ids": np.where(hidden, np.int32(self.settings["classes"]), words), "label": words}
 
-    def _signature_of(self, label):
-        shape = (*label.shape, 1)[:2]
+    def _signature_of(self, batch):
+        label = batch["label"]
+        shape = label.shape if "token_ids" in batch else (len(label), 1)
         if shape not in self._runs:
             raise ValueError(
                 "a batch must have the number of examples and positions of a step of the file, one of "
@@ -314,12 +331,15 @@ def _draw_uniform(rng, shape):
     return rng.integers(0, 2**16, shape).astype(np.float32) / 2**16
 
 
-def _crop_flip(pixels, rng):
-    """Images [n, height, width, channels] after zero padding, a random crop, and a random flip of half of them."""
-    count, height, width, _ = pixels.shape
-    framed = np.pad(pixels, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
+def _crop_flip(arrays, rng):
+    """Return images and their maps, each [n, height, width, ...], after zero padding and a random crop and flip."""
+    count, height, width = arrays[0].shape[:3]
     top, left = rng.integers(0, 2 * PAD + 1, (2, count))
-    cropped = np.stack([image[i : i + height, j : j + width] for image, i, j in zip(framed, top, left)])
-    mirrored = rng.random(count) < 0.5
-    cropped[mirrored] = cropped[mirrored, :, ::-1]
-    return cropped
+    is_mirrored = rng.random(count) < 0.5
+    results = []
+    for array in arrays:
+        framed = np.pad(array, [[0, 0], [PAD, PAD], [PAD, PAD], *[[0, 0]] * (array.ndim - 3)])
+        cropped = np.stack([each[i : i + height, j : j + width] for each, i, j in zip(framed, top, left)])
+        cropped[is_mirrored] = cropped[is_mirrored, :, ::-1]
+        results.append(cropped)
+    return results

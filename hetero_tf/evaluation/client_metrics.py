@@ -44,7 +44,7 @@ def build_client_logits(
     tests: ClientTests,
     replicas: Replicas,
 ) -> Callable:
-    """Return `(weights, personal, seed) -> logits` [pairs, classes] of all clients' personal models, for the graph.
+    """Return `(weights, personal, seed) -> outputs` [pairs, ...] of all clients' personal models, for the graph.
 
     A personal model has the values that stay with the client, and the global ones elsewhere. Statistics of static batch
     normalisation pooled over all clients would not be those of its activations. So they are queried with the client's
@@ -80,7 +80,7 @@ def build_client_logits(
             branches = [functools.partial(each.predict, client_weights, train, key, test) for each in predictors]
             return tf.switch_case(level, branches)
 
-        shape, dtype = [None, tests.present.shape[1]], next(iter(weights.values())).dtype
+        shape, dtype = [None, *models[0].outputs[0].shape[1:]], next(iter(weights.values())).dtype
         rows = replicas.concat_range(len(clients), predict, dtype, shape)
         first_row = tf.constant([0, *ends], tf.int32)[replicas.share(len(clients))[0]]
         return replicas.all_gather_rows(rows, first_row, len(tests.examples))
@@ -100,7 +100,7 @@ class _Predictor:
     batches: Batches
 
     def predict(self, weights, train_rows, key, test_rows):
-        """Return logits [rows, classes] on rows of the test split.
+        """Return logits [rows, ..., classes] on rows of the test split.
 
         Args:
             weights: `{path: value}` of the client's model in their global shapes.
@@ -118,7 +118,7 @@ class _Predictor:
             inputs, _ = self.batches.source.batch(*self.batches.test, rows, 0, no_key, all_labels(0), training=False)
             return self.model.stateless_call(trainable, state, inputs, training=False)[0]
 
-        count, shape = -(-tf.shape(test_rows)[0] // size), [None, self.model.outputs[0].shape[-1]]
+        count, shape = -(-tf.shape(test_rows)[0] // size), [None, *self.model.outputs[0].shape[1:]]
         return _SEQUENTIAL.concat_range(count, predict, trainable[0].dtype, shape)
 
     def _state(self, client_values, trainable, rows, key):

@@ -11,6 +11,7 @@ FOLDER/<level>/<version>/
 Modules:
 
     card                MODEL_CARD.md: description, metrics and usage of an exported model
+    class_maps          PNG files of predicted class maps
     compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
     formats/            Formats of other runtimes
     images              Export of an image model: signatures for pixels and for bytes of picture files

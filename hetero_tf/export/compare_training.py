@@ -11,6 +11,7 @@ from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
 from hetero_tf.export.task import ExportTask
+from hetero_tf.partitions.partition import ClientExamples, label_mask
 
 STEPS = 3
 # Share of the recipe's learning rate: at the full rate, a deep network may amplify rounding from step to step.
@@ -132,18 +133,18 @@ def _gap(actual, expected, scale):
 def example_inputs(task: ExportTask, specs: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return inputs of one step with random training examples; classes without an example are absent."""
     process, shape = task.process, specs["label"].shape
-    data = process.dataset.train
+    data, targets = process.dataset.train, process.setup.examples.y
     rows = rng.integers(0, len(data.x), shape[0])
-    if data.y is None:
+    if targets is None:
         label = data.x[rows, : shape[1]].astype(np.int32)
         inputs = {"token_ids": np.where(rng.random(shape) < 0.15, np.int32(process.dataset.classes), label)}
     else:
-        label, inputs = data.y[rows].astype(np.int32), task.request(data.x[rows])
+        label, inputs = tf.gather(targets, rows).numpy(), task.request(data.x[rows])
     draws = {
         name: (rng.integers(0, 2**16, spec.shape) / 2**16).astype(np.float32)
         for name, spec in specs.items()
         if name.startswith(UNIFORM)
     }
-    present = np.isin(np.arange(process.dataset.classes), label)
+    (present,) = label_mask(data.labels, ClientExamples.from_lists([rows.astype(np.int32)]), process.dataset.classes)
     rate = np.float32(REDUCED_RATE * process.recipe.optimizer.learning_rate)
     return {**inputs, **draws, "label": label, "present": present, "learning_rate": rate}

@@ -83,18 +83,18 @@ class LocalStep:
         """Return the input specs of a step, by name.
 
         `image` float32 [examples, height, width, channels] with pixels in 0..1, `features` float32 [examples, features]
-        of a table, or `token_ids` int32 [examples, positions] with masked words; `label` int32, [examples] or
-        [examples, positions]; `present` bool [classes], the classes of the client; `learning_rate`, a scalar; and for
-        each Dropout `uniform_0` and so on, multiples of 2**-16 in [0, 1): values with a number below the rate are
-        dropped.
+        of a table, or `token_ids` int32 [examples, positions] with masked words; `label`, the targets of the loss:
+        int32 [examples, positions] of text, otherwise [examples, ...] in the type of `Task.encode`; `present` bool
+        [classes], the classes of the client; `learning_rate`, a scalar; and for each Dropout `uniform_0` and so on,
+        multiples of 2**-16 in [0, 1): values with a number below the rate are dropped.
         """
-        process = self.task.process
-        if process.dataset.kind == "text":
+        process, targets = self.task.process, self.task.process.setup.examples.y
+        if targets is None:
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
         else:
             shape = process.input.shape(process.dataset.train.x)
             rows = {self.task.INPUT_NAME: tf.TensorSpec((examples, *shape), tf.float32)}
-            rows["label"] = tf.TensorSpec((examples,), tf.int32)
+            rows["label"] = tf.TensorSpec((examples, *targets.shape[1:]), targets.dtype)
 
         def forward(batch):
             empty = [tf.zeros([1, math.prod(shape)]) for shape in self.row_model.shapes]

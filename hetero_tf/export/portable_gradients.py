@@ -5,6 +5,7 @@ Conv2DBackpropFilter, which LiteRT lacks. The gradients here have the same value
 shapes must be static.
 """
 
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -125,6 +126,17 @@ def _untile(values, size, padding, shape):
     return _crop(image, padding, shape)
 
 
+def tile_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+    """Return the gradient of Tile, the sum over the copies, axis by axis: LiteRT sums up to six axes."""
+    sizes, gradient = list(upstream.shape), upstream
+    for axis, size in enumerate(operation.inputs[0].shape):
+        if sizes[axis] > size:
+            copies = tf.reshape(gradient, [math.prod(sizes[:axis]), sizes[axis] // size, -1])
+            sizes[axis] = size
+            gradient = tf.reshape(tf.reduce_sum(copies, 1), sizes)
+    return gradient, None
+
+
 def strided_slice_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tuple:
     """Return the gradient of StridedSlice with constant begins and positive strides."""
     shape = operation.inputs[0].shape
@@ -219,6 +231,7 @@ PORTABLE = {
     "MaxPool": max_pool_gradient,
     "Relu": relu_gradient,
     "StridedSlice": strided_slice_gradient,
+    "Tile": tile_gradient,
 }
 for _name, _function in PORTABLE.items():
     tf.RegisterGradient(PREFIX + _name)(_function)

@@ -14,6 +14,8 @@ from hetero_tf.export.text import TOP
 
 # Kinds whose models predict words; the others predict the targets of their task.
 WORDS = ("text", "next_word")
+# Field of the path of a map, which `class_maps` writes.
+MAP = "map"
 INVALID = "a sentence must contain a word"
 # Names of the ranked fields of a prediction, by the form of the targets.
 RANKED = {LABEL: ("class", "probability"), LABEL_MAP: ("class", "share"), POSITIONS: ("word", "probability")}
@@ -97,7 +99,8 @@ def format_fields(form: ItemForm, fields: Mapping[str, Any]) -> str:
     """Return the fields of a prediction as one line, such as "cat 93.1 %, dog 4.2 %" or "price 12.5"."""
     if form.targets == NUMBERS:
         return ", ".join(f"{name} {value:.6g}" for name, value in fields.items())
-    values = [value if isinstance(value, list) else [value] for value in fields.values() if value is not None]
+    ranked = [value for name, value in fields.items() if value is not None and name != MAP]
+    values = [value if isinstance(value, list) else [value] for value in ranked]
     if form.targets == LABEL_SET:
         return ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(*values)) or "no label"
     rankings = zip(*(zip(names, shares) for names, shares in zip(values[::2], values[1::2])))

@@ -14,6 +14,9 @@ from hetero_tf.base.exits import temporary_folder
 from hetero_tf.base.picture_decoding import describe_fault
 from hetero_tf.data.columns import Column
 from hetero_tf.data.described import build_columns
+from hetero_tf.data.masks import upright_size
+from hetero_tf.data.targets import LABEL_MAP
+from hetero_tf.export.class_maps import ClassMap
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.prediction_fields import WORDS, to_fields
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
@@ -56,11 +59,13 @@ class Prediction:
         item: The item, without its content.
         fields: Fields such as "class", see `prediction_fields.to_fields`; their values are None if the item is invalid.
         error: Reason why the item has no prediction; None if it has one.
+        class_map: The class of each pixel of a picture, if the model predicts label maps.
     """
 
     item: Item
     fields: dict[str, Any]
     error: str | None
+    class_map: ClassMap | None = None
 
     @property
     def is_correct(self) -> bool | None:
@@ -221,4 +226,6 @@ def _read_outputs(form, item, outputs, top):
     except InputError as problem:
         fields = to_fields(form, None, top)
         error = describe_fault(item.value) if form.kind == "images" else str(problem)
-    return Prediction(replace(item, value=None), fields, error)
+    has_map = form.kind == "images" and form.targets == LABEL_MAP and error is None
+    class_map = ClassMap(outputs["class"], upright_size(item.value)) if has_map else None
+    return Prediction(replace(item, value=None), fields, error, class_map)

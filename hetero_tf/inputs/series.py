@@ -9,6 +9,7 @@ from hetero_tf.inputs import Input, table
 DATA = "series"
 FORM = "tokens"
 TARGETS = "label"
+ON_DEVICE = True
 
 
 def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard", statistics=table.UNCHANGED) -> Input:

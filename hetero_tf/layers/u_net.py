@@ -26,7 +26,7 @@ class UNet(keras.layers.Layer):
     Args:
         filters: Channels of the output and of the finest resolution.
         depth: Number of poolings, equal at every level.
-        norm: Kind of `Norm`.
+        norm: Kind of `Norm`; with "gn" `filters` must be divisible by 4 at every level.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Number of clients computed together, supplied by the model builder.
@@ -40,6 +40,8 @@ class UNet(keras.layers.Layer):
     GEOMETRY = {
         "inputs": "map",
         "outputs": "(rows, columns, filters)",
+        "groups": "4 if norm == 'gn' else 1",
+        "groups_inputs": False,
         # The pair of the input; then 13.5 * 4**i of resolution i > 0, and 36 * 4**i of a pair with two inputs.
         "weights": "9 * channels * filters + 9 * filters**2 + 30 * (4**depth - 1) * filters**2",
         # Convolution and norm of every pair, and the enlarged maps; resolution i has 1 / 2**i of the values.

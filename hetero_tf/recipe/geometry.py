@@ -40,6 +40,7 @@ class Geometry:
         weights: Formula of the entries of kernels and tables, without vectors such as biases and norms.
         hidden: Formula of the number of intermediate values between input and output.
         groups: Formula of a number that must divide the channels of input and output.
+        groups_inputs: Whether the groups divide the channels of the input too.
         tile: Argument that must divide the rows and columns of the input; "": none.
         attends: Whether the layer reads several positions, without a mask.
     """
@@ -49,6 +50,7 @@ class Geometry:
     weights: str = "0"
     hidden: str = "0"
     groups: str = "1"
+    groups_inputs: bool = True
     tile: str = ""
     attends: bool = False
 

@@ -32,7 +32,7 @@ WRONG = [
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, max_examples, metric, out, over_selection, "
+        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, maps, max_examples, metric, out, over_selection, "
         "patience, plugin, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
@@ -183,7 +183,7 @@ COMMAND_FLAGS = {
     "describe": ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", "classes", "draw", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
-    "predict": ("run_dir", "export_dir", "state", "level", "input", "out", "top", "copy_columns", *OF_RECIPES),
+    "predict": ("run_dir", "export_dir", "state", "level", "input", "out", "top", "maps", "copy_columns", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"),
     "flower": (
         *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),

@@ -10,8 +10,10 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of, strata
+from hetero_tf.devices import on_device
 from hetero_tf.export.prediction_fields import to_fields
 from hetero_tf.export.prediction_items import ItemForm
+from hetero_tf.partitions.partition import ClientExamples, label_mask
 from hetero_tf.process.checks import build_task
 
 X = np.random.default_rng(0).random((12, 4, 4, 1)).astype(np.float32)
@@ -78,6 +80,17 @@ def test_predictions_mark_invalid_examples(name):
     form = ItemForm("table", form_of(targets), 3, ("x", "y", "z"), None, None, "text", (), True)
     fields = to_fields(form, {key: value.numpy()[0] for key, value in predictions.items()}, 3)
     assert "x" in fields or fields.get("class", fields.get("labels")) in ("x", ["x"])
+
+
+def test_a_device_without_tensorflow_encodes_targets_as_the_task_does(name):
+    task, targets = task_of(name), targets_of(name)
+    encoded, client = task.encode(targets), on_device.Client.__new__(on_device.Client)
+    scaling = None if task.scaling is None else [values.tolist() for values in task.scaling]
+    form = registry.constant("tasks", name, "TARGETS")
+    client.settings = {"classes": 3, "targets": {"form": form, "dtype": encoded.dtype.name, "scaling": scaling}}
+    np.testing.assert_array_equal(client.encode(targets), encoded)
+    (mask,) = label_mask(targets, ClientExamples.from_lists([np.arange(2, dtype=np.int32)]), 3)
+    np.testing.assert_array_equal(client.present(targets[:2]), mask)
 
 
 def test_regression_uses_the_units_of_the_data():

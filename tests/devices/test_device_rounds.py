@@ -10,11 +10,13 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
+from hetero_tf.base.errors import InputError
 from hetero_tf.devices import on_device, tensorflow_client
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
 from hetero_tf.devices.device_rounds import deployed
+from hetero_tf.devices.job import Job
 from hetero_tf.devices.litert_client import LiteRTClient
-from hetero_tf.devices.machine import Share, share_of
+from hetero_tf.devices.machine import Share, build_device, share_of
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     MAX_HEADER_BYTES,
@@ -113,6 +115,23 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
 
 
 @pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("tiny/table_regression", ()),
+        ("tiny/table_multi_label", ()),
+        # Statistics of static batch normalization are those of the devices of the global level.
+        ("tiny/shapes_unet", ("model.settings.norm=in",)),
+    ],
+)
+def test_rounds_and_metrics_of_other_tasks_are_the_simulators(recipe, overrides):
+    simulated, real = fleet_of(recipe, *overrides)
+    state = check_round(simulated, real)
+    expected, (metrics, _) = simulated.evaluate(state, "global")[0], real.evaluate(state)
+    for name in simulated.recipe.metrics:
+        assert metrics[f"global_{name}"] == pytest.approx(expected[f"global_{name}"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
     "partition",
     [pytest.param("{name: iid, clients: 5}", marks=pytest.mark.long), "{name: labels, clients: 5, per_client: 2}"],
 )
@@ -179,6 +198,13 @@ def test_device_with_local_data_needs_a_level():
     alone = load("digits", ("partition.clients=1", "round.clients=1"))
     assert share_of(alone, 1, 7, "b") == Share(0, "b")
     assert "--level is missing" in refusal(share_of, alone, 1, 7, None)
+
+
+def test_a_device_with_local_data_does_not_standardize_numbers(tmp_path):
+    keys = "name: local\npartition.clients: 1\nround.clients: 1\nlevels: {assignment: fixed, mix: a}\n"
+    job = Job(f"base: tiny/table_regression\n{keys}", "local.yaml", (), None, 1, str(tmp_path), client=7, level="a")
+    with pytest.raises(InputError, match="must set task='{name: regression, scale: none}'. Received: task: regression"):
+        build_device(job)
 
 
 def bytes_of_round(process, client, level, labels):

@@ -19,26 +19,41 @@ from hetero_tf.export.formats.litert_train import check_trainable
 from hetero_tf.inputs import all_labels
 from hetero_tf.recipe import load
 
-# A device has the whole label axis, and is compared with a client of the simulator that is computed alone.
-ALONE = ("engine=sequential", "client.label_cut=false")
+# A device is compared with a client of the simulator that is computed alone and has the whole label axis.
+ALONE = ("engine=sequential",)
+WHOLE = "client.label_cut=false"
 FIXED = "levels.assignment=fixed"
 STEPS = 20
 RECIPES = {
     # Batches of 8 and 4 examples: each size is a signature of its own.
-    "cnn": ("tiny/mnist_noniid", ("levels.mix=a1-c1", "client.epochs=10", "client.batch_size=8")),
-    "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10")),
+    "cnn": ("tiny/mnist_noniid", ("levels.mix=a1-c1", "client.epochs=10", "client.batch_size=8"), WHOLE),
+    "regression": ("tiny/table_regression", ("client.epochs=10",)),
+    "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10"), WHOLE),
+    "multi_label": ("tiny/table_multi_label", ("client.epochs=10",)),
+    # At the full rate, 20 steps of a U-Net amplify rounding; one channel has almost equal maxima in poolings.
+    "segmentation": (
+        "tiny/shapes_unet",
+        (
+            "levels.mix=a1-c1",
+            "client.epochs=10",
+            "input.augment=crop_flip",
+            "model.settings.filters=!w 8",
+            "optimizer.learning_rate=0.002",
+        ),
+    ),
     # Thirteen Dropouts: the names of their numbers are not in the order of the alphabet. Segments of one length.
     "transformer": (
         "tiny/wikitext2",
         ("levels.mix=c", "client.epochs=3", "model.settings.blocks=4", "data.length=112"),
+        WHOLE,
     ),
 }
 
 
 def exported(name, folder):
     """(process, state, {level: folder of its export}) of a recipe."""
-    recipe, overrides = RECIPES[name]
-    process = hetero_tf.learning_process(load(recipe, (FIXED, *ALONE, *overrides)))
+    recipe, overrides, *whole = RECIPES[name]
+    process = hetero_tf.learning_process(load(recipe, (FIXED, *ALONE, *whole, *overrides)))
     state = process.initialize()
     versions = {}
     for level in process.recipe.levels.names:
@@ -83,7 +98,7 @@ def test_steps_of_a_cnn_are_the_simulators(cnn):
 
 def check_round(name, process, state, versions):
     """A round of devices of all levels ends in the global values of the simulator, which cuts label axes."""
-    everybody, (recipe, overrides) = everybody_plan(process), RECIPES[name]
+    everybody, (recipe, overrides, *_) = everybody_plan(process), RECIPES[name]
     of_levels = [everybody.clients[everybody.levels == level] for level in range(len(versions))]
     plan = process.plan(0, cohort=[clients[0] for clients in of_levels] + [of_levels[-1][1]])
     # Its steps as they are written: others round otherwise, and so many steps amplify that.
@@ -101,9 +116,10 @@ def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
     check_round("cnn", *cnn)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["resnet", "transformer"])
-def test_steps_and_rounds_of_other_models_are_the_simulators(name, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["regression", *(pytest.param(name, marks=pytest.mark.long) for name in list(RECIPES)[2:])]
+)
+def test_steps_and_rounds_of_other_models_and_tasks_are_the_simulators(name, tmp_path):
     pytest.importorskip("ai_edge_litert")
     parts = exported(name, tmp_path)
     check_steps(*parts)
@@ -232,7 +248,7 @@ def test_device_refuses_invalid_inputs(cnn, tmp_path):
     for label in (-1, 10):
         with pytest.raises(ValueError, match=f"labels must be from 0 to 9. Received: labels from {label}"):
             local.train([batch | {"label": np.full(4, label)}], 0.1, np.ones(10, bool), None)
-    with pytest.raises(ValueError, match="`y` must hold one label for each example. Received: 3 for 4 examples"):
+    with pytest.raises(ValueError, match="`y` must hold one target for each example. Received: 3 for 4 examples"):
         next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
     (tmp_path / "export.json").write_text('{"formats": {}}')
     with pytest.raises(ValueError, match="export it with --format litert_train"):
@@ -288,7 +304,9 @@ def test_file_with_other_training_steps_is_removed(cnn, tmp_path, monkeypatch):
 def test_a_device_reads_images_as_clients_do():
     rng = np.random.default_rng(0)
     client = on_device.Client.__new__(on_device.Client)
+    targets = {"form": "label", "dtype": "int32", "scaling": None}
     client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
+    client.settings["targets"] = targets
     x = np.arange(1, 10, dtype=np.uint8)[:, None, None, None] * np.ones((1, 12, 12, 1), np.uint8)
     batches = list(client.batches(x, np.arange(9), 2, rng))
     assert [len(batch["label"]) for batch in batches] == [4, 4, 1] * 2
@@ -299,6 +317,16 @@ def test_a_device_reads_images_as_clients_do():
             assert set(np.unique(image)) <= {np.float32(0), np.float32(label + 1) / 255} and image.max() > 0
     assert any((batch["image"] == 0).any() for batch in batches)
     assert client.present(np.array([1, 3, 3])).tolist() == [False, True, False, True, False]
+
+
+def test_a_device_moves_label_maps_with_their_images():
+    client, rng = on_device.Client.__new__(on_device.Client), np.random.default_rng(0)
+    client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
+    client.settings["targets"] = {"form": "label_map", "dtype": "int32", "scaling": None}
+    y = rng.integers(0, 5, (4, 12, 12))
+    (batch,) = client.batches(y[..., None].astype(np.uint8), y, 1, rng)
+    np.testing.assert_array_equal(np.rint(255 * batch["image"][..., 0]), batch["label"])
+    assert not any((batch["label"] == one).all((1, 2)).any() for one in y)
 
 
 def test_a_device_hides_words_as_clients_do():

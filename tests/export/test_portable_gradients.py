@@ -69,6 +69,8 @@ CASES |= {
         "up to a computed end": lambda x: x[: tf.shape(x)[1] // 2],
     }.items()
 }
+CASES["tile"] = (lambda x: tf.tile(x, [2, 1, 3]), [(3, 4, 2)])
+CASES["repeat"] = (lambda x: tf.repeat(x, 2, axis=1), [(3, 4, 2, 2)])
 CASES["relu"] = (tf.nn.relu, [(3, 4)])
 CASES["bias"] = (tf.nn.bias_add, [(3, 4, 4, 5), (5,)])
 

@@ -97,6 +97,12 @@ def test_four_groups_divide_the_channels_of_every_level(channels, allowed):
             layers(items)
 
 
+def test_four_groups_divide_the_channels_of_a_u_net():
+    with pytest.raises(InputError, match=r"layers\[0\].UNet: 4 groups do not divide the 2 channels of level 'b'"):
+        recipe.load("tiny/shapes_unet", ["model.settings.norm=gn"])
+    assert recipe.load("shapes_unet", ["model.settings.norm=gn"])
+
+
 def test_groups_of_levels_outside_the_mix_do_not_matter():
     items = "[PaddedConv2D: {filters: !w 32}, Norm: {kind: gn}]"
     assert layers(items, base=BASE.replace("mix: a1-e9", "mix: a1-c9"))

@@ -68,12 +68,14 @@ class Simulated:
             yield batch | {f"uniform_{site}": draws for site, draws in enumerate(_draws(routed, key, inputs))}
 
     def _batch(self, rows, key, start):
-        process, data = self.process, self.process.dataset.train
+        process, data, y = self.process, self.process.dataset.train, self.process.setup.examples.y
         inputs, label = process.input.batch(
-            data.x, data.y, rows, start, key, all_labels(process.dataset.classes), training=True
+            data.x, y, rows, start, key, all_labels(process.dataset.classes), training=True
         )
-        if data.y is None:
+        if y is None:
             return {"token_ids": inputs.numpy(), "label": label.numpy()}, inputs
+        if data.x.ndim == 2:
+            return {"features": data.x[rows], "label": label.numpy()}, inputs
         pixels = tf.constant(data.x[rows])
         if process.recipe.input.options.get("augment") == "crop_flip":
             pixels = crop_flip(pixels, key)

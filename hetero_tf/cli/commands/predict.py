@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hetero_tf.export.predictions import Prediction, Predictor
 
 USAGE, SUMMARY = "predict --run_dir DIR X", "predicts pictures, table rows or sentences, also whole files"
-FLAGS = ("run_dir", "export_dir", "state", "level", "input", "out", "top", "copy_columns", *RECIPE_FLAGS)
+FLAGS = ("run_dir", "export_dir", "state", "level", "input", "out", "top", "maps", "copy_columns", *RECIPE_FLAGS)
 WORDS, SOURCE = "input", "run_dir"
 
 
@@ -30,6 +30,7 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
         InvalidItems: Some items cannot be read; the others are predicted.
     """
     from hetero_tf.export import prediction_files
+    from hetero_tf.export.class_maps import MapFolder
     from hetero_tf.export.prediction_fields import format_fields
     from hetero_tf.export.predictions import predict
 
@@ -42,6 +43,8 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     notes = console if flags.out else Console(sys.stderr, quiet=flags.quiet)
     tally = _Tally()
     predictions = tally.count(predict(predictor, flags.input, flags.top, notes.say))
+    if flags.maps:
+        predictions = MapFolder(Path(flags.maps), predictor.form).write_maps(predictions)
     rows = (prediction.to_row(flags.copy_columns) for prediction in predictions)
     if flags.out:
         with ProgressDisplay(console) as display:

@@ -20,8 +20,10 @@ from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
 from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.methods.stages import full_route
 from hetero_tf.models.family import level_of, outline
+from hetero_tf.models.variables import all_layers
 from hetero_tf.process.learning_process import LearningProcess
 
 FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
@@ -64,6 +66,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     stages = family.stages.get(level, ())
     (stage, *more) = stages or (None,)
     reads_logits = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    recurrent = [layer for layer in all_layers(family.predictor(level)) if isinstance(layer, Recurrent)]
     unsupported = {
         f"levels.mix (without level {level})": stage is None,
         "levels.members": recipe.levels.ensemble is not None,
@@ -75,15 +78,16 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "client.update": algorithm.update is not None,
         "round.mask": recipe.round.mask is not None,
         "round.personal": bool(recipe.round.personal),
-        f"task: {recipe.task.name}": recipe.task.name != "classification",
+        f"model.layers: {type(recurrent[0]).__name__ if recurrent else None}": bool(recurrent),
         f"precision: {recipe.precision}": recipe.precision != "float32",
         f"input: {recipe.input.name}": not registry.constant("inputs", recipe.input.name, "ON_DEVICE"),
     }
     for key, is_used in unsupported.items():
         if is_used:
             raise InputError(
-                "--format litert_train: a device can only train the whole sub-model of its level with plain local "
-                f"steps in float32, for classification of images or a table, or masked text. Received: {key}"
+                "--format litert_train: a device can only train the whole sub-model of its level, without recurrent "
+                "layers, with plain local steps in float32, on images, rows of a table, series or masked text. "
+                f"Received: {key}"
             )
 
 
@@ -147,10 +151,20 @@ def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
         "epochs": recipe.client.epochs_of(source.level),
         "learning_rate": recipe.optimizer.learning_rate,
         "classes": process.dataset.classes,
+        "targets": _targets(process),
         "label_axes": _label_axes(process, step),
         "shuffle": process.input.shuffle,
         "input": {**defaults, **recipe.input.options, "name": recipe.input.name},
     }
+
+
+def _targets(process):
+    """Return the form of the targets, and for all but text how `Task.encode` changes them."""
+    encoded, scaling = process.setup.examples.y, process.evaluator.measures.task.scaling
+    if encoded is None:
+        return {"form": process.recipe.targets}
+    mean_and_std = None if scaling is None else [np.asarray(values).tolist() for values in scaling]
+    return {"form": process.recipe.targets, "dtype": encoded.dtype.name, "scaling": mean_and_std}
 
 
 def _label_axes(process, step):

@@ -32,6 +32,8 @@ class Task:
         output_name: Name of the unchanged outputs among the predictions.
         prediction_name: Name of the values that users read.
         index_name: Name of the integers among them, -1 for an invalid example; None: there are none.
+        scaling: Mean and standard deviation float64 [targets] by which `encode` scales numbers; None: `encode` only
+            changes the type, so devices without TensorFlow can repeat it.
     """
 
     encode: Callable[[np.ndarray], np.ndarray]
@@ -40,6 +42,7 @@ class Task:
     output_name: str = "logits"
     prediction_name: str = "probabilities"
     index_name: str | None = "class"
+    scaling: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def identity(values):

@@ -37,4 +37,5 @@ def task(*, scale: Literal["standard", "none"] = "standard", statistics=UNSCALED
         output_name="outputs",
         prediction_name="values",
         index_name=None,
+        scaling=(mean, std),
     )
