@@ -19,6 +19,8 @@ Modules:
     registry          Closed registry of plug-ins
     replicas          Replicas that share one round
     seeds             Random numbers as pure functions of (seed
+    sound_decoding    Decodes WAV files in a graph, like `sound_files.read_clip` in Python
+    sound_files       Reads WAV files, also damaged and hostile ones: sizes and rates in a header are only claims
     version           The version of the package, which every package may import
     written_gradient  Decorator for tensor functions with a custom gradient
 """

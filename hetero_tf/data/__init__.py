@@ -10,6 +10,7 @@ Modules:
 
     arrow_files      Reads columns of untrusted Parquet and Arrow files with pyarrow
     arrow_messages   Reads the buffer sizes of an Arrow stream from its messages
+    audio            Loads sound clips of the user from one folder of WAV files per class
     column_targets   Reads the targets and owners of the rows of a table
     column_types     Decides the types of a table's columns: from the options of a recipe, else from the values
     columns          Table columns and the encoding of their values as features
@@ -24,7 +25,7 @@ Modules:
     disk_array       Examples on disk: an array backed by a .npy file that reads only the requested rows
     femnist          FEMNIST: handwritten characters with their writers
     fetch            Downloads a published file of some megabytes and verifies its SHA-256
-    folder           Loads pictures of the user from one folder per class
+    folder           Loads pictures of the user from one folder per class; lists the files of such folders
     held_out         Makes a test split for data that have none
     in_memory        Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
     inspection       Inspects data as read

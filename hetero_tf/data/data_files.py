@@ -9,6 +9,7 @@ from hetero_tf.data.dataset import NotAvailable
 LOADERS = (
     "data: npz reads .npz files, data: npy reads a folder of .npy files, data: csv reads text tables, data: parquet "
     "reads .parquet and .arrow files and Hugging Face folders, data: folder reads one folder of pictures per class, "
+    "data: audio one folder of WAV files per class, "
     "data: masks reads pictures with masks, data: text reads plain text, data: labelled_text reads texts with labels"
 )
 # Names of the folder or files of the test split in order of preference.

@@ -16,8 +16,9 @@ MAX_MAJORITY = 0.6
 
 
 def describe_data(dataset: Dataset) -> list[str]:
-    """Return lines of at most 80 characters: columns, series, pictures or texts, and classes with their shares."""
+    """Return lines of at most 80 characters: columns, series, pictures, clips, texts, and classes with their shares."""
     parts = {
+        "audio": _audio_lines,
         "images": _picture_lines,
         "sequences": _text_lines,
         "series": _series_lines,
@@ -200,6 +201,16 @@ def _picture_lines(dataset):
     sizes = " to ".join(dict.fromkeys(f"{size[0]} x {size[1]}" for size in (files.smallest, files.largest)))
     modes = ", ".join(f"{count:,} {mode}" for mode, count in files.modes)
     return [_shorten(f"{line}; files {sizes} ({modes})", LINE)]
+
+
+def _audio_lines(dataset):
+    count, samples = dataset.train.x.shape
+    line = f"audio: {count:,} training clips of {samples / dataset.rate:.3g} s at {dataset.rate:,} Hz"
+    if (files := dataset.sounds) is None:
+        return [line]
+    low, median, _, high = files.seconds
+    extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
+    return [line, _join(extent, [f"{count:,} with {rate:,} Hz" for rate, count in files.rates])]
 
 
 def _text_lines(dataset):

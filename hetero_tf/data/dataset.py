@@ -10,7 +10,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray, update_digest
-from hetero_tf.data.inspection import ColumnSummary, PictureSummary
+from hetero_tf.data.inspection import ColumnSummary, PictureSummary, SoundSummary
 from hetero_tf.data.targets import DESCRIPTIONS, LABEL, LABEL_MAP, NUMBERS, form_of, strata
 
 
@@ -24,8 +24,8 @@ class Split:
 
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or unscaled floats; a table float32 `[n, features]`;
-            series float32 `[n, time, channels]`; sequences int32 `[n, length]` of word ids, padded with 0; or text
-            int32 `[rows, length]` of word ids. uint8 images may stay on disk, as a `DiskArray`.
+            series float32 `[n, time, channels]`; audio int16 `[n, samples]`; sequences int32 `[n, length]` of word ids,
+            padded with 0; or text int32 `[rows, length]` of word ids. uint8 images may stay on disk, as a `DiskArray`.
         y: Targets of all but text in one of the forms of `targets`, such as labels int32 `[n]`; None
             for text.
         owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
@@ -64,6 +64,8 @@ class Dataset:
         tokenizer: Tokens of the vocabulary: "words", "characters" or "subwords", see `words.build_tokenizer`.
         inspection: Summaries of all columns of the training rows as read; None if unknown.
         pictures: Sizes and modes of the training pictures before they were resized; None if unknown.
+        rate: Samples per second of audio; None for other kinds.
+        sounds: Durations and rates of the training files of audio; None if unknown.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -80,6 +82,8 @@ class Dataset:
     tokenizer: str = "words"
     inspection: tuple[ColumnSummary, ...] | None = None
     pictures: PictureSummary | None = None
+    rate: int | None = None
+    sounds: SoundSummary | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -97,6 +101,8 @@ class Dataset:
                     f"{self.source}: `{name}` must have one entry per class. "
                     f"Received: {len(words)} entries, classes={self.classes}"
                 )
+        if (self.rate is None) == (self.kind == "audio"):
+            raise InputError(f"{self.source}: `rate` is the rate of audio. Received: rate={self.rate}, {self.kind}")
         self._check_class_names()
         self._check_columns()
 
@@ -128,11 +134,13 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """ "images", "sequences", "series", "table" or "text"."""
+        """ "audio", "images", "sequences", "series", "table" or "text"."""
         if self.train.y is None:
             return "text"
         if self.vocabulary is not None:
             return "sequences"
+        if self.train.x.dtype == np.int16:
+            return "audio"
         return {2: "table", 3: "series"}.get(self.train.x.ndim, "images")
 
     @property
@@ -189,6 +197,8 @@ class Dataset:
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
         if self.tokenizer != "words":
             digest.update(f"tokenizer {self.tokenizer}".encode())
+        if self.rate is not None:
+            digest.update(f"rate {self.rate}".encode())
         update_digest(digest, arrays)
         for name, split in splits.items():
             if split.owners is not None:
@@ -208,6 +218,7 @@ class _Kind:
 
 
 _KINDS = {
+    "audio": _Kind("audio int16 [n, samples]", (np.int16,), 2, "clip"),
     "images": _Kind(
         "images uint8 or float [n, height, width, channels]", (np.uint8, np.float32, np.float64), 4, "image"
     ),

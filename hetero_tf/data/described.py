@@ -17,7 +17,7 @@ from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
 # Number of random examples of a split, and their allowed dtypes.
 NUM_EXAMPLES = 32
-DTYPES = ("uint8", "int32", "float32", "float64")
+DTYPES = ("uint8", "int16", "int32", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +67,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "stand_in_for": dataset.stand_in_for,
         "vocabulary": dataset.vocabulary and list(dataset.vocabulary),
         "tokenizer": dataset.tokenizer,
+        "rate": dataset.rate,
         "class_names": dataset.class_names and list(dataset.class_names),
         "columns": dataset.columns and [list(dataclasses.astuple(column)) for column in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
@@ -100,8 +101,9 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
     def draw():
         if kind in ("text", "sequences"):
             x = rng.integers(0, classes if kind == "text" else len(words), shape)
-        elif dtype == "uint8":
-            x = rng.integers(0, 256, shape)
+        elif dtype in ("uint8", "int16"):
+            limits = np.iinfo(dtype)
+            x = rng.integers(limits.min, limits.max + 1, shape)
         elif statistics is not None:
             x = statistics[0] + statistics[1] * rng.standard_normal(shape)
         else:
@@ -120,8 +122,9 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         vocabulary=_check_texts(words),
         class_names=_check_texts(value["class_names"]),
         columns=build_columns(columns),
-        # Descriptions of earlier versions have no tokenizer.
+        # Descriptions of earlier versions have no tokenizer and no rate.
         tokenizer=value.get("tokenizer", "words"),
+        rate=value.get("rate"),
         digest=value["data"],
         statistics=statistics,
         statistics_of_targets=_target_statistics(value, classes),

@@ -1,9 +1,10 @@
-"""Loads pictures of the user from one folder per class."""
+"""Loads pictures of the user from one folder per class; lists the files of such folders."""
 
 import functools
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,11 +22,59 @@ from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import HEADER_BYTES, MAX_PICTURES, inspect_pictures, sample
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
-# Unsupported picture formats: rejected, because skipping them silently would shrink a class.
-UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
 # Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
+)
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """Files that are examples; other files, such as notes, are skipped.
+
+    Attributes:
+        noun: Plural noun.
+        formats: Names of the supported formats.
+        endings: Supported file extensions.
+        unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
+    """
+
+    noun: str
+    formats: str
+    endings: tuple[str, ...]
+    unsupported: tuple[str, ...]
+
+    def includes(self, file: Path) -> bool:
+        """Return True for a file to read; raise `InputError` for an unsupported format."""
+        ending = file.suffix.lower()
+        if ending in self.unsupported and file.is_file():
+            raise InputError(f"{file}: {ending} files are not supported; convert it to {self.formats}")
+        if ending not in self.endings or not file.is_file():
+            return False
+        check_utf8(file)
+        return True
+
+
+@dataclass(frozen=True)
+class ClassFolder:
+    """The files of a split, ordered by class and then by path.
+
+    Attributes:
+        folder: The folder with one folder per class.
+        files: Paths; strings take a third of the memory of paths.
+        labels: Class of each file.
+    """
+
+    folder: Path
+    files: list[str]
+    labels: list[int]
+
+
+PICTURES = FileKind(
+    "pictures",
+    FORMATS,
+    ENDINGS,
+    (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico"),
 )
 
 
@@ -47,18 +96,14 @@ def load(
             validation or valid
     """
     folder = find_folder(data_dir, path, "path")
-    train, test = split_folders(folder)
-    names = _find_classes(train)
+    names, train, test = list_class_folders(folder, PICTURES)
     read = functools.partial(_read_split, size=size, channels=channels)
-    files, labels = _list_files(train, names)
-    if test is not None:
-        splits = read(train, files, labels), read(test, *_list_files(test, names))
-    else:
-        splits = hold_out(read(train, files, labels), test_share, str(folder))
+    splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
-    source, pictures = f"pictures ({folder}{on_disk})", inspect_pictures(map(read_begin, sample(files, MAX_PICTURES)))
-    return Dataset(splits[0], splits[1], len(names), source, class_names=tuple(names), pictures=pictures)
+    pictures = inspect_pictures(map(read_begin, sample(train.files, MAX_PICTURES)))
+    source = f"pictures ({folder}{on_disk})"
+    return Dataset(splits[0], splits[1], len(names), source, class_names=names, pictures=pictures)
 
 
 def read_begin(path: Path | str) -> bytes:
@@ -86,37 +131,46 @@ def _is_system(name):
     return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
 
 
-def _find_classes(folder):
+def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], ClassFolder, ClassFolder | None]:
+    """Returns the names of the classes, and the files of the training and the test split; see `split_folders`.
+
+    Raises:
+        InputError: A folder has fewer than two classes, no files or an unknown class.
+    """
+    train, test = split_folders(folder)
+    names = _find_classes(train, kind)
+    return names, _list_files(train, names, kind), None if test is None else _list_files(test, names, kind)
+
+
+def _find_classes(folder, kind):
     names = _list_folders(folder)
     if len(names) < 2:
         raise InputError(
-            f"{folder}: expected one folder of pictures per class, at least two classes, such as {folder}/cat/1.png. "
-            f"Received: {', '.join(names) or 'no folder'}"
+            f"{folder}: expected one folder of {kind.noun} per class, at least two classes, such as "
+            f"{folder}/cat/1{kind.endings[0]}. Received: {', '.join(names) or 'no folder'}"
         )
     if set(names) == {"images", "masks"}:
         raise InputError(
             f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
-            "segmentation. Received: data: folder"
+            f"segmentation. Received: a loader of {kind.noun}"
         )
-    return names
+    return tuple(names)
 
 
-def _list_files(folder, names):
-    """Returns (files, labels) ordered by class and then by path."""
+def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
     files, labels = [], []
     for name in _list_folders(folder):
         if name not in number:
-            raise InputError(f"{folder / name}: is not a class of the training pictures: {', '.join(names[:10])}")
-        pictures = sorted(filter(is_picture, iterate_files(folder / name)))
-        if not pictures:
-            raise InputError(f"{folder / name}: expected {', '.join(ENDINGS)} files. Received: none")
-        # Strings take a third of the memory of paths.
-        files += map(str, pictures)
-        labels += [number[name]] * len(pictures)
+            raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")
+        examples = sorted(filter(kind.includes, iterate_files(folder / name)))
+        if not examples:
+            raise InputError(f"{folder / name}: expected {', '.join(kind.endings)} files. Received: none")
+        files += map(str, examples)
+        labels += [number[name]] * len(examples)
     if not files:
-        raise InputError(f"{folder}: expected one folder of pictures per class. Received: no folder")
-    return files, labels
+        raise InputError(f"{folder}: expected one folder of {kind.noun} per class. Received: no folder")
+    return ClassFolder(folder, files, labels)
 
 
 def iterate_files(folder: Path) -> Iterator[Path]:
@@ -130,17 +184,6 @@ def iterate_files(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def is_picture(file: Path) -> bool:
-    """Return True for a picture to read; other files, such as notes, are skipped."""
-    ending = file.suffix.lower()
-    if ending in UNSUPPORTED and file.is_file():
-        raise InputError(f"{file}: {ending} files are not supported; convert it to {FORMATS}")
-    if ending not in ENDINGS or not file.is_file():
-        return False
-    check_utf8(file)
-    return True
-
-
 def read_picture(path: str) -> bytes:
     """Reads a picture; rejects GIF and WebP content with another file extension, since GIFs may have many frames."""
     content = read_bytes(path, LARGEST_FILE, follow=True)
@@ -150,8 +193,8 @@ def read_picture(path: str) -> bytes:
     return content
 
 
-def _read_split(folder, files, labels, size, channels):
-    return Split(read_pictures(folder, files, size, channels), np.array(labels, np.int32))
+def _read_split(part, size, channels):
+    return Split(read_pictures(part.folder, part.files, size, channels), np.array(part.labels, np.int32))
 
 
 def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:

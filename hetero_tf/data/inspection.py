@@ -94,6 +94,21 @@ class PictureSummary:
     modes: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class SoundSummary:
+    """Durations and rates of sound files.
+
+    Attributes:
+        examined: Number of examined files.
+        seconds: The shortest duration, the median, the 0.9 quantile and the longest one.
+        rates: `(samples per second, files)`, the most frequent first.
+    """
+
+    examined: int
+    seconds: tuple[float, float, float, float]
+    rates: tuple[tuple[int, int], ...]
+
+
 def inspect_pictures(contents: Iterable[bytes]) -> PictureSummary | None:
     """Summarize the beginnings of picture files; None if no header is readable."""
     headers = [header for content in contents if (header := picture_header(content))]

@@ -19,7 +19,7 @@ from hetero_tf.base.picture_files import JPEG, PNG, describe_file_fault, picture
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import load_cached, stamp_files
-from hetero_tf.data.folder import is_picture, iterate_files, read_picture, read_pictures, split_folders
+from hetero_tf.data.folder import PICTURES, iterate_files, read_picture, read_pictures, split_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import LARGEST_FILE
 
@@ -86,7 +86,7 @@ def _list_pairs(folder):
         if not (folder / name).is_dir():
             raise InputError(f"{folder}: expected the folders images and masks. Received: no folder {name}")
         by_name: dict[str, str] = {}
-        for file in sorted(filter(is_picture, iterate_files(folder / name))):
+        for file in sorted(filter(PICTURES.includes, iterate_files(folder / name))):
             key = str(file.relative_to(folder / name).with_suffix(""))
             if key in by_name:
                 raise InputError(f"{file}: has the name of {Path(by_name[key]).name}; rename one of them")

@@ -8,6 +8,8 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
+from hetero_tf.base.sound_files import FULL_SCALE
+from hetero_tf.data.audio import SampleRate
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 from hetero_tf.data.tokenizers import END, PADDING, UNKNOWN
@@ -15,13 +17,15 @@ from hetero_tf.data.words import check_count
 
 # Images per random draw.
 PIECE = 2**14
+# Pitches as shares of the rate, loudness, and deviation of the noise of clips; full scale is 1.
+PITCHES, LOUDNESS, NOISE = (0.03, 0.4), (0.05, 0.5), 0.1
 UNUSED = {"the data are always available": {"data.fallback": True}}
 
 
 def load(
     data_dir: Path | None,
     *,
-    kind: Literal["images", "sequences", "series", "table", "text"] = "images",
+    kind: Literal["audio", "images", "sequences", "series", "table", "text"] = "images",
     examples: Count = 200,
     test_examples: Count = 100,
     size: Annotated[int, Range(low=1, high=512)] = 8,
@@ -32,28 +36,32 @@ def load(
     length: Count = 200,
     vocabulary: Annotated[int, Range(low=4, high=10_000_000)] = 50,
     owners: Count | None = None,
+    rate: SampleRate = 8000,
     seed: Annotated[int, Range(low=0)] = 0,
     targets=LABEL,
 ) -> Dataset:
-    """Generates images, sequences, a table or text; equal options give equal data.
+    """Generates images, clips, sequences, a table or text; equal options give equal data.
 
     For other tasks than classification, the targets are functions of the images, series or rows: for regression their
     means over parts, one for each of `classes`; for multi_label whether these exceed their median; for segmentation a
     map with the class of each pixel of a bright rectangle, and class 0 around it.
 
     Args:
-        kind: images: each class is a noisy pattern; sequences: half of the words are typical of the class; series and
-            table: each class is a series or point with noise around it; text: each word has few likely successors
-        examples: training images, sequences, series or rows of a table
-        test_examples: test images, sequences, series or rows of a table
+        kind: images: each class is a noisy pattern; audio: each class is a glide between two pitches; sequences: half
+            of the words are typical of the class; series and table: each class is a series or point with noise around
+            it; text: each word has few likely successors
+        examples: training images, clips, sequences, series or rows of a table
+        test_examples: test images, clips, sequences, series or rows of a table
         size: height and width of the images, or number of features of the table
         channels: channels of the images or series
         classes: number of balanced classes of the images, sequences or rows, or of targets
         rows: rows of training text
         test_rows: rows of test text
-        length: words per row of text, largest number of words of a sequence, or positions of a series
+        length: words per row of text, largest number of words of a sequence, positions of a series, or samples of a
+            clip
         vocabulary: vocabulary size, including `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`
         owners: number of natural clients, assigned to the examples in turn; null: no owners
+        rate: samples per second of clips
         seed: seed of the patterns and examples
     """
     if kind != "text":
@@ -63,6 +71,8 @@ def load(
     if kind in ("images", "series", "table"):
         shape = {"images": (size, size, channels), "series": (length, channels), "table": (size,)}[kind]
         return _with_targets(_examples(kind, examples, test_examples, shape, classes, owners, seed), targets)
+    if kind == "audio":
+        return _clips(examples, test_examples, length, classes, owners, rate, seed)
     if kind == "sequences":
         return _sequences(examples, test_examples, length, vocabulary, classes, owners, seed)
     return _text(rows, test_rows, length, vocabulary, seed)
@@ -80,8 +90,7 @@ def _examples(kind, examples, test_examples, shape, classes, owners, seed):
             piece_labels = labels[first : first + PIECE]
             noisy = patterns[piece_labels] + generator.normal(0, 30, (len(piece_labels), *shape))
             x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255) if kind == "images" else noisy
-        example_owners = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(x, labels, owners=example_owners)
+        return Split(x, labels, owners=_owners(count, owners))
 
     return Dataset(
         make_split("synthetic train", examples),
@@ -127,6 +136,30 @@ def _with_rectangles(split, classes):
     return replace(split, x=x, y=y)
 
 
+def _owners(count, owners):
+    """Returns the natural client of each example."""
+    return None if owners is None else np.arange(count, dtype=np.int32) % owners
+
+
+def _clips(examples, test_examples, length, classes, owners, rate, seed):
+    # First and last pitch of each class in hertz, at equal distances for the ear.
+    pitches = np.exp(rng(seed, "synthetic patterns").uniform(*np.log(np.array(PITCHES) * rate), (classes, 2)))
+    times = np.arange(length) / rate
+
+    def make_split(purpose, count):
+        generator = rng(seed, purpose)
+        labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
+        x = np.empty((count, length), np.int16)
+        for clip, (first, last) in zip(x, pitches[labels]):
+            turns = times * first + times**2 * (last - first) / (2 * length / rate) + generator.uniform()
+            wave = generator.uniform(*LOUDNESS) * np.sin(2 * np.pi * turns)
+            clip[:] = np.clip(wave + generator.normal(0, NOISE, length), -1, 1) * (FULL_SCALE - 1)
+        return Split(x, labels, owners=_owners(count, owners))
+
+    train, test = make_split("synthetic train", examples), make_split("synthetic test", test_examples)
+    return Dataset(train, test, classes, f"synthetic audio (seed {seed})", rate=rate)
+
+
 def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):
     class_words = rng(seed, "synthetic patterns").integers(2, vocabulary, (classes, 3), dtype=np.int32)
 
@@ -137,8 +170,7 @@ def _sequences(examples, test_examples, length, vocabulary, classes, owners, see
         others = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
         words = np.where(generator.random((count, length)) < 0.5, typical, others)
         ends = generator.integers(1, length + 1, (count, 1))
-        example_owners = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=example_owners)
+        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=_owners(count, owners))
 
     return Dataset(
         make_split("synthetic train", examples),

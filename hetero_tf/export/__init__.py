@@ -10,6 +10,7 @@ FOLDER/<level>/<version>/
 
 Modules:
 
+    audio               Export of a model for sound clips: signatures for samples and for bytes of WAV files
     card                MODEL_CARD.md: description, metrics and usage of an exported model
     class_maps          PNG files of predicted class maps
     compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
@@ -26,8 +27,8 @@ Modules:
     portable_gradients  Gradients that LiteRT can run with its built-in operations
     prediction_fields   Fields of a written prediction: the outputs of a model under the names that users read
     prediction_files    Writes predictions as CSV, TSV or JSON lines
-    prediction_items    Reads the inputs of `predict` one at a time: pictures, rows of tables and texts
-    predictions         Predictions of a trained model for pictures, rows and texts, by the signatures of its export
+    prediction_items    Reads the inputs of `predict` one at a time: pictures, clips, rows and texts
+    predictions         Predictions of a trained model for pictures, clips, rows and texts, by its export
     saved_model         Writes a SavedModel, and loads one for predictions
     sequences           Export of a model for sequences of words: signatures for token ids and for sentences
     series              Export of a model for series: signatures for numbers over time

@@ -12,6 +12,8 @@ CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
 # Requests with more values are too long for a command line.
 MAX_NUMBERS = 64
+# Names of a file by the input for its bytes.
+FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
 SENTENCES = {"text": "the <mask> of the year", "sequences": "this is a sentence", "next_word": "the end of the"}
 
 
@@ -62,10 +64,10 @@ def _curl_lines(about):
 def _curl_line(signature, inputs, about_input, url):
     """Return a curl command that sends one example; None if it is too long."""
     ((name, spec),) = inputs.items()
-    if name == "image_bytes":
+    if name in FILES:
         begin, end = f'{{"signature_name": "{signature}", "instances": [{{"b64": "', '"}]}'
-        picture = f"printf '{begin}'; base64 < picture.png | tr -d '\\n'; printf '{end}'"
-        return f"({picture}) | curl --data-binary @- {url}:predict\n"
+        content = f"printf '{begin}'; base64 < {FILES[name]} | tr -d '\\n'; printf '{end}'"
+        return f"({content}) | curl --data-binary @- {url}:predict\n"
     shape = [1 if size is None else size for size in spec["shape"]]
     if prod(shape) > MAX_NUMBERS:
         return None

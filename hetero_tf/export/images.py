@@ -42,7 +42,7 @@ class ImageTask(LabelledTask):
 
     def serve_bytes(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return outputs with class names for files of any size up to `LARGEST_PICTURE` pixels, string [n]."""
-        return self.add_class_names(self.classify(decode_each(self.check(image_bytes), self.shape)))
+        return self.add_class_names(self.classify(self.decode_each(self.check(image_bytes), decode)))
 
     def request(self, x: np.ndarray) -> dict[str, np.ndarray]:
         return {self.INPUT_NAME: pixels(x)}
@@ -84,27 +84,6 @@ class ImageTask(LabelledTask):
             call = 'image_bytes=tf.constant([open("picture.png", "rb").read()])'
             return "serve_bytes", call, self.targets.prediction_name
         return "serving_default", f"image=tf.zeros({[1, *self.shape]})", self.targets.prediction_name
-
-
-def decode_each(files: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-    """Decode picture files independently; a file that `decode` rejects becomes NaN.
-
-    Args:
-        files: string [n].
-        shape: (height, width, channels) of the result.
-
-    Returns:
-        float32 [n, *shape].
-    """
-    count = tf.shape(files, tf.int64)[0]
-    # A graph cannot catch errors of operations, but a dataset can drop elements that raise one. It decodes one file at
-    # a time, since ten large pictures in parallel would take ten times the memory.
-    decoded = tf.data.Dataset.from_tensor_slices(files).enumerate().map(lambda i, data: (i, decode(data, shape)))
-    # The extra element, at the index after the last file, keeps the batch from being empty.
-    extra = tf.data.Dataset.from_tensors((count, tf.fill(shape, np.float32(np.nan))))
-    indices, images = decoded.ignore_errors().concatenate(extra).batch(count + 1).get_single_element()
-    blank = tf.fill(tf.concat([tf.shape(files) + 1, shape], 0), np.float32(np.nan))
-    return tf.tensor_scatter_nd_update(blank, indices[:, None], images)[:-1]
 
 
 def pixels(x: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import keras
 
 from hetero_tf.base import registry
+from hetero_tf.export.audio import AudioTask
 from hetero_tf.export.images import ImageTask
 from hetero_tf.export.masked_text import MaskedTextTask
 from hetero_tf.export.next_word import NextWordTask
@@ -13,6 +14,7 @@ from hetero_tf.export.task import ExportTask
 from hetero_tf.process.learning_process import LearningProcess
 
 TASKS: dict[str, type[ExportTask]] = {
+    "audio": AudioTask,
     "images": ImageTask,
     "next_word": NextWordTask,
     "sequences": SequenceTask,

@@ -48,14 +48,32 @@ class LabelledTask(ExportTask):
 
     @property
     def limits(self) -> dict[str, int]:
-        return {self.NOUN: max_examples(self.model)}
+        return {self.NOUN: self.max_batch_size}
 
     def check(self, batch: tf.Tensor, *shape: int | None, noun: str | None = None) -> tf.Tensor:
         """Return a batch [n, *shape]; the graph raises an error for another shape or too many examples."""
-        batch, limit = tf.ensure_shape(batch, (None, *shape)), max_examples(self.model)
+        batch, limit = tf.ensure_shape(batch, (None, *shape)), self.max_batch_size
         count = tf.shape(batch)[0]
         message = f"a request must have at most {limit} {noun or self.NOUN}."
         return assert_in_graph(batch, count <= limit, message, [count])
+
+    def decode_each(self, files: tf.Tensor, decode: Callable) -> tf.Tensor:
+        """Decode files independently to float32 [n, *shape]; a file that `decode` rejects becomes NaN.
+
+        Args:
+            files: string [n].
+            decode: `(scalar string, shape) -> float32 [*shape]`.
+        """
+        count, blank = tf.shape(files, tf.int64)[0], tf.fill(self.shape, np.float32(np.nan))
+        # A graph cannot catch errors of operations, but a dataset can drop elements that raise one. It decodes one file
+        # at a time, since ten large pictures in parallel would take ten times the memory.
+        numbered = tf.data.Dataset.from_tensor_slices(files).enumerate()
+        decoded = numbered.map(lambda index, data: (index, decode(data, self.shape))).ignore_errors()
+        # The extra element, at the index after the last file, keeps the batch from being empty.
+        extra = tf.data.Dataset.from_tensors((count, blank))
+        indices, examples = decoded.concatenate(extra).batch(count + 1).get_single_element()
+        blanks = tf.fill(tf.concat([tf.shape(files) + 1, self.shape], 0), np.float32(np.nan))
+        return tf.tensor_scatter_nd_update(blanks, indices[:, None], examples)[:-1]
 
     def classify(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the outputs for floats [n, ...] of a request; examples that are not finite are invalid."""

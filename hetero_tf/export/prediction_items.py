@@ -1,5 +1,6 @@
-"""Reads the inputs of `predict` one at a time: pictures, rows of tables and texts. An invalid item has its error."""
+"""Reads the inputs of `predict` one at a time: pictures, clips, rows and texts. An invalid item has its error."""
 
+import functools
 import itertools
 import json
 import os
@@ -13,6 +14,8 @@ import numpy as np
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file, read_bytes, read_errors
 from hetero_tf.base.picture_files import describe_file_fault
+from hetero_tf.base.sound_files import FULL_SCALE
+from hetero_tf.data.audio import SOUNDS, read_file
 from hetero_tf.data.column_targets import read_numbers
 from hetero_tf.data.columns import Column, encode_values, parse_row
 from hetero_tf.data.csv import (
@@ -25,9 +28,9 @@ from hetero_tf.data.csv import (
     read_declared_delimiter,
     read_table,
 )
-from hetero_tf.data.folder import UNSUPPORTED, iterate_files
+from hetero_tf.data.folder import PICTURES, iterate_files
 from hetero_tf.data.labelled_text import JSON_LINES
-from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
+from hetero_tf.data.picture_arrays import LARGEST_FILE
 from hetero_tf.data.targets import LABEL
 from hetero_tf.data.text_lines import TextLines
 
@@ -42,16 +45,17 @@ class ItemForm:
     """Form of the items that a model predicts.
 
     Attributes:
-        kind: Kind of the model's input: "images", "series", "table", "sequences", "text" (words for `<mask>`) or
-            "next_word".
+        kind: Kind of the model's input: "audio", "images", "series", "table", "sequences", "text" (words for `<mask>`)
+            or "next_word".
         targets: Form of the targets, see `data.targets`.
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
         columns: Columns of a table, or channels of series; None for other kinds or if they are unknown.
-        shape: Positions and channels of a series; None for other kinds.
+        shape: Positions and channels of a series, or samples of a clip; None for other kinds.
         text: Column of the text in a file with several.
         labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
+        rate: Samples per second of a clip; None for other kinds.
     """
 
     kind: str
@@ -63,6 +67,7 @@ class ItemForm:
     text: str
     labels: tuple[str, ...]
     header: bool
+    rate: int | None = None
 
     def to_label(self, name: str) -> str | None:
         """Return a name if it is the label of an example with one label, else None."""
@@ -79,9 +84,9 @@ class Item:
     """An input of `predict`.
 
     Attributes:
-        source: Path of a picture, FILE:LINE of a row or text in a file, or the row or text of the command line.
-        value: Content of a picture file, numbers [time, channels] of a series, features of a row, or UTF-8 text; None
-            if the item is invalid.
+        source: Path of a picture or clip, FILE:LINE of a row or text in a file, or the row or text of the command line.
+        value: Content of a picture file, samples of a clip in -1..1, numbers [time, channels] of a series, features of
+            a row, or UTF-8 text; None if the item is invalid.
         error: Reason why the item cannot be read; None if it is valid.
         label: Name of its class; None if unknown.
         fields: Texts of a row by column name.
@@ -98,36 +103,38 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
     """Check the inputs, and return an iterator over their items in order.
 
     Args:
-        inputs: For images: files, and folders whose pictures are read with those of their subfolders. For series: CSV
-            files with a column for each channel, whose last positions are read. For tables: files of rows, and rows in
-            the form of `columns.parse_row`. For text: files, and texts. The ending of a file selects its format: .csv,
-            .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line, otherwise one text per
-            line. A table may have any ending and delimiter.
+        inputs: For images and audio: files, and folders whose files are read with those of their subfolders. For
+            series: CSV files with a column for each channel, whose last positions are read. For tables: files of rows,
+            and rows in the form of `columns.parse_row`. For text: files, and texts. The ending of a file selects its
+            format: .csv, .tsv or .tab with column names, .jsonl, .json or .ndjson with one object per line, otherwise
+            one text per line. A table may have any ending and delimiter.
         form: Form of the items.
         on_note: Receives a note about each file with columns that are ignored.
 
     Raises:
         InputError: A file or folder is missing or empty, or a table lacks a column.
     """
-    if form.kind == "images":
-        return itertools.chain.from_iterable([_open_pictures(path, form) for path in inputs])
+    if form.kind in ("audio", "images"):
+        return itertools.chain.from_iterable([_open_files(path, form) for path in inputs])
     if form.kind == "series":
         return (_read_series(path, form) for path in inputs)
     return itertools.chain.from_iterable([_open_rows(text, form, on_note) for text in inputs])
 
 
-def _open_pictures(path, form):
+def _open_files(path, form):
+    kind, read = (PICTURES, _read_picture) if form.kind == "images" else (SOUNDS, functools.partial(_read_clip, form))
     if not os.path.isdir(path):
-        return (_read_picture(file, None) for file in [path])
+        return (read(file, None) for file in [path])
+    endings = (*kind.endings, *kind.unsupported)
     with read_errors(path):
-        files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in (*ENDINGS, *UNSUPPORTED))
+        files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in endings)
     if not files:
-        raise InputError(f"{path}: expected {', '.join(ENDINGS)} files. Received: none")
-    return (_read_picture(str(file), _label_of(file.relative_to(path), form)) for file in files)
+        raise InputError(f"{path}: expected {', '.join(kind.endings)} files. Received: none")
+    return (read(str(file), _label_of(file.relative_to(path), form)) for file in files)
 
 
 def _label_of(file, form):
-    """Return the name of the class whose folder contains a picture."""
+    """Return the name of the class whose folder contains a file."""
     return next(filter(None, map(form.to_label, file.parts[:-1])), None)
 
 
@@ -139,6 +146,14 @@ def _read_picture(path, label):
     # TensorFlow's decoders print warnings about truncated files.
     fault = describe_file_fault(content)
     return Item(path, content, label=label) if fault is None else Item(path, error=fault, label=label)
+
+
+def _read_clip(form, path, label):
+    try:
+        samples = read_file(path, form.rate, *form.shape).astype(np.float32) / FULL_SCALE
+    except UserError as error:
+        return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
+    return Item(path, samples, label=label)
 
 
 def _read_series(path, form):

@@ -1,4 +1,4 @@
-"""Predictions of a trained model for pictures, rows and texts, by the signatures of its export."""
+"""Predictions of a trained model for pictures, clips, rows and texts, by its export."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,8 @@ class Predictor:
 
     def fits(self, count: int, longest: int) -> bool:
         """Return True if a batch of `count` items of at most `longest` bytes or features fits into memory."""
-        examples = min(self.limits.get(noun, BATCH_EXAMPLES * REQUEST_SHARE) for noun in ("images", "rows", "series"))
+        nouns = ("clips", "images", "rows", "series")
+        examples = min(self.limits.get(noun, BATCH_EXAMPLES * REQUEST_SHARE) for noun in nouns)
         # A word has at least one byte, and short texts are padded to the longest.
         size = self.limits["words"] // REQUEST_SHARE if "words" in self.limits else BATCH_BYTES
         return count <= min(BATCH_EXAMPLES, examples // REQUEST_SHARE) and count * longest <= size
@@ -93,7 +94,7 @@ def predictor_of_process(process: LearningProcess, model: keras.Model) -> Predic
         model: Keras model of a level, see `process.network`.
 
     Raises:
-        InputError: The data set has neither pictures, a table nor a vocabulary.
+        InputError: The data set has no items that can be read, such as pictures of two channels.
     """
     task, dataset = task_of(process, model), process.dataset
     with temporary_folder() as scratch:
@@ -154,11 +155,12 @@ def _to_lists(values):
 
 
 def _build_form(spec, items, classes, class_names):
-    kind, shape = spec["kind"], tuple(spec["shape"]) if spec["kind"] == "series" else None
+    kind, shape = spec["kind"], tuple(spec["shape"]) if spec["kind"] in ("audio", "series") else None
     names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
     columns = build_columns(items["columns"])
     labels = tuple(items["labels"])
-    return ItemForm(kind, items["targets"], classes, names, columns, shape, items["text"], labels, items["header"])
+    described = items["targets"], classes, names, columns, shape, items["text"], labels, items["header"]
+    return ItemForm(kind, *described, spec.get("rate"))
 
 
 def predict(

@@ -1,7 +1,7 @@
 """Files for TensorFlow Serving: warm-up requests, and the largest batch size.
 
 The first request of each signature takes much longer than later ones, since TensorFlow optimizes the graph for it. The
-warm-up requests contain no data of clients, only black pictures and masked words.
+warm-up requests contain no data of clients, only black pictures, silence and masked words.
 """
 
 from pathlib import Path
@@ -22,12 +22,13 @@ WAIT_MICROSECONDS = 1000
 def blank_requests(signatures: dict[str, dict[str, tf.TensorSpec]]) -> dict[str, dict[str, np.ndarray]]:
     """Return a small request for each signature, `{signature: {input: value}}`; `signatures` has their input specs."""
     image = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8)).numpy()
-    strings = {"image_bytes": np.array([image], object), "text": np.array([b"<mask>"], object)}
+    clip = tf.audio.encode_wav(tf.zeros([1, 1]), 16_000).numpy()
+    contents = {"audio_bytes": clip, "image_bytes": image, "text": b"<mask>"}
 
     def blank(name, spec):
         shape = [1 if size is None else size for size in spec.shape]
         if spec.dtype == tf.string:
-            return strings[name] if name in strings else np.full(shape, b"", object)
+            return np.full(shape, contents.get(name, b""), object)
         return np.zeros(shape, spec.dtype.as_numpy_dtype)
 
     return {name: {key: blank(key, spec) for key, spec in specs.items()} for name, specs in signatures.items()}

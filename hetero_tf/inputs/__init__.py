@@ -2,7 +2,7 @@
 
 Raw examples (uint8 pixels, int32 tokens, table features) are stored unchanged in memory, or on disk for images.
 Normalisation, augmentation and masking run in the graph, with stateless random numbers derived from a key. A `build`
-that declares the parameter `statistics` receives `Dataset.feature_statistics`.
+that declares the parameter `statistics` receives `Dataset.feature_statistics`; `rate`, `Dataset.rate`.
 
 A module describes its input by constants, plain values that recipe checks read without importing it:
 
@@ -21,17 +21,20 @@ A module of `--plugin` may also have `export_task(process, model)`, which return
 
 Modules:
 
+    audio        Input pipeline for labelled sound clips: log-mel spectrograms, computed in the graph
     examples     Training examples of the compiled round: stored arrays, local epochs, and batch shapes
     images       Input pipeline for labelled images
     masked_text  Input pipeline for masked language models: segments of token rows with masked positions
     next_word    Input pipeline for next-word language models: segments of token rows
     sequences    Input pipeline for labelled sequences of words, such as sentences and their topics
     series       Input pipeline for labelled series, such as windows of measurements over time
+    spectrogram  Log-mel spectrograms as matrix products, which run in every export format
     table        Input pipeline for labelled table rows
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -57,6 +60,7 @@ class Input:
         random: Whether training batches depend on the key.
         normalised_by: "mean" and "std" of the normalisation, one value per channel or feature, or one for all; empty
             without normalisation.
+        spectrogram: `spectrogram.Spectrogram` that converts clips to maps before the normalisation; None for others.
     """
 
     batch: Callable
@@ -67,6 +71,7 @@ class Input:
     shuffle: bool
     random: bool
     normalised_by: dict[str, list[float]] = field(default_factory=dict)
+    spectrogram: Any = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Modules:
     global_layout    Index of every variable
     initial_weights  Initial weights by path
     nesting          Checks that a level's model is a part of the global one
-    preprocessed     Keras models that normalise their inputs, for callers that have pixels as a data set stores them
+    preprocessed     Keras models that prepare their inputs, for callers that have examples as a data set stores them
     probing          Random weights and examples for a Keras model, which test its behavior before training
     repeated_blocks  Repeated blocks: equal blocks of a deep model are one function of the graph, traced once
     requirements     Requirements of a Keras model from a user; refuses parts that a round would ignore

@@ -17,12 +17,13 @@ from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
-def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
-    """Build the `Input` of a recipe; without data, it has no feature statistics."""
+def build_input(recipe: Recipe, dataset: Dataset) -> Input:
+    """Build the `Input` of a recipe for its data."""
     build = registry.find("inputs", recipe.input.name).build
-    learned = {}
-    if dataset is not None and "statistics" in inspect.signature(build).parameters:
-        learned["statistics"] = dataset.feature_statistics
+    parameters = inspect.signature(build).parameters
+    learned: dict = {"statistics": dataset.feature_statistics} if "statistics" in parameters else {}
+    if "rate" in parameters:
+        learned["rate"] = dataset.rate
     return build(recipe.float_type, **recipe.input.options, **learned)
 
 
@@ -47,7 +48,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 
 def _check_data(recipe, dataset):
     check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
-    check_fit(recipe, _facts(dataset, build_input(recipe)), hardware.memory_limit())
+    check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:

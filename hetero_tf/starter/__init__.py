@@ -14,6 +14,7 @@ Modules:
     pictures     Pictures: their size and channels
     recipe_text  Writes a draft as the YAML text of a recipe, with the reason of each choice as a comment on its line
     series       Time series: a table whose rows have different dates, from which windows forecast the next values
+    sounds       Sound clips: their rate and duration, from a folder with one folder of WAV files for each class
     sources      Detects the kind of data at a path, and drafts how a recipe reads it
     tables       Tables: the type of each column, the label, owners, missing values and the notation of numbers
     texts        Texts: labelled texts in a table or JSON lines, and running text in a file or a column
@@ -46,8 +47,8 @@ def draft_recipe(request: Request) -> RecipeDraft:
     options = {name: choice.value for name, choice in draft.options.items()}
     loader = Plugin(options.pop("name"), options)
     targets = registry.constant("tasks", draft.task.value, "TARGETS")
-    if loader.name in ("folder", "tfds") or "image" in options:
-        # Their loaders import TensorFlow.
+    if loader.name in ("audio", "folder", "tfds") or "image" in options:
+        # Their loaders or the statistics of their inputs import TensorFlow.
         hardware.import_quietly()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

@@ -26,6 +26,8 @@ def layers_for(dataset: Dataset) -> tuple[str, ...]:
             return _map_layers()
         height, width, _ = dataset.train.x.shape[1:]
         return _residual_layers(min(height, width)) if min(height, width) > LARGEST_OF_CNN else _cnn_layers(dataset)
+    if dataset.kind == "audio":
+        return _sound_layers()
     if dataset.kind == "table":
         return _mlp_layers(len(dataset.train.x))
     return _series_layers() if dataset.kind == "series" else _lstm_layers(dataset)
@@ -53,6 +55,13 @@ def _residual_layers(size):
         first = "first: {stride: 2}, " if stage else ""
         lines.append(f"- Repeat: {{times: 2, {first}layer: {{PreActivationBlock: {{filters: !w {filters}}}}}}}")
     return (*lines, "- [Scaler, Norm, ReLU]", "- GlobalAveragePooling2D", _HEAD)
+
+
+def _sound_layers():
+    units = [f"- [PaddedConv2D: {{filters: !w {filters}}}, Scaler, Norm, ReLU, MaxPooling2D]" for filters in (16, 32)]
+    comment = "# a small CNN over the spectrogram, a map of frames and mel bands"
+    last = "- [PaddedConv2D: {filters: !w 64}, Scaler, Norm, ReLU]"
+    return (comment, *units, last, "- GlobalAveragePooling2D", _HEAD)
 
 
 def _map_layers():

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.sound_files import ENDINGS as SOUNDS
 from hetero_tf.data.arrow_files import ColumnSelection, column_contents
 from hetero_tf.data.csv import DELIMITERS, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.data_files import TEST_NAMES, find
@@ -21,13 +22,15 @@ from hetero_tf.starter.delimited import detect_layout
 from hetero_tf.starter.labels import choose_label
 from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_tfds
 from hetero_tf.starter.series import draft_series, find_time
+from hetero_tf.starter.sounds import draft_audio
 from hetero_tf.starter.tables import draft_table
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 
 TEXTS = (".txt", ".text", ".md", ".gz")
 READ = (
-    "a folder of pictures with one folder for each class; a CSV or TSV file; .parquet or .arrow files, or a folder of "
-    "save_to_disk; a .npz file; a folder with x_train.npy, y_train.npy, x_test.npy and y_test.npy; JSON lines; text"
+    "a folder of pictures or WAV files with one folder for each class; a CSV or TSV file; .parquet or .arrow files, or "
+    "a folder of save_to_disk; a .npz file; a folder with x_train.npy, y_train.npy, x_test.npy and y_test.npy; JSON "
+    "lines; text"
 )
 
 
@@ -51,8 +54,11 @@ def draft_data(request: Request) -> DataDraft:
         return _draft_arrow(path, request)
     if files := _find_file_splits(path):
         return _draft_splits(path, files, request)
-    if any(file.suffix.lower() in PICTURES for file in iterate_files(path)):
+    endings = {file.suffix.lower() for file in iterate_files(path)}
+    if not endings.isdisjoint(PICTURES):
         return draft_folder(path, request)
+    if not endings.isdisjoint(SOUNDS):
+        return draft_audio(path, request)
     raise InputError(f"{path}: expected {READ}. Received: a folder with {_names(path)}; join text files into one file")
 
 
@@ -99,7 +105,7 @@ def _draft_file(path, request, test):
         options["test"] = Choice(test, "the test rows")
     if ending in JSON_LINES:
         return _draft_json_lines(path, request, options)
-    if ending in PICTURES or ending == ".npy":
+    if ending in (*PICTURES, *SOUNDS, ".npy"):
         raise InputError(f"{path}: expected {READ}. Received: a single file; name its folder")
     layout = None if ending in TEXTS else detect_layout(path)
     if ending in TABLE_ENDINGS or (layout is not None and layout.delimiter != "space"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import sample
 from hetero_tf.data.targets import LABEL
@@ -15,6 +16,8 @@ EXAMPLES_PER_CLIENT, LEAST_CLIENTS, MOST_CLIENTS = 30, 2, 100
 CLIENTS_PER_ROUND = 10
 # Values of pictures of which the mean and the standard deviation are computed.
 SAMPLED_VALUES = 2**24
+# Clips of which the same is computed.
+SAMPLED_CLIPS = 200
 # Share of the most frequent class from which accuracy alone is misleading.
 LARGE_SHARE = 0.6
 # Rows of running text of a client, which are one batch, and positions of a segment.
@@ -33,6 +36,7 @@ class _Steps:
 
 
 _STEPS = {
+    "audio": _Steps("adam", 0.002, 40),
     "table": _Steps("adam", 0.002, 30),
     "images": _Steps("sgd", 0.05, 40),
     "series": _Steps("adam", 0.002, 30),
@@ -78,6 +82,9 @@ def _input(dataset):
     if dataset.kind == "images":
         mean, std = picture_statistics(dataset)
         return Choice({"name": "images", "mean": mean, "std": std}, "mean and deviation of the training pictures")
+    if dataset.kind == "audio":
+        mean, std = spectrogram_statistics(dataset)
+        return Choice({"name": "audio", "mean": mean, "std": std}, "mean and deviation of the training spectrograms")
     if dataset.kind == "text":
         segment = min(SEGMENT, dataset.train.x.shape[1] - 1)
         return Choice({"name": "next_word", "segment": segment}, "each word is predicted from those before it")
@@ -92,6 +99,18 @@ def picture_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
     values = pictures.astype(np.float64) / (255 if pictures.dtype == np.uint8 else 1)
     mean, std = values.mean((0, 1, 2)), values.std((0, 1, 2))
     return [round(float(each), 4) for each in mean], [max(round(float(each), 4), 0.001) for each in std]
+
+
+def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
+    """Return mean and standard deviation of the spectrograms of the training clips."""
+    import tensorflow as tf
+
+    from hetero_tf.inputs import audio
+
+    clips = dataset.train.x[np.array(sample(range(len(dataset.train.x)), SAMPLED_CLIPS))]
+    spectrogram = audio.build("float32", rate=dataset.rate).spectrogram
+    values = spectrogram(tf.constant(clips / FULL_SCALE, tf.float32)).numpy()
+    return round(float(values.mean()), 2), max(round(float(values.std()), 2), 0.01)
 
 
 def _partition(dataset):

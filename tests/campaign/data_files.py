@@ -12,7 +12,7 @@ import numpy as np
 from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
 from hetero_tf.base.errors import UserError
-from hetero_tf.data import csv, femnist, masks, npy, npz, parquet, text, tfds, tiny_imagenet
+from hetero_tf.data import audio, csv, femnist, masks, npy, npz, parquet, text, tfds, tiny_imagenet
 from hetero_tf.data import folder as image_folder
 
 
@@ -37,6 +37,7 @@ FOLDERS = {
         tiny_imagenet,
         {"path": "pictures", "size": 8},
     ),
+    "clips": (lambda folder: folders.write_sounds(folder / "own"), audio, {"path": "own", "rate": 8000}),
     "classes": (lambda folder: folders.write_pictures(folder / "own"), image_folder, {"path": "own", "size": 8}),
     "masks": (lambda folder: folders.write_masks(folder / "own"), masks, {"path": "own", "size": 8}),
     "arrays": (lambda folder: folders.write_arrays(folder / "arrays"), npy, {"path": "arrays"}),
@@ -96,7 +97,7 @@ def arrays(rng):
 
 
 def data_folder(world, rng):
-    """A damaged folder of TensorFlow Datasets, of LEAF's writers, of pictures by class, of arrays, or of tables."""
+    """A damaged folder of TensorFlow Datasets, of LEAF's writers, of pictures or clips by class, of arrays, or of tables."""
     name = rng.choice(list(FOLDERS))
     write, loader, options = FOLDERS[name]
     whole, folder = world.folder / f"whole {name}", world.fresh()

@@ -14,6 +14,7 @@ from hetero_tf.recipe.schema import Plugin
 
 # Options of loaders that need a file or name; `folder` below has the files.
 OPTIONS = {
+    "audio": {"path": "own_sounds", "rate": 8000, "seconds": 0.1},
     "labelled_text": {"path": "own_texts.csv"},
     "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
     "npz": {"path": "own.npz"},
@@ -48,6 +49,7 @@ def folder(tmp_path):
     folders.write_tiny_imagenet(tmp_path / "own_imagenet")
     folders.write_pictures(tmp_path / "own_pictures")
     folders.write_masks(tmp_path / "own_masks")
+    folders.write_sounds(tmp_path / "own_sounds")
     folders.write_tables(tmp_path)
     x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)

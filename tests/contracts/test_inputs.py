@@ -17,8 +17,12 @@ TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
 ROWS = (RNG.normal(5, 3, (6, 7)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
 WORDS = (RNG.integers(0, 9, (6, 5)).astype(np.int32), RNG.integers(0, 4, 6).astype(np.int32))
 SERIES = (RNG.normal(5, 3, (6, 9, 2)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
+CLIPS = (RNG.integers(-(2**13), 2**13, (6, 1000)).astype(np.int16), RNG.integers(0, 4, 6).astype(np.int32))
 # Stored examples and number of labels, by the kind of data.
-STORED = {"images": (IMAGES, 4), "sequences": (WORDS, 4), "series": (SERIES, 4), "table": (ROWS, 4), "text": (TEXT, 9)}
+STORED = {
+    **{"audio": (CLIPS, 4), "images": (IMAGES, 4), "sequences": (WORDS, 4), "series": (SERIES, 4), "table": (ROWS, 4)},
+    "text": (TEXT, 9),
+}
 
 
 def stored_examples(name):
@@ -192,3 +196,39 @@ def test_the_share_of_masked_words():
         source = registry.find("inputs", "masked_text").build("float32", segment=500, mask_share=share)
         inputs, _ = batch(source, (long, None), all_labels(9), list(range(20)))
         assert abs((inputs.numpy() == 9).mean() - share) <= 5 * (share * (1 - share) / 10_000) ** 0.5
+
+
+@pytest.mark.parametrize(("rate", "window", "hop"), [(8000, 0.025, 0.01), (16_000, 0.02, 0.02), (8000, 0.016, 0.0201)])
+def test_spectrograms_equal_those_of_tensorflow(rate, window, hop):
+    source = registry.find("inputs", "audio").build(
+        "float64", rate=rate, window=window, hop=hop, bands=12, mean=1, std=2
+    )
+    maps, _ = batch(source, CLIPS, all_labels(4), [0, 5])
+    samples = CLIPS[0][[0, 5]] / 2**15
+    waves = tf.signal.stft(samples, round(window * rate), round(hop * rate))
+    weights = tf.signal.linear_to_mel_weight_matrix(12, waves.shape[-1], rate, 20.0, rate / 2, tf.float64)
+    expected = tf.math.log(tf.abs(waves) ** 2 @ weights + 1e-6)
+    np.testing.assert_allclose(maps[..., 0], (expected - 1) / 2, atol=1e-6)
+    floats, _ = batch(source, (samples, CLIPS[1][:2]), all_labels(4), [0, 1])
+    np.testing.assert_allclose(floats, maps, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"window": 0.0001},
+            "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=0.0001",
+        ),
+        ({"bands": 200}, "`bands` is too large for `window`: a mel band has no frequency at 16000 Hz; use fewer bands"),
+    ],
+)
+def test_impossible_spectrograms_are_rejected(options, message):
+    assert message in refusal(registry.find("inputs", "audio").build, "float32", **options)
+
+
+def test_a_clip_has_at_least_one_frame():
+    source = registry.find("inputs", "audio").build("float32")
+    assert refusal(source.shape, CLIPS[0][:, :300]) == (
+        "input.window is longer than a clip; use a shorter `window` or longer clips. Received: 400 samples, clips of 300"
+    )

@@ -4,6 +4,7 @@ import json
 import struct
 import zlib
 
+import folders
 import pytest
 from refusals import refusal
 
@@ -186,3 +187,18 @@ def test_series_are_the_last_rows_of_files(tmp_path):
         "must have 2 columns of numbers and at least 2 rows, the oldest first. Received: 2 columns, 1 rows",
         "could not read: No such file or directory",
     ]
+
+
+def test_clips_of_folders_have_labels_and_a_bad_file_does_not_hide_the_others(tmp_path):
+    folders.write_sounds(tmp_path / "own", clips=2)
+    bad = write(tmp_path / "own" / "low", "1.wav", b"RIFF")
+    form = ItemForm("audio", "label", 2, ("high", "low"), None, (500,), "text", (), True, 4000)
+    read, _ = items(form, tmp_path / "own", tmp_path / "own" / "high" / "0.wav")
+    assert [label for *_, label in read] == ["high", "high", "low", "low", None]
+    assert [error and error[:17] for _, _, error, _ in read] == [None, None, None, "is not a WAV file", None]
+    assert read[3][0] == str(bad)
+    assert read[0][1].shape == (500,) and abs(read[0][1]).max() > 0.49
+    (tmp_path / "empty").mkdir()
+    assert (
+        refusal(items, form, tmp_path / "empty") == f"{tmp_path / 'empty'}: expected .wav, .wave files. Received: none"
+    )

@@ -23,6 +23,7 @@ BESIDE = {
     ("data", "synthetic", "test_rows"): {"kind": "text"},
     ("data", "synthetic", "length"): {"kind": "text"},
     ("data", "synthetic", "vocabulary"): {"kind": "text"},
+    ("data", "synthetic", "rate"): {"kind": "audio"},
     ("data", "wikitext2"): {"verify": False, "rows": 3, "test_rows": 2},
     ("data", "text"): {"train": "words.txt", "rows": 3, "test_rows": 2},
     ("data", "text", "test_share"): {"train": "words.txt", "rows": 3, "test_rows": 2, "test": None},
@@ -53,6 +54,7 @@ ELSEWHERE = {
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "npy"): "test_data_npy.py: needs a folder of arrays",
+    ("data", "audio"): "test_audio.py: needs folders of WAV files",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
     ("data", "masks"): "test_masks.py: needs folders of pictures and masks",
     ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
@@ -71,6 +73,7 @@ ELSEWHERE = {
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
+CLIPS = np.random.default_rng(2).integers(-9000, 9000, (6, 900)).astype(np.int16)
 ROWS = np.random.default_rng(1).normal(9, 3, (6, 4)).astype(np.float32)
 TOKENS = RNG.integers(0, 9, (6, 10)).astype(np.int32)
 LABELS = RNG.integers(0, 10, 1000).astype(np.int32)
@@ -159,13 +162,12 @@ def data(module, folder, options):
 
 
 def inputs(module, folder, options):
-    accepts_statistics = "statistics" in inspect.signature(module.build).parameters
-    injected = {"statistics": (ROWS.mean(0), ROWS.std(0))} if accepts_statistics else {}
+    learned = {"statistics": (ROWS.mean(0), ROWS.std(0)), "rate": 8000}
+    injected = {name: learned[name] for name in inspect.signature(module.build).parameters if name in learned}
     source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
     series = np.stack([ROWS, -ROWS], 1)
-    x, y = {"images": (IMAGES, labels), "series": (series, labels), "table": (ROWS, labels)}.get(
-        module.DATA, (TOKENS, None)
-    )
+    by_kind = {"audio": CLIPS, "images": IMAGES, "series": series, "table": ROWS}
+    x, y = (by_kind[module.DATA], labels) if module.DATA in by_kind else (TOKENS, None)
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
     return source.batch(*arguments, training=True), source.starts(x)

@@ -2,6 +2,7 @@
 
 import json
 
+import folders
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -128,6 +129,20 @@ def test_files_of_arrays(tmp_path):
     assert draft(tmp_path)[0].data.options["name"].value == "npy"
 
 
+def test_sounds_in_folders(tmp_path):
+    folders.write_sounds(tmp_path / "sounds", clips=20)
+    made, text = draft(tmp_path / "sounds")
+    assert {
+        "  rate: 8000   # the rate of the files",
+        "  seconds: 0.5   # check: files have 0.25 to 0.487 s, 0.369 in the median; longer ones are cut off, zeros follow "
+        "shorter ones",
+    } <= set(text.splitlines())
+    assert made.keys["input"].reason == "mean and deviation of the training spectrograms" and improves(text)
+    (tmp_path / "sounds" / "low" / "0.wav").write_bytes(folders.wav(folders.tone(300, 44_100), 44_100))
+    options = draft(tmp_path / "sounds")[0].data.options
+    assert options["rate"].comment == "check: the rate of most files; others are converted"
+
+
 def test_labelled_texts(tmp_path):
     write_csv(tmp_path / "t.csv", sentences())
     (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in sentences()))
@@ -180,5 +195,7 @@ def test_a_folder_of_splits(tmp_path):
 def test_unknown_data_are_rejected_with_the_formats(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").write_text("b")
-    with pytest.raises(InputError, match="expected a folder of pictures .* Received: a folder with a.txt, b.txt; join"):
+    with pytest.raises(
+        InputError, match="expected a folder of pictures or WAV .* Received: a folder with a.txt, b.txt; join"
+    ):
         draft(tmp_path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import struct
 
 import numpy as np
 
@@ -149,3 +150,36 @@ def on_disk(folder, dataset):
         np.save(folder / f"{name}.npy", split.x)
         splits[name] = dataclasses.replace(split, x=DiskArray.open(folder / f"{name}.npy"))
     return dataclasses.replace(dataset, **splits)
+
+
+def tone(pitch, rate, count=None):
+    """A sine of half the full scale; a quarter of a second without a count."""
+    return 0.5 * np.sin(2 * np.pi * pitch * np.arange(count or rate // 4) / rate)
+
+
+def wav(samples, rate, code=1, bits=16, is_extensible=False):
+    """The content of a WAV file with samples in -1..1, [n] or [n, channels]; code 1: PCM, 3: floats."""
+    samples = np.atleast_2d(np.transpose(samples)).T
+    if code == 3:
+        data = samples.astype("<f4").tobytes()
+    elif bits == 8:
+        data = np.rint(samples * 127 + 128).astype(np.uint8).tobytes()
+    else:
+        whole = np.rint(samples * (2 ** (bits - 1) - 1)).astype("<i4")
+        data = whole[..., None].view(np.uint8)[..., : bits // 8].tobytes()
+    frame = samples.shape[1] * bits // 8
+    layout = struct.pack("<HHIIHH", code, samples.shape[1], rate, rate * frame, frame, bits)
+    if is_extensible:
+        layout = struct.pack("<H", 0xFFFE) + layout[2:] + struct.pack("<HHIH", 22, bits, 0, code) + bytes(14)
+    chunks = [(b"fmt ", layout), (b"LIST", b"odd"), (b"data", data)]
+    body = b"".join(name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body
+
+
+def write_sounds(folder, classes=("high", "low"), clips=5, rate=8000):
+    """A folder of WAV files for each class: tones of 600 Hz in the first class, 300 in the second, and so on."""
+    for label, name in enumerate(classes):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(clips):
+            samples = tone(600 / (label + 1), rate, rate // 4 + 100 * number)
+            (folder / name / f"{number}.wav").write_bytes(wav(samples, rate))

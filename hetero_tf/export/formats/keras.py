@@ -9,15 +9,16 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.models.preprocessed import add_normalisation
+from hetero_tf.models.preprocessed import add_preprocessing
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
-    """Write a model with the inputs of the SavedModel (pixels in 0..1, rows or token ids) that returns logits."""
+    """Write a model with the inputs of the SavedModel (pixels, rows, samples or token ids) that returns logits."""
     with saved_model.writing(path.parent):
-        add_normalisation(source.task.model, source.task.process.input.normalised_by).save(path)
+        process = source.task.process
+        add_preprocessing(source.task.model, process.input, process.dataset.train.x).save(path)
     return {}
 
 

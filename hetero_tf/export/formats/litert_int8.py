@@ -21,13 +21,13 @@ def convert(source: ConversionSource, path: Path) -> dict:
         {"float_bytes": size of the same file in 32-bit floats}.
 
     Raises:
-        InputError: The model is recurrent, or takes rows of a table or series, where one scale for all features would
-            erase the small ones.
+        InputError: The model is recurrent, or takes rows of a table, series or audio, where one scale for all features
+            would erase the small ones.
     """
-    if source.task.process.dataset.kind in ("table", "series"):
+    if source.task.process.dataset.kind in ("audio", "table", "series"):
         raise InputError(
-            "--format litert_int8: not available for tables and series, because one 8-bit scale for all features would "
-            "erase the small ones; use litert"
+            "--format litert_int8: not available for tables, series and audio, because one 8-bit scale for all "
+            "features would erase the small ones; use litert"
         )
     if isinstance(source.task.process.dataset, DescribedDataset):
         raise InputError(

@@ -1,0 +1,105 @@
+"""Loads sound clips of the user from one folder of WAV files per class."""
+
+import functools
+import hashlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from hetero_tf.base.constraints import Range, TestShare
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import open_file, read_bytes
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.base.sound_files import ENDINGS, HEADER_BYTES, WavHeader, read_clip, read_header
+from hetero_tf.data.data_files import find_folder
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.decoded import load_cached, stamp_files
+from hetero_tf.data.folder import ClassFolder, FileKind, list_class_folders
+from hetero_tf.data.held_out import hold_out
+from hetero_tf.data.inspection import SoundSummary, sample
+
+SOUNDS = FileKind(
+    "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
+)
+LARGEST_FILE = 2**28
+# Files whose headers are examined.
+EXAMINED = 1000
+SampleRate = Annotated[int, Range(low=1000, high=192_000)]
+Seconds = Annotated[float, Range(low=0.01, high=60.0)]
+
+
+def load(
+    data_dir: Path | None, *, path: str, rate: SampleRate = 16_000, seconds: Seconds = 1.0, test_share: TestShare = 0.2
+) -> Dataset:
+    """Loads WAV files; the names of their folders are the class names.
+
+    The layout is FOLDER/train/CLASS/*.wav and FOLDER/test/CLASS/*.wav, or FOLDER/CLASS/*.wav, where a share of each
+    class becomes the test split. Files have 8, 16, 24 or 32 bits or 32-bit floats, any rate and any number of channels,
+    which are averaged. The first seconds of a file are read; zeros follow the end of a shorter one. Another rate is
+    converted by the Fourier transform. Clips are stored with 16 bits.
+
+    Args:
+        path: the folder
+        rate: samples per second of the clips
+        seconds: duration of a clip
+        test_share: share of each class for the test split; no effect if the folder has train and one of test, val,
+            validation or valid
+    """
+    folder, count = find_folder(data_dir, path, "path"), round(rate * seconds)
+    names, train, test = list_class_folders(folder, SOUNDS)
+    read = functools.partial(_read_split, rate=rate, count=count)
+    splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
+    sounds = inspect_sounds(train.files)
+    return Dataset(*splits, len(names), f"audio ({folder})", class_names=names, rate=rate, sounds=sounds)
+
+
+def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
+    # A split and a copy of it are in memory at once.
+    check_memory(str(part.folder), 2 * len(part.files) * count * np.dtype(np.int16).itemsize)
+
+    def read():
+        x = np.empty((len(part.files), count), np.int16)
+        for clip, path in zip(x, part.files):
+            clip[:] = read_file(path, rate, count)
+        return {"x": x}
+
+    folder_id = hashlib.sha256(str(part.folder.absolute()).encode()).hexdigest()[:16]
+    name, options = f"audio-{folder_id}-{rate}-{count}", [stamp_files(part.files)]
+    x = load_cached(name, options, part.folder, ("x",), read)["x"]
+    return Split(x, np.array(part.labels, np.int32))
+
+
+def read_file(path: str, rate: int, count: int) -> np.ndarray:
+    """Return the beginning of a WAV file, int16 `[count]`, see `sound_files.read_clip`; errors name the file."""
+    content = read_bytes(path, LARGEST_FILE, follow=True)
+    try:
+        return read_clip(content, rate, count)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def inspect_sounds(paths: Sequence[str]) -> SoundSummary | None:
+    """Summarize the headers of WAV files; None if no header is readable."""
+    headers = list(itertools.chain.from_iterable(map(_read_header, sample(paths, EXAMINED))))
+    return _summarize(headers) if headers else None
+
+
+def _read_header(path) -> Iterable[WavHeader]:
+    """Yield the header of a file if it is readable."""
+    with open_file(path) as file:
+        content, size = file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size
+    try:
+        yield read_header(content, size)
+    except InputError:
+        return
+
+
+def _summarize(headers):
+    durations = np.array([header.seconds for header in headers])
+    quantiles = tuple(float(value) for value in np.quantile(durations, (0, 0.5, 0.9, 1)))
+    return SoundSummary(len(headers), quantiles, tuple(Counter(header.rate for header in headers).most_common()))

@@ -1,0 +1,60 @@
+"""Input pipeline for labelled sound clips: log-mel spectrograms, computed in the graph."""
+
+from typing import Annotated
+
+import tensorflow as tf
+
+from hetero_tf.base.constraints import Range
+from hetero_tf.base.sound_files import FULL_SCALE
+from hetero_tf.inputs import Input, gather_examples
+from hetero_tf.inputs.images import Spread
+from hetero_tf.inputs.spectrogram import Spectrogram
+
+DATA = "audio"
+FORM = "map"
+TARGETS = "label"
+
+Duration = Annotated[float, Range(above=0.0, high=10.0)]
+
+
+def build(
+    dtype: tf.DType,
+    *,
+    window: Duration = 0.025,
+    hop: Duration = 0.01,
+    bands: Annotated[int, Range(low=1, high=512)] = 40,
+    mean: float = 0.0,
+    std: Spread = 1.0,
+    rate=16_000,
+) -> Input:
+    """Make batches of log-mel spectrograms, maps of frames, mel bands and one channel.
+
+    Args:
+        window: seconds of a frame
+        hop: seconds between the starts of two frames
+        bands: number of mel bands
+        mean: mean of the spectrograms, subtracted from them
+        std: standard deviation of the spectrograms; divides the result
+        rate: Samples per second, from `Dataset.rate`.
+
+    Raises:
+        InputError: See `Spectrogram.of_seconds`.
+    """
+    spectrogram = Spectrogram.of_seconds(rate, window, hop, bands)
+
+    def batch(x, y, rows, start, key, labels, training, length=None):
+        clips = gather_examples(x, rows)
+        samples = tf.cast(clips, dtype) / (1 if clips.dtype.is_floating else FULL_SCALE)
+        return (spectrogram(samples) - mean) / std, labels.local(tf.gather(y, rows))
+
+    return Input(
+        batch,
+        length=lambda x, start: tf.constant(1),
+        shape=lambda x: (spectrogram.frames(x.shape[1]), bands, 1),
+        dtype=None,
+        starts=lambda x: (0,),
+        shuffle=True,
+        random=False,
+        normalised_by={"mean": [mean], "std": [std]},
+        spectrogram=spectrogram,
+    )

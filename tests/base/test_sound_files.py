@@ -1,0 +1,141 @@
+"""WAV files: formats, rates and channels, in Python and in a graph; damaged and hostile headers."""
+
+import struct
+import time
+import tracemalloc
+
+import folders
+import numpy as np
+import pytest
+import tensorflow as tf
+from refusals import refusal
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.sound_decoding import decode
+from hetero_tf.base.sound_files import HIGHEST_RATE, MOST_CHUNKS, read_clip, read_header, resampling_sizes
+
+RATE = 8000
+TONE = folders.tone(440, RATE)
+# Code of the format, bits, and the largest error of a sample of 16 bits.
+FORMATS = [(1, 8, 2**-7), (1, 16, 2**-15), (1, 24, 2**-15), (1, 32, 2**-15), (3, 32, 2**-15)]
+
+
+def values(clip):
+    return clip / 2**15
+
+
+@pytest.mark.parametrize(("code", "bits", "error"), FORMATS)
+@pytest.mark.parametrize("is_extensible", [False, True])
+def test_every_format_has_the_same_samples(code, bits, error, is_extensible):
+    content = folders.wav(TONE, RATE, code, bits, is_extensible=is_extensible)
+    clip = read_clip(content, RATE, len(TONE))
+    assert clip.dtype == np.int16
+    np.testing.assert_allclose(values(clip), TONE, atol=error)
+
+
+def test_channels_are_averaged_and_clips_are_cut_off_or_followed_by_zeros():
+    stereo = np.stack([TONE, np.zeros_like(TONE)], 1)
+    clip = read_clip(folders.wav(stereo, RATE), RATE, len(TONE) + 7)
+    np.testing.assert_allclose(values(clip[: len(TONE)]), TONE / 2, atol=2**-14)
+    assert not clip[len(TONE) :].any()
+    short = read_clip(folders.wav(stereo, RATE), RATE, 100)
+    assert short.tolist() == clip[:100].tolist()
+
+
+@pytest.mark.parametrize("source_rate", [4000, 11_025, 16_000, 44_100])
+def test_another_rate_keeps_a_tone_and_removes_what_the_lower_rate_cannot_have(source_rate):
+    times = np.arange(3 * source_rate) / source_rate
+    high = 0.4 * np.sin(2 * np.pi * 6000 * times) if source_rate > 2 * 6000 else 0
+    content = folders.wav(folders.tone(440, source_rate, 3 * source_rate) + high, source_rate)
+    clip = values(read_clip(content, RATE, 2 * RATE))
+    # A cut tone ends in a step, which rings.
+    np.testing.assert_allclose(clip[200:-200], folders.tone(440, RATE, 2 * RATE)[200:-200], atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """`decode` to one second."""
+    return tf.function(lambda data: decode(data, RATE, RATE), input_signature=[tf.TensorSpec((), tf.string)])
+
+
+@pytest.mark.parametrize("source_rate", [RATE, 11_025, 16_000, 44_100])
+@pytest.mark.parametrize("seconds", [0.2, 3])
+def test_the_graph_gives_the_samples_of_python(graph, source_rate, seconds):
+    wave = np.random.default_rng(0).uniform(-0.9, 0.9, (int(seconds * source_rate), 2))
+    for code, bits, _ in FORMATS:
+        content = folders.wav(wave, source_rate, code, bits, is_extensible=bits == 24)
+        clip = graph(tf.constant(content))
+        assert clip.shape == (RATE,)
+        np.testing.assert_allclose(clip, values(read_clip(content, RATE, RATE)), atol=2**-15)
+
+
+def header(rate=RATE, channels=1, code=1, bits=16, size=8):
+    layout = struct.pack("<HHIIHH", code, channels, rate, 0, 0, bits)
+    return b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", 16) + layout + b"data" + struct.pack("<I", size)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty; copy it again"),
+        (b"ID3 an mp3 file", "is not a WAV file: it begins with b'ID3 an m'; save it as WAV of 8, 16, 24 or 32 bits"),
+        (header()[:20], "has no format or no samples in its header; copy it again"),
+        (header()[:26], "is cut off within its header; copy it again"),
+        (header(code=2, bits=4) + bytes(8), "has an unsupported format (code 2, 4 bits); save it as WAV"),
+        (header(code=3, bits=16) + bytes(8), "has an unsupported format (code 3, 16 bits)"),
+        (header(rate=0) + bytes(8), "1,000 to 384,000 samples per second. Received: 1 channels, 0 per second"),
+        (header(rate=2**32 - 1) + bytes(8), "Received: 1 channels, 4,294,967,295 per second"),
+        (header(channels=0) + bytes(8), "Received: 0 channels, 8,000 per second"),
+        (header(size=9) + bytes(8), "is cut off before its end; copy it again"),
+        (header(size=0), "has no samples; remove it or copy it again"),
+        (header(channels=65_535, size=8) + bytes(8), "has no samples"),
+        (header(code=3, bits=32) + struct.pack("<2f", 1, np.nan), "has a sample that is not finite"),
+    ],
+)
+def test_damaged_files_are_rejected_with_the_reason(graph, content, message):
+    assert message in refusal(read_clip, content, RATE, 4)
+    if "finite" in message:
+        assert np.isnan(graph(tf.constant(content))).any()
+        return
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a WAV file of a supported format"):
+        graph(tf.constant(content))
+
+
+def test_a_file_from_a_pipe_has_an_unknown_size(graph):
+    content = header(size=2**32 - 1) + b"\0\x10" * 4
+    assert read_header(content, len(content)).frames == 4
+    assert np.count_nonzero(graph(tf.constant(content))) == 4
+
+
+def test_claims_of_a_header_cost_neither_memory_nor_time():
+    chunks = b"RIFF\0\0\0\0WAVE" + (b"LIST" + bytes(4)) * 10 * MOST_CHUNKS
+    hostile = [chunks, header(rate=HIGHEST_RATE - 1, size=2**32 - 1) + bytes(2**20)]
+    began = time.process_time()
+    tracemalloc.start()
+    assert "has no format" in refusal(read_clip, hostile[0], RATE, RATE)
+    assert read_clip(hostile[1], RATE, RATE).shape == (RATE,)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+    assert time.process_time() - began < 5
+
+
+def test_flipped_bits_and_cuts_are_read_or_rejected_alike(graph):
+    outcomes = set()
+    for data in folders.damaged(folders.wav(TONE[:40], RATE), 300):
+        try:
+            clip = values(read_clip(data, RATE, RATE))
+        except InputError as error:
+            outcomes.add(str(error)[:3])
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                graph(tf.constant(data))
+        else:
+            outcomes.add(clip.shape)
+            np.testing.assert_allclose(graph(tf.constant(data)), clip, atol=2**-14)
+    assert {(RATE,), "is "} <= outcomes
+
+
+def test_sizes_have_equal_durations():
+    assert resampling_sizes(RATE, RATE, 5) is None
+    for source_rate in (7999, 44_100):
+        before, after = resampling_sizes(source_rate, RATE, 3 * RATE)
+        assert before * RATE == after * source_rate and 3 * RATE <= after <= 5 * RATE

@@ -1,0 +1,74 @@
+"""A folder of WAV files for each class: which clip has which label and length; what is rejected and how."""
+
+import folders
+import numpy as np
+import pytest
+from refusals import refusal
+
+from hetero_tf.data import audio
+from hetero_tf.data.data_lines import describe_data
+from hetero_tf.data.dataset import Dataset, Split
+
+
+@pytest.fixture
+def root(tmp_path):
+    folders.write_sounds(tmp_path / "own")
+    (tmp_path / "own" / "low" / "notes.txt").write_text("not a clip")
+    return tmp_path / "own"
+
+
+def load(root, **options):
+    return audio.load(root.parent, **{"path": root.name, "rate": 8000, "seconds": 0.25, **options})
+
+
+def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
+    dataset = load(root)
+    assert (dataset.kind, dataset.class_names, dataset.rate) == ("audio", ("high", "low"), 8000)
+    assert dataset.train.x.shape == (8, 2000) and dataset.test.x.shape == (2, 2000)
+    for split in (dataset.train, dataset.test):
+        for clip, label in zip(split.x, split.y):
+            np.testing.assert_allclose(clip / 2**15, folders.tone((600, 300)[label], 8000, 2000), atol=2**-14)
+    assert dataset.source == f"audio ({root})"
+    assert describe_data(dataset) == [
+        "audio: 8 training clips of 0.25 s at 8,000 Hz",
+        "  files: 0.25 to 0.3 s, 0.275 in the median; 10 with 8,000 Hz",
+        "classes: high 50.0 %, low 50.0 % of 8 examples",
+    ]
+
+
+def test_train_and_test_folders_are_the_splits(root):
+    for part in ("train", "test"):
+        folders.write_sounds(root.parent / "parts" / part, clips=2 if part == "test" else 3)
+    dataset = load(root.parent / "parts")
+    assert (len(dataset.train.x), len(dataset.test.x)) == (6, 4)
+
+
+def test_rate_and_seconds_determine_the_samples(root):
+    assert load(root, rate=4000).train.x.shape == (8, 1000)
+    long = load(root, seconds=1.0).train.x
+    assert long.shape == (8, 8000) and long[:, :2000].any() and not long[:, 2500:].any()
+    assert len(load(root, test_share=0.4).test.x) == 4
+
+
+def test_bad_files_are_named(root):
+    bad = root / "low" / "bad.wav"
+    bad.write_bytes(b"RIFF")
+    assert refusal(load, root) == (
+        f"{bad}: is not a WAV file: it begins with b'RIFF'; save it as WAV of 8, 16, 24 or 32 bits, or 32-bit floats"
+    )
+    bad.rename(bad.with_suffix(".mp3"))
+    assert refusal(load, root) == f"{bad.with_suffix('.mp3')}: .mp3 files are not supported; convert it to WAV"
+
+
+def test_a_folder_without_clips_is_rejected(root, tmp_path):
+    (root / "empty").mkdir()
+    assert refusal(load, root) == f"{root / 'empty'}: expected .wav, .wave files. Received: none"
+    assert "expected one folder of WAV files per class, at least two classes, such as" in refusal(load, root / "low")
+
+
+def test_audio_needs_a_rate_and_others_have_none():
+    clips, rows = (Split(np.ones((2, 9), dtype), np.arange(2, dtype=np.int32)) for dtype in (np.int16, np.float32))
+    assert "`rate` is the rate of audio. Received: rate=None, audio" in refusal(Dataset, clips, clips, 2, "s")
+    assert "Received: rate=8000, table" in refusal(Dataset, rows, rows, 2, "s", rate=8000)
+    digests = {Dataset(clips, clips, 2, "s", rate=rate).sha256 for rate in (8000, 8000, 16_000)}
+    assert len(digests) == 2

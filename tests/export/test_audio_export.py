@@ -1,0 +1,75 @@
+"""The export of an audio model: samples and WAV files, in TensorFlow and in other formats, and `predict`."""
+
+import folders
+import numpy as np
+import predicted
+import pytest
+import tensorflow as tf
+
+from hetero_tf import export
+from hetero_tf.export.card import CARD
+from hetero_tf.export.formats import keras as keras_format
+from hetero_tf.process.learning_process import learning_process
+from hetero_tf.recipe import load
+
+FORMATS = ("keras", "onnx", "litert")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A process on WAV files, its state, and the folder and description of its export."""
+    root = tmp_path_factory.mktemp("sounds")
+    folders.write_sounds(root / "own", clips=12)
+    overrides = [f"data={{name: audio, path: {root / 'own'}, rate: 4000, seconds: 0.2}}", "partition.clients=4"]
+    process = learning_process(load("tiny/audio_tones", overrides))
+    state, _ = process.run(process.initialize(), [process.plan(number) for number in range(2)])
+    folder, about = export.export(process, state, process.statistics(state), root / "export", {}, others=FORMATS)
+    return process, state, folder, about
+
+
+def test_every_format_has_the_metrics_of_the_evaluation(exported):
+    process, state, folder, about = exported
+    loss = process.evaluate(state)[0]["global_loss"]
+    for entry in (about, *about["formats"].values()):
+        np.testing.assert_allclose(entry["measured"]["loss"], loss, rtol=1e-4)
+    assert about["formats"].keys() == set(FORMATS)
+    assert "A clip has 800 samples of one channel in -1..1, 0.2 seconds at 4,000 samples per second" in (
+        (folder / CARD).read_text()
+    )
+    assert "base64 < clip.wav" in (folder / CARD).read_text()
+
+
+def test_files_and_samples_have_equal_outputs(exported):
+    process, _, folder, about = exported
+    signatures = tf.saved_model.load(str(folder)).signatures
+    wave = folders.tone(600, 8000)
+    contents = [folders.wav(wave, 8000), b"RIFF", folders.wav(wave[::2], 4000, 3, 32)]
+    outputs = signatures["serve_bytes"](audio_bytes=tf.constant(contents))
+    samples = np.stack([wave[::2][:800], np.full(800, np.nan)]).astype(np.float32)
+    expected = signatures["serving_default"](samples=samples)
+    assert outputs["class"].numpy().tolist() == [*expected["class"].numpy(), expected["class"][0]]
+    assert outputs["class"][1] == -1 and np.isnan(outputs["logits"][1]).all()
+    np.testing.assert_allclose(outputs["logits"][0], expected["logits"][0], atol=0.05)
+    np.testing.assert_allclose(outputs["logits"][2], expected["logits"][0], atol=1e-4)
+    assert outputs["class_name"][0] == ("high", "low")[int(outputs["class"][0])]
+    assert about["input"]["rate"] == 4000 and about["limits"]["clips"] > 1000
+
+
+def test_stored_examples_and_samples_are_inputs_of_keras_models(exported):
+    process, state, folder, _ = exported
+    clips = process.dataset.test.x[:3]
+    model = keras_format.load(folder / "model.keras")
+    expected = tf.saved_model.load(str(folder)).signatures["serving_default"](
+        samples=(clips / 2**15).astype(np.float32)
+    )
+    np.testing.assert_allclose(model(clips / 2**15), expected["logits"], atol=1e-5)
+    np.testing.assert_allclose(process.model(state)(clips.astype(np.float32)), expected["logits"], atol=1e-5)
+
+
+def test_predictions_of_a_folder(exported, tmp_path):
+    process, state, *_ = exported
+    folders.write_sounds(tmp_path, clips=2)
+    (tmp_path / "low" / "bad.wav").write_bytes(b"RIFF")
+    predictions = list(predicted.of_process(process, process.network(state), [str(tmp_path)]))
+    assert [prediction.error is None for prediction in predictions] == [True, True, True, True, False]
+    assert {prediction.fields["class"] for prediction in predictions[:4]} <= {"high", "low"}
