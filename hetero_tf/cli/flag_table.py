@@ -57,7 +57,8 @@ FLAGS = {
     "levels": Flag("enum", "models to evaluate; default evaluate.levels of the recipe", choices=("global", "all")),
     "level": Flag("string", "level of the model; default the level of the global model"),
     "input": Flag(
-        "multi_string", "file, folder of pictures, table row or sentence; same as the words after predict; required"
+        "multi_string",
+        "file, folder of pictures or WAV files, row or sentence; same as the words after predict; required",
     ),
     "export_dir": Flag("string", "folder of exports, or of one version, to use instead of --run_dir; default none"),
     "top": Flag("integer", "most likely classes or words to show, at most 5 words", 3, 1),

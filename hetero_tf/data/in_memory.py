@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
@@ -31,14 +32,16 @@ def from_arrays(
     feature_names: Sequence[str] | None = None,
     source: str = "arrays",
     targets: str = LABEL,
-    kind: Literal["images", "series", "table"] | None = None,
+    kind: Literal["audio", "images", "series", "table"] | None = None,
+    rate: int | None = None,
 ) -> Dataset:
-    """Builds a data set of images, table rows or series.
+    """Builds a data set of images, table rows, series or audio.
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
             become round(255 * x); or table rows `[n, features]`, which become float32; or with `kind="series"` numbers
-            `[n, time]` or `[n, time, channels]`, which become float32; or images uint8 `[n, height, width, channels]`
+            `[n, time]` or `[n, time, channels]`, which become float32; or with `kind="audio"` clips `[n, samples]`,
+            int16 or floats in -1..1, which become int16; or images uint8 `[n, height, width, channels]`
             as a `DiskArray`, which stay on disk.
         y_train, y_test: Labels: whole numbers `[n]` from 0, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
@@ -50,7 +53,9 @@ def from_arrays(
         targets: Form of `y_train` and `y_test`: "label"; "numbers" `[n]` or `[n, targets]` for the task regression;
             "label_set", bool or 0 and 1 `[n, labels]`, for multi_label; "label_map", whole numbers `[n, height,
             width]`, for segmentation. `class_names` then name the targets, and `classes` is their number.
-        kind: "images", "table" or "series" (such as measurements over time); None: a table for two axes, else images.
+        kind: "images", "table", "series" (such as measurements over time) or "audio"; None: a table for two axes, else
+            images.
+        rate: Samples per second of audio.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -65,7 +70,7 @@ def from_arrays(
                 f"Received: {len(split.x)} examples, {len(split.labels)} labels"
             )
     columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
-    return Dataset(train, test, labels.classes, source, class_names=labels.names, columns=columns)
+    return Dataset(train, test, labels.classes, source, class_names=labels.names, columns=columns, rate=rate)
 
 
 def from_tf_data(
@@ -77,20 +82,21 @@ def from_tf_data(
     feature_names: Sequence[str] | None = None,
     source: str = "tf.data",
     targets: str = LABEL,
-    kind: Literal["images", "series", "table"] | None = None,
+    kind: Literal["audio", "images", "series", "table"] | None = None,
+    rate: int | None = None,
 ) -> Dataset:
     """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
         train, test: Elements `(x, y)`: one image or row, and its label as a number, a text or a one-hot row.
-        classes, class_names, feature_names, source, targets, kind: As for `from_arrays`.
+        classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
         InputError: A data set is infinite or empty, or its elements are not such pairs.
     """
     arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read_pairs(source, part, pairs)]
     names: dict = {"class_names": class_names, "feature_names": feature_names}
-    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets, kind=kind)
+    return from_arrays(*arrays, classes=classes, **names, source=source, targets=targets, kind=kind, rate=rate)
 
 
 def _read_pairs(source, part, pairs):
@@ -118,7 +124,10 @@ def _build_split(source, part, x, labels, owners, kind):
         x = np.asarray(x)
         kind = kind or ("table" if x.ndim == 2 else "images")
         x = x[..., None] if kind == "series" and x.ndim == 2 else x
-        rows = _check_images(source, f"x_{part}", x) if kind == "images" else _check_numbers(source, part, x, kind)
+        if kind == "audio":
+            rows = _check_clips(source, f"x_{part}", x)
+        else:
+            rows = _check_images(source, f"x_{part}", x) if kind == "images" else _check_numbers(source, part, x, kind)
     owners = None if owners is None else to_integers(source, f"{part}_owners", "owner", owners)
     return Split(rows, labels, owners)
 
@@ -140,6 +149,14 @@ def _check_numbers(source, part, x, kind):
             f"Received: {x[index]} in row {index[0]}, {position}"
         )
     return rows
+
+
+def _check_clips(source, name, x):
+    if x.ndim != 2 or x.dtype != np.int16 and (x.dtype.kind != "f" or not (abs(x) <= 1).all()):
+        raise InputError(
+            f"{source}: {name} must be clips [n, samples], int16 or floats in -1..1. Received: {x.dtype} {x.shape}"
+        )
+    return x if x.dtype == np.int16 else np.clip(np.rint(x * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
 def _check_images(source, name, x):

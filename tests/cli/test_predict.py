@@ -88,7 +88,7 @@ def test_lines_json_and_an_export_have_the_same_predictions(run_dir, tmp_path):
 
 def test_flags_are_checked_before_anything_is_computed(run_dir, tmp_path):
     assert predict(run_dir).err == (
-        "hetero_tf: predict needs a file, a folder of pictures, a row such as 5.1,red, or a sentence\n"
+        "hetero_tf: predict needs a file, a folder of pictures or WAV files, a row such as 5.1,red, or a sentence\n"
     )
     assert "--level A: no such level; known: a, b" in predict(run_dir, "1,2", "--level", "A").err
     (tmp_path / "rows.csv").write_text("size,age\n1,2\n")

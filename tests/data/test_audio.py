@@ -8,6 +8,8 @@ from refusals import refusal
 from hetero_tf.data import audio
 from hetero_tf.data.data_lines import describe_data
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.described import describe, from_description
+from hetero_tf.data.in_memory import from_arrays
 
 
 @pytest.fixture
@@ -72,3 +74,23 @@ def test_audio_needs_a_rate_and_others_have_none():
     assert "Received: rate=8000, table" in refusal(Dataset, rows, rows, 2, "s", rate=8000)
     digests = {Dataset(clips, clips, 2, "s", rate=rate).sha256 for rate in (8000, 8000, 16_000)}
     assert len(digests) == 2
+
+
+def test_arrays_of_clips_in_memory():
+    floats = np.array([[0, 0.5, -1, 1]], np.float32)
+    y = np.zeros(1, np.int32)
+    dataset = from_arrays(floats, y, (floats * 2**14).astype(np.int16), y, kind="audio", rate=8000)
+    assert dataset.train.x.tolist() == [[0, 2**14, -(2**15), 2**15 - 1]] and dataset.rate == 8000
+    assert dataset.test.x.tolist() == [[0, 2**13, -(2**14), 2**14]]
+    for x in (2 * floats, floats[0], floats > 0):
+        message = refusal(from_arrays, x, y, x, y, kind="audio", rate=8000)
+        assert message.startswith("arrays: x_train must be clips [n, samples], int16 or floats in -1..1. Received: ")
+
+
+def test_a_description_has_the_rate_and_the_range_of_samples(root):
+    dataset = load(root)
+    described = from_description(describe(dataset))
+    assert (described.kind, described.rate, described.sha256) == ("audio", 8000, dataset.sha256)
+    assert (
+        described.train.x.dtype == np.int16 and described.train.x.min() < -9000 and described.train.x.shape[1] == 2000
+    )

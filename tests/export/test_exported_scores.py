@@ -44,6 +44,7 @@ def mean_iou(outputs, y):
 
 
 SCORES = {
+    "audio_tones": accuracy,
     "digits": accuracy,
     "text_topics": accuracy,
     "table_regression": rmse,
@@ -63,7 +64,8 @@ def measured(tmp_path_factory):
         row, _ = process.evaluate(state)
         path, *_ = export.export(process, state, process.statistics(state), folder / name, {"last": row})
         test = process.dataset.test
-        x = test.x.astype(np.float32) / 255 if test.x.dtype == np.uint8 else test.x
+        full_scale = {np.uint8: 255, np.int16: 2**15}.get(test.x.dtype.type)
+        x = test.x.astype(np.float32) / full_scale if full_scale else test.x
         np.save(f"{path}.inputs.npy", x)
         rows[name] = row, str(path), test.y
     command = [sys.executable, "-I", "-c", SCRIPT, *(path for _, path, _ in rows.values())]

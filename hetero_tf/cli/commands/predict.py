@@ -1,4 +1,4 @@
-"""`predict`: predicts pictures, table rows and texts, single ones or whole files, with the model of a level."""
+"""`predict`: predicts pictures, clips, table rows and texts, single ones or whole files, with the model of a level."""
 
 import dataclasses
 import sys
@@ -35,7 +35,9 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     from hetero_tf.export.predictions import predict
 
     if not flags.input:
-        raise InputError("predict needs a file, a folder of pictures, a row such as 5.1,red, or a sentence")
+        raise InputError(
+            "predict needs a file, a folder of pictures or WAV files, a row such as 5.1,red, or a sentence"
+        )
     if flags.out:
         prediction_files.check_output(Path(flags.out), flags.input)
     predictor, result = _open_export(flags) if recipe is None else _open_run(recipe, flags, console)
