@@ -48,15 +48,20 @@ def _read_header(data):
     stream = tf.concat([tf.io.decode_raw(data, tf.uint8), tf.zeros([PADDING], tf.uint8)], 0)
     end = tf.strings.length(data)
     layout, first = _find_chunks(stream, end)
+    layout_bytes = tf.minimum(_integer(stream, layout - 4, 4), tf.cast(end - layout, tf.int64))
     code = _integer(stream, layout, 2)
-    code = tf.where(tf.equal(code, EXTENSIBLE), _integer(stream, layout + 24, 2), code)
+    is_extensible = tf.equal(code, EXTENSIBLE) & (layout_bytes >= 26)
+    code = tf.where(is_extensible, _integer(stream, layout + 24, 2), code)
     channels, rate, bits = (_integer(stream, layout + at, size) for at, size in ((2, 2), (4, 4), (14, 2)))
     matches = tf.reduce_all(tf.equal(tf.constant(list(ENCODINGS), tf.int64), tf.stack([code, bits])), 1)
     size, available = _integer(stream, first - 4, 4), tf.cast(end - first, tf.int64)
     frames = tf.minimum(size, available) // tf.maximum(channels * bits // 8, 1)
     is_whole = (size <= available) | tf.equal(size, UNKNOWN_SIZE)
-    is_valid = tf.reduce_any(matches) & is_whole & (layout > 0) & (first > 0) & (channels > 0) & (frames > 0)
-    is_valid &= tf.equal(tf.strings.substr(data, 0, 4), b"RIFF") & (rate >= LOWEST_RATE) & (rate <= HIGHEST_RATE)
+    is_riff = tf.strings.regex_full_match(
+        tf.strings.substr(tf.strings.join([data, bytes(12)]), 0, 12), r"RIFF\C{4}WAVE"
+    )
+    is_valid = is_riff & tf.reduce_any(matches) & is_whole & (layout_bytes >= 16) & (first > 0) & (frames > 0)
+    is_valid &= (channels > 0) & (rate >= LOWEST_RATE) & (rate <= HIGHEST_RATE)
     with tf.control_dependencies([tf.debugging.Assert(is_valid, ["not a WAV file of a supported format"])]):
         index = tf.argmax(matches, output_type=tf.int32)
     return index, first, tf.cast(frames, tf.int32), [tf.cast(value, tf.int32) for value in (channels, rate, bits)]
@@ -83,9 +88,10 @@ def _find_chunks(stream, end):
 
 
 def _integer(stream, position, count):
-    """Return `count` little-endian bytes as an int64."""
+    """Return `count` little-endian bytes as an int64; a negative position means 0."""
     factors = tf.constant([256**byte for byte in range(count)], tf.int64)
-    return tf.reduce_sum(tf.cast(stream[position : position + count], tf.int64) * factors)
+    first = tf.maximum(position, 0)
+    return tf.reduce_sum(tf.cast(stream[first : first + count], tf.int64) * factors)
 
 
 def _to_floats(data, encoding):

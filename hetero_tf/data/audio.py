@@ -24,7 +24,7 @@ from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import SoundSummary, sample
 
 SOUNDS = FileKind(
-    "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
+    "audio", "WAV files", "WAV", ENDINGS, (".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff")
 )
 LARGEST_FILE = 2**28
 # Files whose headers are examined.

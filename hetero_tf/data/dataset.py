@@ -102,7 +102,10 @@ class Dataset:
                     f"Received: {len(words)} entries, classes={self.classes}"
                 )
         if (self.rate is None) == (self.kind == "audio"):
-            raise InputError(f"{self.source}: `rate` is the rate of audio. Received: rate={self.rate}, {self.kind}")
+            raise InputError(
+                f"{self.source}: `rate` must be the samples per second of audio, and None for other data. "
+                f"Received: rate={self.rate}, {self.kind}"
+            )
         self._check_class_names()
         self._check_columns()
 

@@ -33,12 +33,14 @@ class FileKind:
     """Files that are examples; other files, such as notes, are skipped.
 
     Attributes:
+        loader: Name of the loader.
         noun: Plural noun.
         formats: Names of the supported formats.
         endings: Supported file extensions.
         unsupported: Extensions of other formats: rejected, because skipping them silently would shrink a class.
     """
 
+    loader: str
     noun: str
     formats: str
     endings: tuple[str, ...]
@@ -71,6 +73,7 @@ class ClassFolder:
 
 
 PICTURES = FileKind(
+    "folder",
     "pictures",
     FORMATS,
     ENDINGS,
@@ -152,7 +155,7 @@ def _find_classes(folder, kind):
     if set(names) == {"images", "masks"}:
         raise InputError(
             f"{folder}: images/ and masks/ are pictures with masks, not two classes; use data: masks and task: "
-            f"segmentation. Received: a loader of {kind.noun}"
+            f"segmentation. Received: data: {kind.loader}"
         )
     return tuple(names)
 

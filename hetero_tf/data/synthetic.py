@@ -17,8 +17,8 @@ from hetero_tf.data.words import check_count
 
 # Images per random draw.
 PIECE = 2**14
-# Pitches as shares of the rate, loudness, and deviation of the noise of clips; full scale is 1.
-PITCHES, LOUDNESS, NOISE = (0.03, 0.4), (0.05, 0.5), 0.1
+# Pitches of clips in hertz, at most a share of the rate; their loudness and the deviation of their noise, of 1.
+PITCHES, MAX_PITCH, LOUDNESS, NOISE = (240.0, 3200.0), 0.4, (0.05, 0.5), 0.1
 UNUSED = {"the data are always available": {"data.fallback": True}}
 
 
@@ -143,7 +143,8 @@ def _owners(count, owners):
 
 def _clips(examples, test_examples, length, classes, owners, rate, seed):
     # First and last pitch of each class in hertz, at equal distances for the ear.
-    pitches = np.exp(rng(seed, "synthetic patterns").uniform(*np.log(np.array(PITCHES) * rate), (classes, 2)))
+    extent = np.log(np.minimum(PITCHES, MAX_PITCH * rate))
+    pitches = np.exp(rng(seed, "synthetic patterns").uniform(*extent, (classes, 2)))
     times = np.arange(length) / rate
 
     def make_split(purpose, count):

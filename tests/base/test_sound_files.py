@@ -79,7 +79,7 @@ def header(rate=RATE, channels=1, code=1, bits=16, size=8):
     [
         (b"", "is empty; copy it again"),
         (b"ID3 an mp3 file", "is not a WAV file: it begins with b'ID3 an m'; save it as WAV of 8, 16, 24 or 32 bits"),
-        (header()[:20], "has no format or no samples in its header; copy it again"),
+        (header()[:16], "has no format or no samples in its header; copy it again"),
         (header()[:26], "is cut off within its header; copy it again"),
         (header(code=2, bits=4) + bytes(8), "has an unsupported format (code 2, 4 bits); save it as WAV"),
         (header(code=3, bits=16) + bytes(8), "has an unsupported format (code 3, 16 bits)"),

@@ -1,5 +1,7 @@
 """A folder of WAV files for each class: which clip has which label and length; what is rejected and how."""
 
+import functools
+
 import folders
 import numpy as np
 import pytest
@@ -70,7 +72,9 @@ def test_a_folder_without_clips_is_rejected(root, tmp_path):
 
 def test_audio_needs_a_rate_and_others_have_none():
     clips, rows = (Split(np.ones((2, 9), dtype), np.arange(2, dtype=np.int32)) for dtype in (np.int16, np.float32))
-    assert "`rate` is the rate of audio. Received: rate=None, audio" in refusal(Dataset, clips, clips, 2, "s")
+    assert refusal(Dataset, clips, clips, 2, "s") == (
+        "s: `rate` must be the samples per second of audio, and None for other data. Received: rate=None, audio"
+    )
     assert "Received: rate=8000, table" in refusal(Dataset, rows, rows, 2, "s", rate=8000)
     digests = {Dataset(clips, clips, 2, "s", rate=rate).sha256 for rate in (8000, 8000, 16_000)}
     assert len(digests) == 2
@@ -82,8 +86,9 @@ def test_arrays_of_clips_in_memory():
     dataset = from_arrays(floats, y, (floats * 2**14).astype(np.int16), y, kind="audio", rate=8000)
     assert dataset.train.x.tolist() == [[0, 2**14, -(2**15), 2**15 - 1]] and dataset.rate == 8000
     assert dataset.test.x.tolist() == [[0, 2**13, -(2**14), 2**14]]
+    read = functools.partial(from_arrays, kind="audio", rate=8000)
     for x in (2 * floats, floats[0], floats > 0):
-        message = refusal(from_arrays, x, y, x, y, kind="audio", rate=8000)
+        message = refusal(read, x, y, x, y)
         assert message.startswith("arrays: x_train must be clips [n, samples], int16 or floats in -1..1. Received: ")
 
 
