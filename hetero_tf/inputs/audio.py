@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.sound_files import FULL_SCALE
-from hetero_tf.inputs import Input, gather_examples
+from hetero_tf.inputs import Input
 from hetero_tf.inputs.images import Spread
 from hetero_tf.inputs.spectrogram import Spectrogram
 
@@ -43,7 +43,7 @@ def build(
     spectrogram = Spectrogram.of_seconds(rate, window, hop, bands)
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        clips = gather_examples(x, rows)
+        clips = tf.gather(x, rows)
         samples = tf.cast(clips, dtype) / (1 if clips.dtype.is_floating else FULL_SCALE)
         return (spectrogram(samples) - mean) / std, labels.local(tf.gather(y, rows))
 
