@@ -7,7 +7,6 @@ import tensorflow as tf
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.inputs import Input
-from hetero_tf.inputs.images import Spread
 from hetero_tf.inputs.spectrogram import Spectrogram
 
 DATA = "audio"
@@ -15,6 +14,8 @@ FORM = "map"
 TARGETS = "label"
 
 Duration = Annotated[float, Range(above=0.0, high=10.0)]
+# Logarithms of energies are far inside these bounds.
+Level = Annotated[float, Range(low=-100.0, high=100.0)]
 
 
 def build(
@@ -23,8 +24,8 @@ def build(
     window: Duration = 0.025,
     hop: Duration = 0.01,
     bands: Annotated[int, Range(low=1, high=512)] = 40,
-    mean: float = 0.0,
-    std: Spread = 1.0,
+    mean: Level = 0.0,
+    std: Annotated[float, Range(low=1e-6, high=100.0)] = 1.0,
     rate=16_000,
 ) -> Input:
     """Make batches of log-mel spectrograms, maps of frames, mel bands and one channel.

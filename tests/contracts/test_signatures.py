@@ -29,7 +29,7 @@ OPTIONAL = {
     "data": ("targets",),
     "tasks": ("statistics",),
     "losses": ("class_shares",),
-    "inputs": ("uniform", "statistics"),
+    "inputs": ("uniform", "statistics", "rate"),
     "partitions": ("train_owners", "test_owners"),
     "servers": ("memory_change",),
 }

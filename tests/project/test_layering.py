@@ -34,7 +34,13 @@ QUICK = ("__init__", "base", "recipe", "store", "data", "partitions")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster", "starter")
 QUICK += ("planning/__init__", "planning/level_assignment", "devices", "process/__init__", "process/data")
-NOT_QUICK = ("base/replicas", "base/graph_random", "base/picture_decoding", "base/written_gradient")
+NOT_QUICK = (
+    "base/replicas",
+    "base/graph_random",
+    "base/picture_decoding",
+    "base/sound_decoding",
+    "base/written_gradient",
+)
 NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client"))
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

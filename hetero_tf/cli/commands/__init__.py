@@ -17,7 +17,7 @@ Modules:
     list         `list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders
     new          `new`: writes a commented recipe for data of the user, which trains without changes
     plot         `plot`: draws learning curves of runs, or accuracy over the size of the client models
-    predict      `predict`: predicts pictures, table rows and texts, single ones or whole files, with the model of ...
+    predict      `predict`: predicts pictures, clips, table rows and texts, single ones or whole files, with the ...
     report       `report`: one HTML page about runs, finished or running, with figures, tables and costs
     schema       `schema`: prints the JSON Schema of recipes, with which editors complete and check them
     serve        `serve`: serves the exports of a run, or of --out, over HTTP
