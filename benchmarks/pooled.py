@@ -41,7 +41,7 @@ def keras_loss(recipe):
         "mean_squared_error": keras.losses.MeanSquaredError(),
         "mean_absolute_error": keras.losses.MeanAbsoluteError(),
         "huber": keras.losses.Huber(delta),
-    }[recipe.loss.name if recipe.targets == "numbers" else recipe.targets]
+    }[recipe.loss.name if recipe.targets == "numbers" else recipe.loss_targets]
 
 
 def fit(process, weights):
@@ -54,12 +54,12 @@ def fit(process, weights):
 
     recipe, train, test = process.recipe, process.setup.examples, process.dataset.test
     level, options = recipe.levels.global_level, recipe.optimizer.method.options
-    model = process.family.new_training_model(level, process.dataset.classes)
+    model = process.family.new_training_model(level, process.family.classes)
     for variable in model.trainable_variables:
         variable.assign(weights[variable.path])
 
     def inputs_of(x, y):
-        rows, key, labels = tf.range(len(x)), tf.zeros([1], tf.int32), all_labels(process.dataset.classes)
+        rows, key, labels = tf.range(len(x)), tf.zeros([1], tf.int32), all_labels(process.family.classes)
         return process.input.batch(x, y, rows, 0, key, labels, training=False)
 
     optimizer = keras.optimizers.SGD(

@@ -32,11 +32,13 @@ LABEL, POSITIONS = ("label",), ("positions",)
 OTHERS = ("numbers", "label_set", "label_map")
 EXAMPLES = (*LABEL, *OTHERS)
 ANY = (*EXAMPLES, *POSITIONS)
-# Models that the plug-ins of kind `metrics` measure, and the keys of their names in a row.
+# Values of the plug-ins of kind `metrics` in a row, by the keys of their names.
 _MODELS = {
     "global_{}": "{} of the global model on the test set",
     "validation_{}": "{} of the global model on the examples that clients hold out",
     "level_{}_LEVEL": "{} of the level's model, cut from the global model, on the test set",
+    "local_{}_worst_decile": "mean over the worst tenth of the clients of: {}",
+    "local_{}_std": "standard deviation over the clients of: {}",
 }
 # Metrics that are not plug-ins. Text data have no test examples per client, and the loss covers all positions, so
 # accuracy is not reported. A name that ends in LEVEL is one metric for each level.
@@ -186,6 +188,8 @@ def migrate_names(row: dict) -> dict:
 
 
 def _current_name(name):
+    if name in all_metrics():
+        return name
     for former, now in FORMER_NAMES.items():
         if name == former or former.endswith("_") and name.startswith(former):
             return now + name.removeprefix(former)
@@ -203,13 +207,15 @@ def _of_plugins(names):
     for template, sentence in _MODELS.items():
         for name in names:
             meaning = registry.meaning("metrics", name)
-            of_levels = template.endswith("LEVEL")
+            of_clients = template.startswith("local")
+            targets = registry.constant("metrics", name, "TARGETS")
             metrics[template.format(name)] = Metric(
                 meaning=sentence.format(meaning[0].lower() + meaning[1:].removesuffix(".")),
-                better=registry.constant("metrics", name, "BETTER"),
-                targets=tuple(registry.constant("metrics", name, "TARGETS")),
-                selects=not of_levels,
-                shown=True,
+                better="lower" if template.endswith("std") else registry.constant("metrics", name, "BETTER"),
+                # The accuracy of clients with labels has its own entries.
+                targets=tuple(form for form in targets if not (of_clients and (name, form) == ("accuracy", "label"))),
+                selects=not (of_clients or template.endswith("LEVEL")),
+                shown=not of_clients,
                 unit=registry.constant("metrics", name, "UNIT") or "",
             )
     return metrics
@@ -257,15 +263,20 @@ def first_metrics() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*of_tasks, "perplexity")))
 
 
-def default_metric_of_row(row: dict) -> str:
-    """Return the default selection metric of the run of an evaluated row; "" if the row is empty."""
-    if not row:
-        return ""
-    of_tasks = [registry.constant("tasks", name, "METRICS") for name in registry.names("tasks")]
-    measured = [names for names in (("perplexity",), *of_tasks) if all(f"global_{name}" in row for name in names)]
-    # A task measures its own metrics, and maybe those of another one.
-    first = max(measured, key=len)[0] if measured else "accuracy"
-    return default_selection_metric(first, any(name.startswith("validation_") for name in row))
+def task_metrics(input: str, task: str) -> tuple[str, ...]:
+    """Return the metrics that every evaluation of a task measures, such as ("accuracy",).
+
+    Args:
+        input, task: Names of the plug-ins.
+    """
+    if registry.constant("inputs", input, "TARGETS") == "positions":
+        return ("perplexity",)
+    return tuple(registry.constant("tasks", task, "METRICS"))
+
+
+def is_validated(row: Iterable[str]) -> bool:
+    """Return True if a row has metrics of validation examples."""
+    return any(name.startswith("validation_") for name in row)
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:

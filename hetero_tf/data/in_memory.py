@@ -43,10 +43,10 @@ def from_arrays(
             `[n, time]` or `[n, time, channels]`, which become float32; or with `kind="audio"` clips `[n, samples]`,
             int16 or floats in -1..1, which become int16; or images uint8 `[n, height, width, channels]`
             as a `DiskArray`, which stay on disk.
-        y_train, y_test: Labels: whole numbers `[n]` from 0, texts `[n]`, or one-hot rows `[n, classes]`.
+        y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
-        classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, else
-            the highest training label plus one, and each label must occur.
+        classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, 2 for
+            bool, else the highest training label plus one, and each label must occur.
         class_names: Names of the labels in order; None: the training texts in sorted order, if the labels are texts.
         feature_names: Names of the features of a table, or of the channels of series, in order.
         source: One-line description of the data; the prefix of every error message.

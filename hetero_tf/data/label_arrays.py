@@ -95,10 +95,10 @@ def read_labels(
 
     Args:
         source: Prefix of error messages.
-        y_train, y_test: Whole numbers `[n]` or `[n, 1]` from 0; texts of the same shapes; or one-hot rows
+        y_train, y_test: Whole numbers `[n]` or `[n, 1]` from 0; bool or texts of the same shapes; or one-hot rows
             `[n, classes]`. Floats that are whole numbers raise a warning.
-        classes: Number of classes; None: the number of names, of different texts or of one-hot columns, else the
-            highest training label plus one, and each label must occur.
+        classes: Number of classes; None: the number of names, of different texts or of one-hot columns, 2 for bool,
+            else the highest training label plus one, and each label must occur.
         names: Name of each class in order; None: the training texts in sorted order, if the labels are texts.
 
     Raises:
@@ -112,6 +112,8 @@ def read_labels(
     train_labels, test_labels = (_to_labels(source, name, array, names) for name, array in arrays.items())
     if classes is None and names is not None:
         classes = len(names)
+    if classes is None and train.dtype == bool and train.ndim == 1:
+        classes = 2
     if classes is None:
         classes = train.shape[1] if train.ndim == 2 else _count_classes(source, train_labels)
     for name, array in arrays.items():
@@ -150,6 +152,8 @@ def _to_labels(source, name, values, names):
         return _index_texts(source, name, values, names)
     if values.ndim == 2 and values.dtype.kind in "biuf" and values.size:
         return _decode_one_hot(source, name, values)
+    if values.ndim == 1 and values.dtype == bool:
+        values = values.astype(np.int32)
     is_float = values.dtype.kind == "f" and values.ndim == 1 and values.size > 0
     if is_float and (np.isfinite(values) & (values == np.round(values))).all():
         warnings.warn(

@@ -30,11 +30,11 @@ def load(
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
     round(255 * x). Table rows are numbers `[n, features]`. Series, with `kind: series`, are numbers `[n, time]` or `[n,
-    time, channels]`. Labels are whole numbers `[n]` from 0, texts `[n]` or one-hot rows `[n, classes]`; for the task
-    regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1 `[n, labels]`; for segmentation, whole numbers
-    `[n, height, width]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the client of each
-    example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the labels and the
-    columns of a table or channels of series.
+    time, channels]`. Labels are whole numbers `[n]` from 0, bool or texts `[n]`, or one-hot rows `[n, classes]`; for
+    the task regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1 `[n, labels]`; for segmentation,
+    whole numbers `[n, height, width]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the
+    client of each example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the
+    labels and the columns of a table or channels of series.
 
     Args:
         path: the .npz file

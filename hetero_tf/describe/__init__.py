@@ -33,7 +33,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     example, levels, loads = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
     if has_unequal_loads(family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
-        loads = level_loads(LevelCosts(family, example, dataset.classes), levels, examples_per_client)
+        loads = level_loads(LevelCosts(family, example, family.classes), levels, examples_per_client)
     return Description(
         recipe=recipe.name,
         example=example,

@@ -62,7 +62,7 @@ def _train(current_job, grid, console):
             patience if deadline is None else deadline, patience, selection.quorum_size(recipe.round.clients)
         )
         with experiment.simulated(build, console, display) as process:
-            network, classes = FlowerNetwork(grid, console.say), process.dataset.classes
+            network, classes = FlowerNetwork(grid, console.say), process.family.classes
             fleet = WaitingFleet(network, process.recipe, classes, numbers, waiting, console.say)
             yield deployed(process, fleet, selection)
 

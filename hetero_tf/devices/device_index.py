@@ -48,14 +48,15 @@ class DeviceIndex:
         Args:
             client: Client number.
             level: Name of its level.
-            labels: int [n], the labels of its examples.
+            labels: int [n], the outputs of its labels, see `Federation.present_outputs`.
             round: Round number, counted from 0.
         """
         setup, position = self.federation.setup, self.federation.recipe.levels.names.index(level)
         cut, submodel = setup.layout.cut, self.federation.family.submodel_of[position]
         # Without the cut of labels a client trains all rows, but still returns only those of its own labels.
-        model_labels = np.arange(self.federation.dataset.classes) if setup.examples.labels is None else labels
-        returned = np.arange(self.federation.dataset.classes) if setup.layout.merge_absent_labels else labels
+        everything = np.arange(self.federation.family.classes)
+        model_labels = everything if setup.examples.labels is None else labels
+        returned = everything if setup.layout.merge_absent_labels else labels
         received_coordinates, merged = {}, {}
         for axis in cut.distinct:
             if axis.label:
@@ -97,7 +98,7 @@ class DeviceIndex:
         """Paths of the values that a device of a level receives."""
         federation = self.federation
         run, _ = run_and_trained(self._costs.stages(level), federation.recipe.model.exits)
-        model = federation.family.training_model(level, federation.dataset.classes)
+        model = federation.family.training_model(level, federation.family.classes)
         fixed = {variable.path for variable in constants(model)}
         submodel = federation.family.submodel_of[federation.recipe.levels.names.index(level)]
         return {

@@ -331,7 +331,7 @@ class DeviceRounds:
             return {}
         # Read the fleet once: a device that disconnects is excluded together with its batches.
         members = self._members(0)
-        width, everything = recipe.levels.widths[level], np.arange(self.federation.dataset.classes)
+        width, everything = recipe.levels.widths[level], np.arange(self.federation.family.classes)
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         requests = {
             client: Message(

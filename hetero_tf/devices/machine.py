@@ -11,7 +11,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.devices.job import Job
 from hetero_tf.devices.litert_client import LiteRTClient
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member
-from hetero_tf.devices.on_device import Client
+from hetero_tf.devices.on_device import THRESHOLDS, Client
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe, loads
@@ -90,7 +90,10 @@ def litert_client(job: Job) -> LiteRTClient:
     share = share_of(recipe, len(partition.train), job.client, job.level or device.level)
     rows = partition.train[share.position]
     x, y = dataset.train.x[rows], None if dataset.train.y is None else dataset.train.y[rows]
-    labels = np.flatnonzero(partition.label_mask[share.position]).astype(np.int32)
+    present = partition.label_mask[share.position]
+    if y is not None and device.settings["targets"]["form"] == THRESHOLDS:
+        present = device.present(y)
+    labels = np.flatnonzero(present).astype(np.int32)
     measures = ITS_LEVEL if device.statistics_shapes else NOTHING
     member = Member(job.client, share.level, len(x), labels, measures)
     return LiteRTClient(recipe, device, member, x, y, tuple(partition.train.sizes[: share.position].tolist()))

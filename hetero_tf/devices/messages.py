@@ -106,7 +106,7 @@ def parse_member(metadata: Mapping[str, Any], client: int, recipe: Recipe, class
         ),
         f"measures must be one of {', '.join(MEASURES)}": metadata.get("measures") in MEASURES,
         f"labels must be a list of different labels from 0 to {classes - 1}, in order": isinstance(labels, list)
-        and (recipe.targets != LABEL_SET) <= len(labels) <= classes
+        and (recipe.loss_targets != LABEL_SET) <= len(labels) <= classes
         and all(_is_int_between(label, 0, classes - 1) for label in labels)
         and labels == sorted(set(labels)),
     }

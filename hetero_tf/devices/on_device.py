@@ -20,8 +20,10 @@ FORMAT = "litert_train"
 PAD = 4
 # Inputs by the number of axes of the examples.
 ROWS = {2: "features", 3: "series"}
-# Forms of targets that are not labels from 0 to classes - 1.
-FLOATS = ("numbers", "label_set")
+# Form of labels that the loss compares with one threshold between each class and the next one.
+THRESHOLDS = "thresholds"
+# Forms of targets whose encoded values are not labels from 0 to classes - 1.
+FLOATS = ("numbers", "label_set", THRESHOLDS)
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,12 @@ class Client:
             yield next(self._batches_of(x[rows], None if y is None else y[rows], rng))
 
     def present(self, targets: np.ndarray) -> np.ndarray:
-        """Return the mask of labels that occur, bool [classes]; for text, pass the tokens. Numbers always occur."""
+        """Return the mask of labels that occur, bool [classes]; for text, pass the tokens. Numbers always occur.
+
+        Thresholds between ordered classes occur if there are labels on both sides.
+        """
+        if self.settings["targets"]["form"] == THRESHOLDS:
+            return np.ptp(self.encode(targets), axis=0) > 0
         if self.settings["targets"]["form"] in FLOATS:
             return (targets != 0).any(0) | (self.settings["targets"]["form"] == "numbers")
         return np.isin(np.arange(self.settings["classes"]), targets)
@@ -289,6 +296,8 @@ class Client:
         if targets["scaling"] is not None:
             mean, std = map(np.asarray, targets["scaling"])
             y = (y - mean) / std
+        if targets["form"] == THRESHOLDS:
+            y = y[:, None] > np.arange(self.settings["classes"])
         return y.astype(targets["dtype"])
 
     def _images(self, x, label, rng):

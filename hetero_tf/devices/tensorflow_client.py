@@ -56,7 +56,7 @@ class TensorFlowClient:
     @property
     def member(self) -> Member:
         """The device as it introduces itself."""
-        labels = np.flatnonzero(self.process.partition.label_mask[self.share]).astype(np.int32)
+        labels = np.flatnonzero(self.process.present_outputs[self.share]).astype(np.int32)
         return Member(self.client, self.level, len(self._examples), labels, NARROWER_LEVELS)
 
     @property
@@ -118,13 +118,21 @@ class TensorFlowClient:
         position = process.recipe.levels.names.index(self.level)
         starts, shuffle = process.input.starts(process.dataset.train.x), process.input.shuffle
         return plan_clients(
-            process.recipe, [self._examples], starts, shuffle, process.division, round, [self.client], [position]
+            process.recipe,
+            [self._examples],
+            starts,
+            shuffle,
+            process.division,
+            round,
+            [self.client],
+            [position],
+            process.sampled_classes,
         )
 
     def _measure(self, request):
         """Means of the statistics of static batch normalisation with a level's model, on the device's examples."""
         process, level, round = self.process, request.metadata["level"], request.metadata["round"]
-        everything = np.arange(process.dataset.classes)
+        everything = np.arange(process.family.classes)
         transfer = self._device_index.transfer_of(self.client, level, everything, round)
         state = dataclasses.replace(self._state(request.arrays, transfer.down), round=round)
         rng = statistics_rng(process.recipe.seed, round)

@@ -143,7 +143,7 @@ class Evaluator:
                 f"Received: {self.dataset.source}, task {self.family.recipe.task.name}"
             )
         outputs = self._logits_of(self.model(state, level))
-        predicted = tf.argmax(self.measures.task.decode(outputs), -1).numpy()
+        predicted = tf.argmax(self.measures.task.prediction_scores(outputs), -1).numpy()
         names = self.dataset.class_names or tuple(map(str, range(self.dataset.classes)))
         return ClassResults.of(self.dataset.test.labels, predicted, names)
 

@@ -1,6 +1,6 @@
 """Fairness of a model over the clients: worst decile, spread with its noise floor, and the mean of each level."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,20 +85,49 @@ def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     return 100 * correct / tf.constant(tests.counts, hits.dtype)
 
 
-def loss_fairness(losses: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
-    """Return the spread of the mean loss of a client over the clients.
+def mean_losses(losses: tf.Tensor, tests: ClientTests) -> tf.Tensor:
+    """Return the mean loss of every tested client: [tested].
 
     Args:
         losses: Float [pairs], the loss of each test example, in the order of `tests`.
-
-    Returns:
-        Scalars, NaN without a tested client: "local_loss_worst_decile", mean of the tenth of the clients with the
-        highest loss, rounded up to full clients; "local_loss_std", standard deviation over clients.
     """
     total = tf.math.unsorted_segment_sum(losses, tests.owners, len(tests.clients))
-    means = total / tf.constant(tests.counts, losses.dtype)
-    worst = tf.math.top_k(means, -(-len(tests.clients) // 10)).values
-    return {"local_loss_worst_decile": tf.reduce_mean(worst), "local_loss_std": tf.math.reduce_std(means)}
+    return total / tf.constant(tests.counts, losses.dtype)
+
+
+def client_values(metric: Callable, scores: tf.Tensor, targets: tf.Tensor, tests: ClientTests) -> tf.Tensor:
+    """Return the value of a metric on the test examples of every tested client: float64 [tested].
+
+    Args:
+        metric: `(scores, targets) -> value`, see `methods.metrics`.
+        scores, targets: [pairs, ...], in the order of `tests`.
+    """
+    ends = np.cumsum(tests.counts)
+
+    def value(bounds):
+        first, end = tf.unstack(bounds)
+        return tf.cast(metric(scores[first:end], targets[first:end]), tf.float64)
+
+    bounds = tf.constant(np.stack([ends - tests.counts, ends], 1), tf.int32)
+    return tf.map_fn(value, bounds, fn_output_signature=tf.float64)
+
+
+def spread(name: str, values: tf.Tensor, better: str) -> dict[str, tf.Tensor]:
+    """Return the spread of a metric over the clients.
+
+    Args:
+        name: Name of the metric.
+        values: Float [tested], the value of each client; NaN for clients on whose examples it is undefined.
+        better: "higher" or "lower".
+
+    Returns:
+        Scalars, NaN without a defined value: "local_NAME_worst_decile", mean of the worst tenth of the clients, rounded
+        up to full clients; "local_NAME_std", standard deviation over clients.
+    """
+    direction = "ASCENDING" if better == "higher" else "DESCENDING"
+    defined = tf.sort(tf.boolean_mask(values, tf.math.is_finite(values)), direction=direction)
+    worst = defined[: -(-tf.size(defined) // 10)]
+    return {f"local_{name}_worst_decile": tf.reduce_mean(worst), f"local_{name}_std": tf.math.reduce_std(defined)}
 
 
 def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.evaluation.fairness import ClientTests, fairness, loss_fairness
+from hetero_tf.evaluation.fairness import ClientTests, client_values, fairness, mean_losses, spread
 from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
@@ -62,14 +63,14 @@ class Measures:
     Attributes:
         task: Converts targets for the loss, and outputs for metrics.
         test_loss: `(outputs, targets) -> loss of every example` over all labels.
-        metrics: `{name: (scores, targets) -> value}`, see `methods.metrics`.
+        metrics: Plug-ins by name, see `methods.metrics`.
         masks_labels: Whether Local metrics set the logits of labels that a client lacks to zero.
         has_hits: Whether an example has one label, so that its prediction is correct or not.
     """
 
     task: Task
     test_loss: Callable
-    metrics: dict[str, Callable]
+    metrics: dict[str, Any]
     masks_labels: bool
     has_hits: bool
 
@@ -81,15 +82,18 @@ class Measures:
         return cls(
             task,
             test_loss=lambda outputs, targets: loss(outputs, targets, None, 0),
-            metrics={name: registry.find("metrics", name).metric for name in names},
+            metrics={name: registry.find("metrics", name) for name in names},
             masks_labels=registry.find("losses", recipe.loss.name).MASKS_LABELS,
             has_hits=recipe.targets == "label",
         )
 
     def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
         """Return "loss" and the other metrics of outputs [examples, ...] for the targets of the data."""
-        encoded, scores = tf.constant(self.task.encode(targets)), self.task.decode(outputs)
-        metric_values = {name: metric(scores, tf.constant(targets)) for name, metric in self.metrics.items()}
+        encoded = tf.constant(self.task.encode(targets))
+        metric_values = {
+            name: plugin.metric(self._scores(plugin, outputs), tf.constant(targets))
+            for name, plugin in self.metrics.items()
+        }
         return {"loss": tf.reduce_mean(self.test_loss(outputs, encoded)), **metric_values}
 
     def local(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> dict[str, tf.Tensor]:
@@ -100,27 +104,45 @@ class Measures:
             targets: Targets of the data, [pairs, ...].
             tests: The clients' test examples.
         """
-        losses = self.test_loss(self._masked(outputs, tests), tf.constant(self.task.encode(targets)))
+        present_outputs = self.task.present_outputs(tests.present)
+        losses = self.test_loss(self._masked(outputs, present_outputs), tf.constant(self.task.encode(targets)))
+        # The loss of a label map has one value for each pixel.
+        losses = tf.reduce_mean(tf.reshape(losses, [len(tests.examples), -1]), 1)
+        metrics = {"local_loss": tf.reduce_mean(losses), **self._spreads(outputs, targets, tests)}
         if not self.has_hits:
-            # The loss of a label map has one value for each pixel.
-            losses = tf.reduce_mean(tf.reshape(losses, [len(tests.examples), -1]), 1)
-            return {"local_loss": tf.reduce_mean(losses), **loss_fairness(losses, tests)}
+            return metrics | spread("loss", mean_losses(losses, tests), "lower")
         hits = self.local_hits(outputs, targets, tests)
-        return {
-            "local_loss": tf.reduce_mean(losses),
-            "local_accuracy": 100 * tf.reduce_mean(hits),
-            **fairness(hits, tests),
-        }
+        return {**metrics, "local_accuracy": 100 * tf.reduce_mean(hits), **fairness(hits, tests)}
+
+    def _spreads(self, outputs, targets, tests):
+        """Return the spread of each metric over the clients; `fairness` has that of the accuracy of labels."""
+        metrics = {}
+        for name, plugin in self.metrics.items():
+            if name == "accuracy" and self.has_hits:
+                continue
+            scores = self._scores(plugin, outputs)
+            # Probabilities are those of all labels.
+            scores = scores if reads_probabilities(plugin) else self._masked(scores, tests.present)
+            values = client_values(plugin.metric, scores, tf.constant(targets), tests)
+            metrics |= spread(name, values, plugin.BETTER)
+        return metrics
+
+    def _scores(self, plugin, outputs):
+        return (self.task.decode if reads_probabilities(plugin) else self.task.prediction_scores)(outputs)
 
     def local_hits(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> tf.Tensor:
         """Return 1 for each correct prediction of a client's test example, else 0: [pairs]; see `local`."""
-        return accuracy.hits(self._masked(outputs, tests), tf.constant(targets))
+        return accuracy.hits(self._masked(self.task.prediction_scores(outputs), tests.present), tf.constant(targets))
 
-    def _masked(self, outputs, tests):
+    def _masked(self, outputs, present):
         if not self.masks_labels:
             return outputs
-        present = tests.present
         return masked(outputs, present.reshape(len(present), *[1] * (outputs.shape.rank - 2), present.shape[1]))
+
+
+def reads_probabilities(plugin: Any) -> bool:
+    """Return whether a metric reads probabilities, see `methods.metrics`."""
+    return getattr(plugin, "PROBABILITIES", False)
 
 
 def build_text_metrics(

@@ -145,6 +145,7 @@ def example_inputs(task: ExportTask, specs: dict, rng: np.random.Generator) -> d
         for name, spec in specs.items()
         if name.startswith(UNIFORM)
     }
-    (present,) = label_mask(data.labels, ClientExamples.from_lists([rows.astype(np.int32)]), process.dataset.classes)
+    mask = label_mask(data.labels, ClientExamples.from_lists([rows.astype(np.int32)]), process.dataset.classes)
+    (present,) = process.evaluator.measures.task.present_outputs(mask)
     rate = np.float32(REDUCED_RATE * process.recipe.optimizer.learning_rate)
     return {**inputs, **draws, "label": label, "present": present, "learning_rate": rate}

@@ -85,7 +85,7 @@ class LocalStep:
         `image` float32 [examples, height, width, channels] with pixels in 0..1, `features` float32 [examples, features]
         of a table, or `token_ids` int32 [examples, positions] with masked words; `label`, the targets of the loss:
         int32 [examples, positions] of text, otherwise [examples, ...] in the type of `Task.encode`; `present` bool
-        [classes], the classes of the client; `learning_rate`, a scalar; and for each Dropout `uniform_0` and so on,
+        [outputs], those of the client's classes; `learning_rate`, a scalar; and for each Dropout `uniform_0` and so on,
         multiples of 2**-16 in [0, 1): values with a number below the rate are dropped.
         """
         process, targets = self.task.process, self.task.process.setup.examples.y
@@ -102,7 +102,7 @@ class LocalStep:
 
         return {
             **rows,
-            "present": tf.TensorSpec((process.dataset.classes,), tf.bool),
+            "present": tf.TensorSpec((process.family.classes,), tf.bool),
             "learning_rate": tf.TensorSpec((), tf.float32),
             **_draw_specs(self.row_model.model, forward, rows[self.task.INPUT_NAME]),
         }
@@ -244,7 +244,7 @@ def build_local_step(task: ExportTask, level: str, arithmetic: Arithmetic) -> Lo
         arithmetic: `PORTABLE` or `NATIVE`.
     """
     process, model = task.process, task.model
-    training_model = process.family.new_training_model(level, process.dataset.classes)
+    training_model = process.family.new_training_model(level, process.family.classes)
     variables_by_path = {variable.path: variable for variable in model.variables}
     constant_paths = {variable.path for variable in constants(training_model)}
     values_by_path = {

@@ -31,9 +31,10 @@ def to_fields(form: ItemForm, outputs: Mapping[str, Any] | None, top: int) -> di
 
     Returns:
         By the form of the targets. Labels: "class" and "probability", then "class_2", "probability_2" and so on, most
-        likely first. Words: the same with "word"; if `<mask>` marks them, each field is a list with an entry for each.
-        Label maps: the same with the "share" of the pixels. Label sets: lists of "labels" above probability 1/2 and of
-        their "probabilities". Numbers: one field for each target. The values are None without outputs.
+        likely first after the predicted class. Words: the same with "word"; if `<mask>` marks them, each field is a
+        list with an entry for each. Label maps: the same with the "share" of the pixels. Label sets: lists of "labels"
+        above probability 1/2 and of their "probabilities". Numbers: one field for each target. The values are None
+        without outputs.
 
     Raises:
         InputError: The item is invalid for the model, such as a text without a word.
@@ -82,7 +83,11 @@ def _rank(form, outputs, count):
     if form.targets == LABEL_MAP:
         counts = np.bincount(outputs["class"].reshape(-1), minlength=form.classes)
         numbers, count = (counts / outputs["class"].size).astype(np.float32), min(count, np.count_nonzero(counts))
-    best = np.argsort(-numbers, kind="stable")[:count]
+    best = np.argsort(-numbers, kind="stable")
+    if form.targets == LABEL:
+        # The predicted class of ordered classes is a median, which may not be the most probable one.
+        best = np.array(sorted(best, key=lambda index: index != outputs["class"]))
+    best = best[:count]
     return [_pairs((form.class_names[index] for index in best), numbers[best], count)]
 
 

@@ -33,7 +33,7 @@ class ModelFamily:
     Attributes:
         recipe: The recipe.
         shape: Of one input without the batch axis, see `models.build_model.build_model`.
-        classes: Length of the global label axis.
+        classes: Length of the global label axis, the number of outputs.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
         function: Builds a custom model instead of the recipe's layers, see `custom_model`; None: no custom model.
@@ -215,7 +215,7 @@ def build_family(
         recipe: The recipe.
         shape: Of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
-        classes: Length of the global label axis.
+        classes: Length of the global label axis, the number of outputs.
         function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
 
     Raises:

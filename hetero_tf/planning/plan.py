@@ -114,7 +114,12 @@ class ClientWork:
 
 
 def local_batches(
-    examples: np.ndarray, starts: Sequence[int], epochs: int, batch_size: int, rng: np.random.Generator | None = None
+    examples: np.ndarray,
+    starts: Sequence[int],
+    epochs: int,
+    batch_size: int,
+    rng: np.random.Generator | None = None,
+    classes: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split the examples of one client into batches; the last batch may be short.
 
@@ -124,6 +129,8 @@ def local_batches(
         epochs: Passes over the examples.
         batch_size: Examples of a batch.
         rng: Shuffles the examples in every epoch; None keeps their order.
+        classes: int32 [n], classes of the examples, which every epoch draws equally often; None: an epoch has each
+            example once.
 
     Returns:
         rows int32 [steps, batch], starts int32 [steps].
@@ -132,9 +139,27 @@ def local_batches(
     batches = -(-count // batch_size)
     padded = np.full((epochs, batches * batch_size), -1, np.int32)
     for epoch in range(epochs):
-        padded[epoch, :count] = examples if rng is None else rng.permutation(examples)
+        drawn = examples if classes is None or rng is None else draw_balanced(examples, classes, rng)
+        padded[epoch, :count] = drawn if rng is None else rng.permutation(drawn)
     rows = padded.reshape(epochs * batches, batch_size)
     return np.repeat(rows, len(starts), axis=0), np.tile(np.asarray(starts, np.int32), epochs * batches)
+
+
+def draw_balanced(examples: np.ndarray, classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw as many examples as there are, with an equal number of each class, up to one.
+
+    The examples of a class are drawn equally often, up to once.
+
+    Args:
+        examples: int32 [n].
+        classes: int32 [n], classes of the examples.
+        rng: Draws the classes and examples with the remainders.
+    """
+    drawn, present = [examples[:0]], rng.permutation(np.unique(classes))
+    for index, each in enumerate(present):
+        count = (len(examples) + index) // len(present)
+        drawn.append(np.resize(rng.permutation(examples[classes == each]), count))
+    return np.concatenate(drawn)
 
 
 def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
@@ -172,6 +197,7 @@ def plan_round(
     round: int,
     cohort: Sequence[int] | np.ndarray | None = None,
     attempt: int = 0,
+    classes: np.ndarray | None = None,
 ) -> Plan:
     """Plan one round.
 
@@ -183,6 +209,7 @@ def plan_round(
         round: Index, from 0.
         cohort: Ids of the active clients; None draws them.
         attempt: Each number draws a different cohort for the same round.
+        classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
     """
     clients, seed = len(partition.train), recipe.seed
     active: Sequence[int] | np.ndarray
@@ -193,7 +220,7 @@ def plan_round(
         active = cohort
     assigned = assign_levels(recipe.levels, clients, seed, round, np.asarray(active))
     shares = [partition.train[client] for client in active]
-    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned)
+    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned, classes)
 
 
 def plan_clients(
@@ -205,18 +232,19 @@ def plan_clients(
     round: int,
     active: Sequence[int] | np.ndarray,
     assigned: Sequence[int] | np.ndarray,
+    classes: np.ndarray | None = None,
 ) -> Plan:
     """Plan a round of clients with known examples and levels.
 
     Args:
-        recipe, starts, shuffle, division, round: See `plan_round`.
+        recipe, starts, shuffle, division, round, classes: See `plan_round`.
         shares: Examples of each active client, int32 [n].
         active: Ids of the active clients.
         assigned: Level of each, as index into the mix.
     """
     seed = recipe.seed
     work = [
-        _client_work(recipe, examples, starts, shuffle, division, round, client, level)
+        _client_work(recipe, examples, starts, shuffle, division, round, client, level, classes)
         for examples, client, level in zip(shares, active, assigned)
     ]
     work, outcome = _limit_work(recipe, division, active, assigned, work, round)
@@ -288,11 +316,12 @@ def _device_work(recipe, size, starts, division, round, client, level):
     return steps, examples
 
 
-def _client_work(recipe, examples, starts, shuffle, division, round, client, level):
+def _client_work(recipe, examples, starts, shuffle, division, round, client, level, classes):
     """Return all local steps of a client, for every stage of its level."""
     rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
     epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
-    rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng)
+    classes = None if classes is None else classes[examples]
+    rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng, classes)
     return ClientWork(rows, firsts, _step_stages(division, level, len(rows), recipe.seed, round, client))
 
 

@@ -30,9 +30,9 @@ def build_input(recipe: Recipe, dataset: Dataset) -> Input:
 def build_task(recipe: Recipe, dataset: Dataset) -> Task:
     """Build the `Task` of a recipe."""
     task = registry.find("tasks", recipe.task.name).task
-    learned = {}
-    if "statistics" in inspect.signature(task).parameters:
-        learned["statistics"] = dataset.target_statistics
+    attributes = {"statistics": "target_statistics", "classes": "classes"}
+    parameters = inspect.signature(task).parameters
+    learned = {name: getattr(dataset, attribute) for name, attribute in attributes.items() if name in parameters}
     return task(**recipe.task.options, **learned)
 
 

@@ -76,7 +76,7 @@ class Federation:
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths of the global values, in order."""
-        return tuple(shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
+        return tuple(shapes(self.family, self.recipe.levels.global_level, self.family.classes))
 
     @functools.cached_property
     def seed(self) -> tf.Tensor:
@@ -94,9 +94,19 @@ class Federation:
         return default_selection_metric(self.recipe.metrics[0], bool(self.partition.held_out.ids.size))
 
     @property
+    def present_outputs(self) -> np.ndarray:
+        """bool [clients, outputs], the outputs of the model that belong to the labels of each client."""
+        return self.evaluator.measures.task.present_outputs(self.partition.label_mask)
+
+    @property
     def example_shape(self) -> tuple[int, ...]:
         """Shape of one input: (height, width, channels), or (positions,) of a text segment."""
         return example_shape(self.input, self.dataset.train.x)
+
+    @property
+    def sampled_classes(self) -> np.ndarray | None:
+        """Class of each training example for balanced sampling, int32 [n]; None: clients shuffle their examples."""
+        return self.dataset.strata[0] if self.recipe.client.sampling == "balanced" else None
 
     @property
     def division(self) -> Division:
@@ -108,7 +118,7 @@ class Federation:
     def client_costs(self) -> tuple[ClientCost, ...]:
         """Cost of a client in a round, by level of the mix."""
         costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
-        return client_costs(costs, self.partition.label_mask.sum(axis=1))
+        return client_costs(costs, self.present_outputs.sum(axis=1))
 
     @functools.cached_property
     def state_layout(self) -> StateLayout:
@@ -174,7 +184,7 @@ class Federation:
 
     def costs_of(self, levels: Iterable[str]) -> dict[str, LevelCost]:
         """Return the costs of some levels, with the labels and the batches of the clients."""
-        labels = self.partition.label_mask.sum(axis=1)
+        labels = self.present_outputs.sum(axis=1)
         batch = min(self.recipe.client.batch_size, int(self.partition.train.sizes.max()))
         return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
 
@@ -188,7 +198,8 @@ class Federation:
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
     """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
     x = dataset.train.x
-    return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
+    outputs = recipe.num_outputs(dataset.classes)
+    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function)
 
 
 def build_setup(
@@ -207,7 +218,7 @@ def build_setup(
         device: "cpu" or "gpu", the device for which the engine is chosen.
     """
     labels = cut_labels(recipe, dataset, partition)
-    label_axis = dataset.classes if labels is None else labels.shape[1]
+    label_axis = family.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
     engine, blocks = choose_engine(family, label_axis, example, batch, replicas, device)
@@ -235,8 +246,8 @@ def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.nda
 def _examples(
     recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
 ) -> Examples:
-    sizes, y = partition.train.sizes, dataset.train.y
-    y = None if y is None else build_task(recipe, dataset).encode(y)
+    sizes, y, task = partition.train.sizes, dataset.train.y, build_task(recipe, dataset)
+    y = None if y is None else task.encode(y)
     shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
     # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
@@ -247,7 +258,7 @@ def _examples(
         # XLA compiles a program per number of rows, so use the maximum over all cohorts.
         min_rows=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
         labels=None if labels is None else tf.constant(labels),
-        present=tf.constant(partition.label_mask if labels is None else labels >= 0),
+        present=tf.constant(task.present_outputs(partition.label_mask) if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
         batch_shapes=shapes if known else (None,),
         sizes=tf.constant(sizes, tf.int32),

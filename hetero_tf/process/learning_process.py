@@ -176,7 +176,7 @@ class LearningProcess(Federation):
 def _fit_to_budgets(recipe, source, dataset):
     """Return the recipe with levels reduced to fit their budgets."""
     x = dataset.train.x
-    fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), dataset.classes)
+    fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit is not None:
         check_keys(fitted)
     return fitted

@@ -64,10 +64,18 @@ class SimulatedRounds:
         return build_round(self.federation.setup, self.federation.state_layout)
 
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
-        federation = self.federation
+        federation, classes = self.federation, self.federation.sampled_classes
         starts, shuffle = federation.input.starts(federation.dataset.train.x), federation.input.shuffle
         return plan_round(
-            federation.recipe, federation.partition, starts, shuffle, federation.division, round, cohort, attempt
+            federation.recipe,
+            federation.partition,
+            starts,
+            shuffle,
+            federation.division,
+            round,
+            cohort,
+            attempt,
+            classes,
         )
 
     def count_examples(self, plan: Plan) -> np.ndarray:

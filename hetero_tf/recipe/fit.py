@@ -32,7 +32,7 @@ class Facts:
     Attributes:
         source: Description of the data for messages.
         example: Shape of one input, without None.
-        classes: Length of the global label axis.
+        classes: Number of classes, words or targets.
         several: True if the training examples have more than one label.
         pixels: Smallest and largest pixel before normalisation, with 0 included in the range.
         train, test: Numbers of examples.
@@ -65,6 +65,7 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
             ("data",),
             f"all training examples have the same label; use data with at least two. Received: {facts.source}",
         )
+    _check_classes(recipe, facts)
     _check_normalisation(recipe.input, facts)
     if facts.words is not None:
         _check_words(recipe, facts)
@@ -104,6 +105,17 @@ def check_kind(recipe: Recipe, kind: str, targets: str, source: str) -> None:
         )
 
 
+def _check_classes(recipe, facts):
+    """Check that the task has a supported number of classes."""
+    classes = registry.constant("tasks", recipe.task.name, "CLASSES")
+    if classes not in (None, facts.classes):
+        raise InvalidValue(
+            ("task",),
+            f"the task {recipe.task.name} needs {classes} classes, but the data have {facts.classes}, {facts.source}; "
+            f"choose classification, or ordinal if the classes have an order. Received: {recipe.task.name}",
+        )
+
+
 def _check_normalisation(plugin, facts):
     """Check that mean and std have one number, or one per channel, within the range of the pixels."""
     channels, (low, high) = facts.example[-1], facts.pixels
@@ -124,7 +136,8 @@ def _check_normalisation(plugin, facts):
 
 def _check_map(recipe, facts):
     """Check that the model returns a label for every pixel of its input."""
-    *_, last = walk(recipe.model, facts.example, recipe.levels.widths[recipe.levels.global_level], facts.classes)
+    width = recipe.levels.widths[recipe.levels.global_level]
+    *_, last = walk(recipe.model, facts.example, width, facts.classes)
     size, expected = last.outputs[:-1], facts.example[:-1]
     if {None, ...}.isdisjoint(size) and size != expected:
         raise InvalidValue(
@@ -150,7 +163,8 @@ def _check_memory(recipe, facts, memory):
     """Compare a lower bound of the memory of training and tests with `memory`; layers of unknown shape are left out."""
     value_bytes, levels = 8 if recipe.float_type == "float64" else 4, recipe.levels
     widths = dict.fromkeys(levels.widths[level] for level in (levels.global_level, *levels.names))
-    walks = [list(check_steps(recipe, walk(recipe.model, facts.example, width, facts.classes))) for width in widths]
+    outputs = recipe.num_outputs(facts.classes)
+    walks = [list(check_steps(recipe, walk(recipe.model, facts.example, width, outputs))) for width in widths]
     copies, training, tests = COPIES * (levels.ensemble or 1), [], []
     train_batch, test_batch = min(recipe.client.batch_size, facts.train), min(recipe.evaluate.batch_size, facts.test)
     for step, *narrow in zip(*walks):

@@ -22,6 +22,7 @@ CONFLICTS: Rules = {
         "round.personal": True,
         "evaluate.members": "best",
     },
+    "text has no classes to balance": {"input.TARGETS": "positions", "client.sampling": "balanced"},
     "text has no accuracy": {"input.TARGETS": "positions", "evaluate.members": "best"},
     "networks are compared by their accuracy": {"task": True, "evaluate.members": "best"},
     "text has no test examples per client": {"input.TARGETS": "positions", "evaluate.fine_tune.epochs": True},
@@ -279,12 +280,12 @@ def _task(recipe):
             text = f"the input {recipe.input.name} has one word at each position; use classification"
             yield ("task",), text, recipe.task.name
         return
-    losses = _with_targets("losses", recipe.targets)
+    losses = _with_targets("losses", recipe.loss_targets)
     if recipe.loss.name not in losses:
         text = f"is not a loss of the task {recipe.task.name}; must be one of {', '.join(losses)}"
         yield ("client", "loss"), text, recipe.loss.name
     coupling = recipe.client.coupling.name
-    if registry.constant("couplings", coupling, "READS_LOGITS") and recipe.targets not in ("label", "label_map"):
+    if registry.constant("couplings", coupling, "READS_LOGITS") and recipe.loss_targets not in ("label", "label_map"):
         text = f"compares class probabilities, which the task {recipe.task.name} does not have; use another coupling"
         yield ("client", "coupling"), text, coupling
 

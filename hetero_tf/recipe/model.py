@@ -21,7 +21,7 @@ class Width:
 
 @dataclass(frozen=True)
 class Classes:
-    """`!classes`: length of the label axis, one entry per class (or per word of the vocabulary)."""
+    """`!classes`: number of outputs, one for each class, word or target; for ordinal and binary, one less."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Kind, NotNegative, Plugin, Positive, Range, Share, SmallCount, Text, Units
 from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.metrics import task_metrics
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
 
@@ -219,6 +220,9 @@ class Client:
     Args:
         epochs: local epochs in a round; or level -> epochs, such as {a: 5, d: 1}, for all levels of the mix
         batch_size: examples of a local step (rows of tokens for text)
+        sampling: examples of a local epoch: shuffled, each once; balanced, as many, with an equal number of each of the
+            client's classes, so that examples of rare classes repeat (of numbers, label sets and maps: of the classes
+            by which partitions divide them)
         stages: units that each local step runs and trains
         loss: loss of the local steps; null: that of the task
         coupling: how the losses of several outputs (exits, widths, peers) are combined
@@ -231,6 +235,7 @@ class Client:
 
     epochs: SmallCount | dict[str, SmallCount] = 1
     batch_size: SmallCount
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
     stages: Annotated[Plugin, Kind("stages")] = Plugin("joint")
     loss: Annotated[Plugin, Kind("losses")] | None = None
     coupling: Annotated[Plugin, Kind("couplings")] = Plugin("sum")
@@ -417,11 +422,18 @@ class Recipe:
         return form if form == "positions" else registry.constant("tasks", self.task.name, "TARGETS")
 
     @property
+    def loss_targets(self) -> str:
+        """Form of the encoded targets of the task, which the loss must support."""
+        return registry.constant("tasks", self.task.name, "LOSS_TARGETS") or self.targets
+
+    def num_outputs(self, classes: int) -> int:
+        """Return the number of outputs of the model, `!classes`, for a number of classes or targets."""
+        return classes - (registry.constant("tasks", self.task.name, "OUTPUTS") == "thresholds")
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics that every evaluation measures in addition to the loss."""
-        if self.targets == "positions":
-            return ("perplexity",)
-        return tuple(dict.fromkeys((*registry.constant("tasks", self.task.name, "METRICS"), *self.evaluate.metrics)))
+        return tuple(dict.fromkeys((*task_metrics(self.input.name, self.task.name), *self.evaluate.metrics)))
 
     @property
     def float_type(self) -> str:

@@ -9,8 +9,12 @@ from hetero_tf.planning.packing import PackedRounds
 
 def row_specs(examples: Examples) -> dict[str, tf.TensorSpec]:
     """Return the types of the values of `read_training_rows`, for any number of rows."""
-    x, y = tf.TensorSpec([None, *examples.x.shape[1:]], examples.x.dtype), tf.TensorSpec([None], tf.int32)
-    return {"x": x, "y": y}
+    arrays = {"x": examples.x, "y": examples.y}
+    return {
+        name: tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+        for name, array in arrays.items()
+        if array is not None
+    }
 
 
 def read_training_rows(

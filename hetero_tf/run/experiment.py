@@ -171,7 +171,7 @@ def _announce(process, console):
         )
     for line in (*_about_metrics(process), *notes.warnings(process)):
         console.say(f"note: {line}")
-    costs = LevelCosts(process.family, process.example_shape, dataset.classes)
+    costs = LevelCosts(process.family, process.example_shape, process.family.classes)
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
     for level, share in over_budget(costs).items():

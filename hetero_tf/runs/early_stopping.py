@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hetero_tf.base.metrics import default_metric_of_row
+from hetero_tf.base import registry
+from hetero_tf.base.metrics import default_selection_metric, is_validated, task_metrics
 from hetero_tf.base.patience import Patience
 
 
@@ -49,9 +50,18 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")
     min_delta = keys.get("early_stopping.min_delta")
     metric = keys.get("early_stopping.metric") or keys.get("evaluate.best")
-    metric = metric or default_metric_of_row({name: value for row in rows for name, value in row.items()})
+    metric = metric or _default_metric(keys, rows)
     # The recipe of a run with plug-in modules may be read without checks.
     if not (isinstance(patience, int) and isinstance(every, int) and isinstance(min_delta, int | float) and every > 0):
         return False
     rule = StoppingRule(str(metric), patience, min_delta, every)
     return rule.ends(rule.count(Patience(), rows))
+
+
+def _default_metric(keys, rows):
+    """Return the metric that selects the best round by default; "" with a plug-in that is not registered."""
+    names = {"inputs": keys.get("input.name"), "tasks": keys.get("task.name", "classification")}
+    if any(name not in registry.names(kind) for kind, name in names.items()):
+        return ""
+    first, *_ = task_metrics(*names.values())
+    return default_selection_metric(first, any(map(is_validated, rows)))

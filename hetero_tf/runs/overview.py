@@ -94,7 +94,8 @@ def _read_run(run):
     text = info["recipe"] if info else facts.read_recipe(run)
     resolved = recipe.loads(text, str(run.recipe))
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
-    metric = resolved.evaluate.best or metrics.default_metric_of_row(last)
+    default = metrics.default_selection_metric(resolved.metrics[0], metrics.is_validated(last)) if last else ""
+    metric = resolved.evaluate.best or default
     requested = _requested_recipe(run, resolved)
     if run.holder is not None:
         state = RUNNING

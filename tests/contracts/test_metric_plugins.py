@@ -27,11 +27,13 @@ def draw():
 
 
 # Computed with scikit-learn 1.9.1: accuracy_score, f1_score, balanced_accuracy_score, the minimum of recall_score,
-# roc_auc_score(multi_class="ovr"), average_precision_score, root of mean_squared_error, mean_absolute_error, r2_score
+# roc_auc_score(multi_class="ovr"), average_precision_score, cohen_kappa_score(weights="quadratic"), root of mean_squared_error, mean_absolute_error, r2_score
 # and jaccard_score(average="macro").
 EXPECTED = {
     "label": {
         "accuracy": 62.5,
+        "mae": 0.625,
+        "quadratic_kappa": 0.47314049586776863,
         "balanced_accuracy": 59.61538461538461,
         "macro_f1": 58.86243386243386,
         "micro_f1": 62.5,
@@ -79,7 +81,7 @@ def test_a_perfect_model_beats_a_random_one_in_the_direction_of_the_metric(name,
     best, other = value_of(name, perfect, targets), value_of(name, scores, targets)
     higher = registry.constant("metrics", name, "BETTER") == "higher"
     assert best > other if higher else best < other
-    assert abs(best - (0 if not higher else 1 if form == "numbers" else 100)) < 1e-6
+    assert abs(best - (0 if not higher else 100 if registry.constant("metrics", name, "UNIT") else 1)) < 1e-6
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():

@@ -27,7 +27,7 @@ FUNCTIONS = {
 # Keywords without annotation that are passed only to functions with such a parameter.
 OPTIONAL = {
     "data": ("targets",),
-    "tasks": ("statistics",),
+    "tasks": ("statistics", "classes"),
     "losses": ("class_shares",),
     "inputs": ("uniform", "statistics", "rate"),
     "partitions": ("train_owners", "test_owners"),

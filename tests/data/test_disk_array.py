@@ -100,6 +100,9 @@ def test_dataset_on_disk_has_the_same_digest(tmp_path):
         Dataset(Split(save(tmp_path, np.zeros((5, 3), np.int32))), Split(np.zeros((5, 3), np.int32)), 3, "noise")
 
 
+ORDINAL = ("task=ordinal", "client.loss=masked_sigmoid_cross_entropy", "client.sampling=balanced")
+
+
 def train_and_evaluate(process, rounds=2):
     """Everything that a run of some rounds gives, as bytes: state, rows of metrics, an evaluation, its statistics."""
     state, rows = process.run(process.initialize(), tiny.plans(process, rounds))
@@ -117,9 +120,10 @@ def train_and_evaluate(process, rounds=2):
     [
         (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), "cpu"),
         (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients"), "cpu"),
+        (tiny.DENSE, ORDINAL, "cpu"),
         pytest.param(tiny.DENSE, ("levels.mix=a-c",), "gpu", marks=pytest.mark.long),
     ],
-    ids=["images", "augmented", "xla"],
+    ids=["images", "augmented", "ordinal", "xla"],
 )
 def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides, device):
     dataset, partition = tiny.images()

@@ -36,6 +36,13 @@ def test_every_form_of_labels_gives_the_same_classes(labels, names):
     assert (result.classes, result.names) == (3, names)
 
 
+def test_bool_labels_are_two_classes():
+    result = read_labels("mine", [[True], [True]], [False], None, None)
+    assert (result.train.tolist(), result.test.tolist(), result.classes) == ([1, 1], [0], 2)
+    assert result.train.dtype == np.int32
+    assert read_labels("mine", [True], [False], None, ("no", "yes")).names == ("no", "yes")
+
+
 def test_floats_that_are_whole_numbers_are_labels_with_a_warning():
     with pytest.warns(UserWarning, match="mine: y_train has float32 numbers that are all whole; they become class"):
         result = read_labels("mine", NUMBERS.astype(np.float32), NUMBERS, None, None)

@@ -119,6 +119,7 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
     [
         ("tiny/table_regression", ()),
         ("tiny/table_multi_label", ()),
+        ("tiny/table_ordinal", ()),
         # Statistics of static batch normalization are those of the devices of the global level.
         ("tiny/shapes_unet", ("model.settings.norm=in",)),
     ],
@@ -150,7 +151,7 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
         share = share_of(simulated.recipe, 5, client, None)
         assert share == Share(client, "c")
         rows, train = simulated.partition.train[client], simulated.dataset.train
-        labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
+        labels = np.flatnonzero(simulated.present_outputs[client]).astype(np.int32)
         member = Member(client, "c", len(rows), labels, ITS_LEVEL)
         earlier = tuple(simulated.partition.train.sizes[:client].tolist())
         examples = train.x[rows], train.y[rows]

@@ -30,6 +30,7 @@ RECIPES = {
     "regression": ("tiny/table_regression", ("client.epochs=10",)),
     "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10"), WHOLE),
     "multi_label": ("tiny/table_multi_label", ("client.epochs=10",)),
+    "ordinal": ("tiny/table_ordinal", ("client.epochs=10",)),
     # At the full rate, 20 steps of a U-Net amplify rounding; one channel has almost equal maxima in poolings.
     "segmentation": (
         "tiny/shapes_unet",

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.evaluation.fairness import accuracies, client_tests, fairness
+from hetero_tf.evaluation.fairness import accuracies, client_tests, client_values, fairness, spread
+from hetero_tf.methods.metrics import mae
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
 
@@ -59,6 +60,18 @@ def test_worst_decile_is_rounded_up_to_full_clients(clients, worst):
 def test_worst_client_without_any_hit_is_positive_zero():
     worst_decile = measure_fairness([0, 5], [5, 5])["local_worst_decile"]
     assert worst_decile == 0 and not np.signbit(worst_decile)
+
+
+def test_spread_of_a_metric_leaves_out_clients_without_a_value():
+    scores, targets = tf.constant([[1.0], [2], [5], [0], [0], [0]]), tf.constant([[1.0], [1], [1], [0], [3], [0]])
+    values = client_values(mae.metric, scores, targets, build_client_tests([1, 0, 2, 3]))
+    np.testing.assert_allclose(values, [0, 2.5, 1])
+    values = tf.concat([values, [np.nan]], 0)
+    measured = spread("mae", values, "lower")
+    np.testing.assert_allclose(measured["local_mae_worst_decile"], 2.5)
+    np.testing.assert_allclose(measured["local_mae_std"], np.std([0, 2.5, 1]))
+    assert float(spread("mae", values, "higher")["local_mae_worst_decile"]) == 0
+    assert np.isnan(spread("mae", values[3:], "lower")["local_mae_std"])
 
 
 def test_noise_floor_of_equal_clients():

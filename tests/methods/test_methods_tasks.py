@@ -14,7 +14,14 @@ from hetero_tf.recipe.recipe_files import shipped
 RECIPES = Path(__file__).parents[2] / "recipes"
 README = RECIPES / "README.md"
 METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
-TASKS = {"regression": "client.loss=null", "multi_label": "client.loss=null", "segmentation": "seed=0"}
+LOSS = "client.loss=null"
+TASKS = {
+    "binary": (LOSS, "data.classes=2"),
+    "ordinal": (LOSS,),
+    "regression": (LOSS,),
+    "multi_label": (LOSS,),
+    "segmentation": (),
+}
 SMALL = (
     "data={name: synthetic, kind: images, examples: 60, test_examples: 20, size: 8, channels: 3, classes: 3}",
     "partition={name: iid, clients: 4}",
@@ -45,7 +52,7 @@ def layers_of_maps(name):
 
 
 def load(name, task):
-    overrides = [*SMALL, f"task={task}", TASKS[task]]
+    overrides = [*SMALL, f"task={task}", *TASKS[task]]
     if task == "segmentation":
         overrides.append(f"model.layers=\n{layers_of_maps(name)}")
     return recipe.load(name, overrides)

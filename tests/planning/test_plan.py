@@ -50,6 +50,22 @@ def test_epochs_are_shuffled_apart_and_without_generator_not_at_all():
     assert rows.reshape(2, 30).tolist() == [examples.tolist()] * 2
 
 
+@pytest.mark.parametrize("counts", [[7, 1, 2], [5], [1, 1, 30, 4]])
+def test_balanced_epochs_have_each_class_and_each_of_its_examples_equally_often(counts):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    examples, rng = 100 + np.arange(len(classes), dtype=np.int32), np.random.default_rng(0)
+    epochs = np.split(local_batches(examples, (0,), 6, 4, rng, classes)[0], 6)
+    assert len({epoch.tobytes() for epoch in epochs}) == 6
+    for epoch in epochs:
+        drawn = epoch[epoch >= 0] - 100
+        assert len(drawn) == len(examples)
+        of_classes = np.bincount(classes[drawn], minlength=len(counts))
+        assert np.ptp(of_classes) <= 1
+        for each in range(len(counts)):
+            assert np.ptp(np.bincount(drawn, minlength=len(examples))[classes == each]) <= 1
+    assert local_batches(examples[:0], (0,), 1, 4, rng, classes[:0])[0].size == 0
+
+
 def test_text_reads_every_segment_of_a_batch_before_the_next():
     rows, starts = local_batches(np.asarray([3, 5, 8], np.int32), (0, 64, 128), epochs=1, batch_size=2)
     assert rows.tolist() == [[3, 5]] * 3 + [[8, -1]] * 3

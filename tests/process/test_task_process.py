@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from hetero_tf import export
 from hetero_tf.base.errors import InputError
+from hetero_tf.data import from_arrays
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load, loads
 
@@ -41,6 +42,8 @@ ATTENTION = (
     "GlobalAveragePooling1D, {Dense: {units: !classes}}]",
 )
 TASKS = {
+    "ordinal": ("task=ordinal", "optimizer.learning_rate=0.3"),
+    "binary": ("task=binary", "data.classes=2", "optimizer.learning_rate=0.3"),
     "series": SERIES,
     "regression": (),
     "multi_label": ("task=multi_label", "optimizer.learning_rate=0.5"),
@@ -62,7 +65,10 @@ def test_a_task_learns_and_its_export_has_the_same_metrics(task, tmp_path):
     process, state, rows = trained(*TASKS[task])
     assert rows[-1]["global_loss"] < rows[0]["global_loss"]
     assert {f"global_{name}" for name in process.recipe.metrics} <= set(rows[-1])
-    assert {"local_loss", "local_loss_worst_decile", "local_loss_std"} <= set(rows[-1])
+    # `local_worst_decile` is that of the accuracy of labels.
+    fixed = {"loss", "accuracy"} if process.recipe.targets == "label" else set()
+    names = {"loss", *process.recipe.metrics} - fixed
+    assert {f"local_{name}_{of}" for name in names for of in ("worst_decile", "std")} <= set(rows[-1])
     _, about = export.export(process, state, process.statistics(state), tmp_path, {})
     measured = about["measured"]
     for name in ("loss", *process.recipe.metrics):
@@ -108,6 +114,17 @@ def test_every_format_of_a_series_model_has_equal_metrics(overrides, formats, tm
         np.testing.assert_allclose(measured, rows[-1]["global_rmse"], rtol=1e-4)
 
 
+def test_a_threshold_that_does_not_separate_the_labels_of_a_client_keeps_its_row():
+    partition = "partition={name: labels, clients: 5, per_client: 2}"
+    overrides = ("task=ordinal", "data.classes=5", partition, "round.clients=1")
+    process = learning_process(loads(TABLE, overrides=overrides))
+    state, client = process.initialize(), int(np.flatnonzero(process.present_outputs.sum(1) < 4)[0])
+    after, _ = process.next(state, [client])
+    low, high = np.flatnonzero(process.partition.label_mask[client])
+    before, now = (np.asarray(each.weights[process.paths[-1]]) for each in (state, after))
+    assert (now != before).tolist() == [low <= threshold < high for threshold in range(4)]
+
+
 @pytest.mark.parametrize("task", ["multi_label", "segmentation"])
 def test_labels_without_examples_keep_their_rows(task):
     partition = "partition={name: labels, clients: 4, per_client: 1}"
@@ -148,6 +165,7 @@ def test_balanced_class_weights_use_the_shares_of_the_training_examples():
             ["evaluate.best=global_accuracy"],
             "evaluate.best: is not measured with the input table; must be one of global_l",
         ),
+        (["task=ordinal", "client.loss=cross_entropy"], "must be one of masked_sigmoid_cross_entropy, sigmoid_cross"),
         (["task=segmentation"], "every pixel has a label; end with Conv2D of one pixel"),
     ],
 )
@@ -160,6 +178,32 @@ def test_methods_that_compare_class_probabilities_name_their_coupling():
     message = "client.coupling: compares class probabilities, which the task multi_label does not have"
     with pytest.raises(InputError, match=message):
         load("methods/depthfl", ["task=multi_label", "client.loss=sigmoid_cross_entropy"])
+
+
+def test_binary_needs_two_classes():
+    message = (
+        "task: the task binary needs 2 classes, but the data have 3, .*; choose classification, or ordinal if the "
+        "classes have an order. Received: binary"
+    )
+    with pytest.raises(InputError, match=message):
+        learning_process(loads(TABLE, overrides=["task=binary"]))
+
+
+def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
+    rng = np.random.default_rng(0)
+    y = (rng.random(600) < 0.08).astype(np.int32)
+    x = (rng.normal(size=(600, 6)) + y[:, None]).astype(np.float32)
+    data = from_arrays(x[:400], y[:400], x[400:], y[400:])
+    accuracy = []
+    for sampling in ("shuffled", "balanced"):
+        process = learning_process(loads(TABLE, overrides=("task=binary", f"client.sampling={sampling}")), data)
+        state, plan = process.initialize(), process.plan(0)
+        for _ in range(process.recipe.rounds):
+            state, _ = process.next(state)
+        accuracy.append(process.evaluate(state)[0]["global_balanced_accuracy"])
+        share = data.train.y[plan.rows[plan.rows >= 0]].mean()
+        assert share == (0.5 if sampling == "balanced" else data.train.y.mean())
+    assert accuracy[1] > accuracy[0] + 5
 
 
 def test_data_with_other_targets_name_their_task():

@@ -109,6 +109,7 @@ KEYS = {
     "availability.seconds_per_step": (plans, DENSE, SLOW, "availability.seconds_per_step.a=9"),
     "availability.spread": (plans, DENSE, SLOW, "availability.spread=2"),
     "availability.late": (plans, DENSE, SLOW, "availability.late=partial"),
+    "client.sampling": (trained, PAIR, (), "client.sampling=balanced"),
     "round.clients": (plans, DENSE, (), "round.clients=2"),
     "round.submodel": (trained, PAIR, (), "round.submodel=random"),
     "round.mask": (trained, PAIR, FIARSE, "round.mask.surrogate=false"),

@@ -30,13 +30,19 @@ def test_only_regular_evaluations_count():
         (["early_stopping={patience: 2, metric: global_loss}"], rows([3.0, 4.0, 5.0], global_accuracy=1), True),
         (["early_stopping={patience: 2, min_delta: 5}"], rows([1.0, 2.0, 3.0], "global_accuracy"), True),
         (["early_stopping.patience=2"], rows([9.0, 8.0, 7.0], "validation_accuracy", global_accuracy=1), True),
-        (["early_stopping.patience=2"], rows([7.0, 8.0, 9.0], "global_perplexity"), True),
         (["early_stopping.patience=2"], [], False),
         ([], rows([3.0, 4.0, 5.0]), False),
     ],
 )
 def test_a_run_is_stopped_by_its_recipe_and_its_rows(overrides, rows, stopped):
     assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides).source), rows) == stopped
+
+
+def test_the_default_metric_is_the_first_of_the_task():
+    for name, metric in (("wikitext2", "global_perplexity"), ("table_regression", "global_rmse")):
+        keys = recipe.keys_of(recipe.load(f"tiny/{name}", ["early_stopping.patience=2"]).source)
+        assert is_stopped_early(keys, rows([7.0, 8.0, 9.0], metric, global_accuracy=1))
+    assert not is_stopped_early({**keys, "task.name": "unregistered"}, rows([7.0, 8.0, 9.0], metric))
 
 
 KEYS = {

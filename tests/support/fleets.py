@@ -25,7 +25,7 @@ class HonestDevice:
     def __init__(self, process, client):
         self.process, self.placement = process, DeviceIndex(process)
         names = process.recipe.levels.names
-        labels = np.flatnonzero(process.partition.label_mask[client]).astype(np.int32)
+        labels = np.flatnonzero(process.present_outputs[client]).astype(np.int32)
         examples = len(process.partition.train[client])
         self.member = Member(client, names[client % len(names)], examples, labels, NARROWER_LEVELS)
 
@@ -66,7 +66,7 @@ class LocalFleet:
 
     def member(self, description, client):
         """The device that introduces itself with a client's key."""
-        return parse_member(description, client, self.process.recipe, self.process.dataset.classes)
+        return parse_member(description, client, self.process.recipe, self.process.family.classes)
 
     def request(self, action, requests):
         responses = {}

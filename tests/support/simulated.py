@@ -28,8 +28,8 @@ class Simulated:
         self.steps = planned if steps is None else min(steps, planned)
         self.seed = tf.constant(seeds.seed32(process.recipe.seed, "round"))
         self.round = tf.constant(state.round)
-        self.present = process.partition.label_mask[self.client]
-        self.paths = list(global_layout.shapes(process.family, self.level, process.dataset.classes))
+        self.present = process.present_outputs[self.client]
+        self.paths = list(global_layout.shapes(process.family, self.level, process.family.classes))
 
     @property
     def learning_rate(self):
@@ -38,7 +38,7 @@ class Simulated:
     @property
     def coordinates(self):
         """The coordinates of its sub-model."""
-        labels, setup = tf.range(self.process.dataset.classes), self.process.setup
+        labels, setup = tf.range(self.process.family.classes), self.process.setup
         client, choose = tf.constant(self.client), setup.algorithm.submodel
         return self.submodel.cut.coordinates(choose, self.round, client, self.seed, labels, tf.constant(0))
 
@@ -59,7 +59,7 @@ class Simulated:
 
     def batches(self):
         """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
-        block = layout.build_client_block(self.process.family, self.level, 1, self.process.dataset.classes)
+        block = layout.build_client_block(self.process.family, self.level, 1, self.process.family.classes)
         routed = block.stages[0].joint.models[0]
         for step in range(self.steps):
             rows = self.plan.rows[self.slot, step]
@@ -70,7 +70,7 @@ class Simulated:
     def _batch(self, rows, key, start):
         process, data, y = self.process, self.process.dataset.train, self.process.setup.examples.y
         inputs, label = process.input.batch(
-            data.x, y, rows, start, key, all_labels(process.dataset.classes), training=True
+            data.x, y, rows, start, key, all_labels(process.family.classes), training=True
         )
         if y is None:
             return {"token_ids": inputs.numpy(), "label": label.numpy()}, inputs

@@ -70,6 +70,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     unsupported = {
         f"levels.mix (without level {level})": stage is None,
         "levels.members": recipe.levels.ensemble is not None,
+        f"client.sampling: {recipe.client.sampling}": recipe.client.sampling != "shuffled",
         f"client.stages: {recipe.client.stages.name}": bool(more)
         or family.drawn
         or not _trains_all_units(family, level, stage),
@@ -150,7 +151,7 @@ def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
         "batch_size": recipe.client.batch_size,
         "epochs": recipe.client.epochs_of(source.level),
         "learning_rate": recipe.optimizer.learning_rate,
-        "classes": process.dataset.classes,
+        "classes": process.family.classes,
         "targets": _targets(process),
         "label_axes": _label_axes(process, step),
         "shuffle": process.input.shuffle,
@@ -164,7 +165,8 @@ def _targets(process):
     if encoded is None:
         return {"form": process.recipe.targets}
     mean_and_std = None if scaling is None else [np.asarray(values).tolist() for values in scaling]
-    return {"form": process.recipe.targets, "dtype": encoded.dtype.name, "scaling": mean_and_std}
+    form = registry.constant("tasks", process.recipe.task.name, "OUTPUTS") or process.recipe.targets
+    return {"form": form, "dtype": encoded.dtype.name, "scaling": mean_and_std}
 
 
 def _label_axes(process, step):

@@ -5,6 +5,7 @@ import tensorflow as tf
 TARGETS = ("label", "label_map")
 BETTER = "lower"
 UNIT = "%"
+PROBABILITIES = True
 BINS = 15
 
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 TARGETS = ("label", "label_set")
 BETTER = "higher"
 UNIT = "%"
+PROBABILITIES = True
 
 
 def metric(scores: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:

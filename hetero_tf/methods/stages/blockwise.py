@@ -11,6 +11,7 @@ REQUIRES = {"levels.budgets": True, "model.trunk": 3}
 CONFLICTS = {
     "blockwise stages train every unit": {"model.frozen": True},
     "a client trains the networks of an ensemble separately": {"peers": True, "levels.members": True},
+    "a buffer has the examples of the first epoch only": {"buffered": True, "client.sampling": "balanced"},
     "corrections store nothing for peers": {"peers": True, "client.correction.REMEMBERS": True},
 }
 UNUSED = {

@@ -34,6 +34,7 @@ def task(*, scale: Literal["standard", "none"] = "standard", statistics=UNSCALED
         encode=lambda targets: ((targets - mean) / std).astype(np.float32),
         decode=decode,
         predict=lambda outputs, valid: {"outputs": outputs, "values": decode(outputs)},
+        prediction_scores=decode,
         output_name="outputs",
         prediction_name="values",
         index_name=None,
