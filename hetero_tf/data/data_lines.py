@@ -210,7 +210,8 @@ def _audio_lines(dataset):
         return [line]
     low, median, _, high = files.seconds
     extent = f"  files: {low:.3g} to {high:.3g} s, {median:.3g} in the median; "
-    return [line, _join(extent, [f"{count:,} with {rate:,} Hz" for rate, count in files.rates])]
+    shares = [f" {100 * count / files.examined:.0f} %" * (count < files.examined) for _, count in files.rates]
+    return [line, _join(extent, [f"{rate:,} Hz{share}" for (rate, _), share in zip(files.rates, shares)])]
 
 
 def _text_lines(dataset):

@@ -35,9 +35,11 @@ def test_folders_are_classes_and_a_share_of_each_is_the_test_split(root):
     assert dataset.source == f"audio ({root})"
     assert describe_data(dataset) == [
         "audio: 8 training clips of 0.25 s at 8,000 Hz",
-        "  files: 0.25 to 0.3 s, 0.275 in the median; 10 with 8,000 Hz",
+        "  files: 0.25 to 0.3 s, 0.275 in the median; 8,000 Hz",
         "classes: high 50.0 %, low 50.0 % of 8 examples",
     ]
+    (root / "low" / "5.wav").write_bytes(folders.wav(folders.tone(300, 16_000), 16_000))
+    assert describe_data(load(root))[1].endswith("; 8,000 Hz 91 %, 16,000 Hz 9 %")
 
 
 def test_train_and_test_folders_are_the_splits(root):
