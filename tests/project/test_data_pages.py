@@ -85,6 +85,11 @@ def folder(tmp_path, monkeypatch):
     for index in range(30):
         mask = (np.arange(64)[:, None, None] > RNG.integers(20, 40)) * np.ones((64, 64, 1))
         (tmp_path / f"streets/masks/{index}.png").write_bytes(tf.io.encode_png(mask.astype(np.uint8)).numpy())
+    for name in ("english", "italian"):
+        Path("spoken", name).mkdir(parents=True)
+        for index in range(15):
+            samples = tf.constant(RNG.uniform(-1, 1, (4000, 1)).astype(np.float32))
+            Path("spoken", name, f"{index}.wav").write_bytes(tf.audio.encode_wav(samples, 8000).numpy())
     x, y = RNG.integers(0, 255, (40, 16, 16, 3), np.uint8), np.arange(40) % 2
     np.savez("images.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
     return tmp_path
