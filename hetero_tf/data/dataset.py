@@ -1,5 +1,6 @@
 """`Dataset`, the result of every loader: a validated training and test split."""
 
+import dataclasses
 import functools
 import hashlib
 from dataclasses import dataclass
@@ -176,6 +177,22 @@ class Dataset:
     def targets(self) -> str:
         """Form of the targets, see `targets`."""
         return form_of(self.train.y) or LABEL
+
+    def in_class_order(self, names: tuple[str, ...]) -> "Dataset":
+        """Return the data with the classes numbered in the order of `names`, all class names in another order.
+
+        Raises:
+            InputError: The examples do not have one label each, or `names` are not the class names.
+        """
+        if self.targets != LABEL or self.class_names is None or sorted(names) != sorted(self.class_names):
+            known = "none" if self.targets != LABEL or self.class_names is None else ", ".join(self.class_names)
+            raise InputError(
+                f"`class_order` must have each class name once; those of {self.source}: {known}. "
+                f"Received: class_order={list(names)}"
+            )
+        numbers = np.array([names.index(name) for name in self.class_names], np.int32)
+        train, test = (dataclasses.replace(split, y=numbers[split.y]) for split in (self.train, self.test))
+        return dataclasses.replace(self, train=train, test=test, class_names=names)
 
     @functools.cached_property
     def strata(self) -> tuple[np.ndarray, np.ndarray]:

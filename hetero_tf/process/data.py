@@ -24,7 +24,8 @@ def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
     # An invalid data folder is not an error of the recipe.
     folder = data.data_folder(data_dir)
     with with_source_location(recipe, "data"):
-        return data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets)
+        dataset = data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets)
+        return dataset if recipe.data.class_order is None else dataset.in_class_order(recipe.data.class_order)
 
 
 def split(recipe: Recipe, dataset: Dataset) -> Partition:

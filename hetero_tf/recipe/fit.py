@@ -37,6 +37,7 @@ class Facts:
         pixels: Smallest and largest pixel before normalisation, with 0 included in the range.
         train, test: Numbers of examples.
         words: Vocabulary size of sequences; None for other data.
+        sorted_names: Names of the classes if they are sorted texts, not numbers; else None.
     """
 
     source: str
@@ -47,6 +48,7 @@ class Facts:
     train: int
     test: int
     words: int | None = None
+    sorted_names: tuple[str, ...] | None = None
 
 
 def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
@@ -113,6 +115,13 @@ def _check_classes(recipe, facts):
             ("task",),
             f"the task {recipe.task.name} needs {classes} classes, but the data have {facts.classes}, {facts.source}; "
             f"choose classification, or ordinal if the classes have an order. Received: {recipe.task.name}",
+        )
+    needs_order = registry.constant("tasks", recipe.task.name, "ORDERED") and facts.classes > 2
+    if needs_order and facts.sorted_names and recipe.data.class_order is None:
+        raise InvalidValue(
+            ("data",),
+            f"the task {recipe.task.name} needs the order of the classes, which are sorted texts; list them from the "
+            f"lowest to the highest: `data.class_order`: [{', '.join(facts.sorted_names)}]. Received: {facts.source}",
         )
 
 

@@ -36,10 +36,13 @@ class Data:
 
     Args:
         fallback: embedded data set that replaces the real one, with a warning, if that cannot be downloaded
+        class_order: names of the classes in the order of their numbers, such as [low, medium, high]; null: the order of
+            the loader, which sorts texts
     """
 
     loader: Annotated[Plugin, Kind("data")]
     fallback: Literal["digits", "pydoc"] | None = None
+    class_order: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,19 @@ def test_names_must_be_as_many_as_the_classes(name):
         Dataset(text(), text(), 5, "s", **{name: ("a", "b")})
 
 
+def test_classes_are_numbered_in_the_order_of_their_names():
+    grades = Dataset(images(top=2), images(top=2), 3, "s", class_names=("high", "low", "medium"))
+    ordered = grades.in_class_order(("low", "medium", "high"))
+    assert ordered.class_names == ("low", "medium", "high") and grades.train.y.tolist() == [0, 1, 2, 0]
+    assert ordered.train.y.tolist() == ordered.test.y.tolist() == [2, 0, 1, 2]
+    with pytest.raises(
+        InputError, match=r"each class name once; those of s: high, low, medium\. Received: .*\['low'\]"
+    ):
+        grades.in_class_order(("low",))
+    with pytest.raises(InputError, match="those of s: none"):
+        Dataset(images(), images(), 2, "s").in_class_order(("a", "b"))
+
+
 def test_digest_is_of_the_content_only():
     one = Dataset(images(), images(2), 2, "here")
     assert one.sha256 == Dataset(images(), images(2), 2, "there", stand_in_for="x").sha256

@@ -148,6 +148,7 @@ ELSEWHERE = {
     "name": "test_cli.py: the run folder is named after it",
     "data": "test_effects.py: options of the loaders; test_data_dataset.py: the loader that is named is called",
     "task": "contracts/test_tasks.py and process/test_task_process.py: the form of the targets, loss, metrics and predictions",
+    "data.class_order": "data/test_dataset.py: numbers of the classes",
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",

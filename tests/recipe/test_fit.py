@@ -127,6 +127,18 @@ def test_data_with_a_single_label_are_rejected():
     )
 
 
+def test_a_task_of_ordered_classes_rejects_sorted_texts():
+    facts = dataclasses.replace(FACTS, sorted_names=("high", "low", "medium"))
+    ordinal = loaded(overrides=["task=ordinal", "client.loss=null"])
+    assert error_of(ordinal, facts).startswith(
+        "r.yaml:3:7: data: the task ordinal needs the order of the classes, which are sorted texts; list them from the "
+        "lowest to the highest: `data.class_order`: [high, low, medium]. Received: digits"
+    )
+    check_fit(loaded(overrides=["task=ordinal", "client.loss=null", "data.class_order=[low]"]), facts, LARGE)
+    check_fit(ordinal, dataclasses.replace(facts, classes=2), LARGE)
+    check_fit(loaded(), facts, LARGE)
+
+
 def test_input_needs_its_kind_of_data():
     checked_recipe = loaded()
     with recipe.with_source_location(checked_recipe):

@@ -11,6 +11,7 @@ recipe checks read without importing it:
 - `LOSS`: the default of `client.loss`; others are the losses that support the encoded targets.
 - `TEST_LOSS`: the loss of evaluations, over all outputs.
 - `METRICS`: metrics that every evaluation measures; the first one selects the best round by default.
+- `ORDERED`: True if the order of the classes counts.
 - `CUTS_LABELS`: True if an example has one label, so that a client needs only the logits of its labels.
 - `REQUIRES`, `CONFLICTS`, `UNUSED`: rules for other keys of the recipe, see `methods`.
 """

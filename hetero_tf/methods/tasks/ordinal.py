@@ -12,6 +12,7 @@ LOSS = "masked_sigmoid_cross_entropy"
 TEST_LOSS = "sigmoid_cross_entropy"
 METRICS = ("accuracy", "mae", "quadratic_kappa")
 CUTS_LABELS = False
+ORDERED = True
 
 
 def task(*, classes=2) -> Task:
