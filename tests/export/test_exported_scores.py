@@ -49,6 +49,8 @@ SCORES = {
     "text_topics": accuracy,
     "table_regression": rmse,
     "series_forecast": rmse,
+    "table_binary": accuracy,
+    "table_ordinal": accuracy,
     "table_multi_label": micro_f1,
     "shapes_unet": mean_iou,
 }
