@@ -30,7 +30,7 @@ Modules:
     in_memory        Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
     inspection       Inspects data as read
     label_arrays     Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
-    labelled_text    Loads labelled texts of the user from files or folders
+    labelled_text    Loads labelled texts of the user
     masks            Loads pictures of the user with masks: PNG files whose pixel values are classes
     npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
     npz              Loads images, a table or series of the user from a NumPy .npz file
@@ -47,6 +47,7 @@ Modules:
     table_dataset    Builds a `Dataset` from columns of numbers or texts
     targets          Forms of the targets of examples, and their classes for partitions and test splits
     text             Loads running text of the user from text
+    text_folders     Reads folders of text files, one folder for each class, as tables of texts and labels
     text_lines       Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds             Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
     tiny_imagenet    Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive

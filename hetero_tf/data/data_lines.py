@@ -7,7 +7,7 @@ import numpy as np
 from hetero_tf.data.columns import is_number
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import ColumnSummary, inspect_column
-from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
+from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
 # Characters of a line, columns of a table, characters of a name, and classes in one line.
 LINE, MAX_COLUMNS, MAX_NAME, MAX_CLASSES = 80, 20, 24, 8
@@ -31,7 +31,7 @@ def describe_data(dataset: Dataset) -> list[str]:
 
 
 def data_warnings(dataset: Dataset, clients: int) -> list[str]:
-    """Return sentences about row numbers, classes that differ only in case, rare classes and a large majority.
+    """Return sentences about row numbers, times of day, equal or rare classes, and a large majority.
 
     Args:
         dataset: The data.
@@ -41,6 +41,11 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
         f"column {summary.name!r} numbers the rows; add it to `ignore`"
         for summary in dataset.inspection or ()
         if summary.role == "feature" and summary.numbers_rows and summary.type == "number"
+    ]
+    warnings += [
+        f"column {summary.name!r} has times of day, which the features of a date leave out; add a column of hours"
+        for summary in dataset.inspection or ()
+        if summary.role == "feature" and summary.has_times
     ]
     spellings: dict[str, str] = {}
     for each in dataset.class_names or ():
@@ -69,18 +74,54 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
 def baseline(dataset: Dataset) -> tuple[str, float, str] | None:
     """Return `(metric, its value on the test examples, prediction)` of a simple prediction; None: not defined.
 
-    It is the most frequent class, or the better one of the mean and, for forecasts, the last value of the window.
+    It is the most frequent class, the best constant set of labels, the better one of the mean and, for forecasts, the
+    last value of the window, or the frequency of each word.
     """
-    if dataset.targets == LABEL:
-        name, share = _majority(dataset)
-        return "global_accuracy", 100 * share, f"{name}, the most frequent class"
-    if dataset.targets == NUMBERS:
-        mean, _ = dataset.target_statistics
-        predictions = {"the mean of the training examples": mean, **_last_values(dataset)}
-        errors = {name: float(np.sqrt(np.mean((dataset.test.y - y) ** 2))) for name, y in predictions.items()}
-        best = min(errors, key=errors.__getitem__)
-        return "rmse", errors[best], best
-    return None
+    baselines = {LABEL: _class_baseline, NUMBERS: _number_baseline, LABEL_SET: _set_baseline, LABEL_MAP: _map_baseline}
+    if dataset.kind == "text":
+        return _word_baseline(dataset)
+    return baselines[dataset.targets](dataset) if dataset.targets in baselines else None
+
+
+def _class_baseline(dataset):
+    name, share = _majority(dataset)
+    return "global_accuracy", 100 * share, f"{name}, the most frequent class"
+
+
+def _number_baseline(dataset):
+    mean, _ = dataset.target_statistics
+    predictions = {"the mean of the training examples": mean, **_last_values(dataset)}
+    if dataset.base_channels is not None:
+        predictions = {"the last value of the window and the mean change": mean, "the last value of the window": 0.0}
+    errors = {name: float(np.sqrt(np.mean((dataset.test.y - y) ** 2))) for name, y in predictions.items()}
+    best = min(errors, key=errors.__getitem__)
+    return "rmse", errors[best], best
+
+
+def _set_baseline(dataset):
+    """Predict the most frequent labels; as many as have the best micro F1 on the training examples."""
+    order = np.argsort(-dataset.train.y.mean(0), kind="stable")
+    labels = max((order[:count] for count in range(1, len(order) + 1)), key=lambda some: _f1(dataset.train.y, some))
+    names = ", ".join(class_name(dataset, int(label)) for label in labels[:MAX_CLASSES])
+    return "micro_f1", 100 * _f1(dataset.test.y, labels), f"{names}{', ...' * (len(labels) > MAX_CLASSES)}"
+
+
+def _f1(sets, labels):
+    """Return the micro F1 score of predicting the same labels for all examples."""
+    return 2 * sets[:, labels].sum() / max(len(labels) * len(sets) + sets.sum(), 1)
+
+
+def _map_baseline(dataset):
+    label = int(np.bincount(dataset.train.y.reshape(-1)).argmax())
+    occurring = {label, *np.unique(dataset.test.y).tolist()}
+    iou = float(np.mean(dataset.test.y == label)) / len(occurring)
+    return "mean_iou", 100 * iou, f"{class_name(dataset, label)}, the most frequent class"
+
+
+def _word_baseline(dataset):
+    counts = np.bincount(dataset.train.x.reshape(-1), minlength=dataset.classes) + 1.0
+    loss = -np.log(counts / counts.sum())[dataset.test.x.reshape(-1)].mean()
+    return "global_perplexity", float(np.exp(loss)), f"{dataset.tokenizer} by their frequency"
 
 
 def _last_values(dataset):
@@ -173,7 +214,8 @@ def _column_lines(dataset):
 
 def _series_lines(dataset):
     count, time, channels = dataset.train.x.shape
-    line = f"series: {count:,} training windows of {time:,} positions, channels: {channels:,}"
+    relative = "" if dataset.base_channels is None else ", relative to the last one"
+    line = f"series: {count:,} training windows of {time:,} positions{relative}, channels: {channels:,}"
     return [_shorten(line, LINE), *(_column_lines(dataset) if dataset.inspection else [])]
 
 

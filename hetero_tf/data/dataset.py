@@ -67,6 +67,8 @@ class Dataset:
         pictures: Sizes and modes of the training pictures before they were resized; None if unknown.
         rate: Samples per second of audio; None for other kinds.
         sounds: Durations and rates of the training files of audio; None if unknown.
+        base_channels: Channel of series whose last value was subtracted from each target, after the last values of a
+            window were subtracted from the window; None for unchanged values.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -85,6 +87,7 @@ class Dataset:
     pictures: PictureSummary | None = None
     rate: int | None = None
     sounds: SoundSummary | None = None
+    base_channels: tuple[int, ...] | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):

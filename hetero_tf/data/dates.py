@@ -15,8 +15,8 @@ _YEAR_FIRST = re.compile(rf"(\d{{4}})([-/.])(\d\d?)\2(\d\d?){_TIME}", re.ASCII)
 _YEAR_LAST = re.compile(rf"(\d\d?)([-/.])(\d\d?)\2(\d{{4}}){_TIME}", re.ASCII)
 
 
-def parse_date(text: str, order: DateOrder) -> datetime.date | None:
-    """Parse a date such as 2024-01-31 or 31.01.2024; a time of day after it is dropped. None: not a date."""
+def parse_time(text: str, order: DateOrder) -> datetime.datetime | None:
+    """Parse a date such as 2024-01-31 or 31.01.2024 and the time of day after it, to the second; None: not a date."""
     match = (_YEAR_FIRST if order == "ymd" else _YEAR_LAST).fullmatch(text.strip())
     if match is None:
         return None
@@ -25,9 +25,16 @@ def parse_date(text: str, order: DateOrder) -> datetime.date | None:
         order
     ]
     try:
-        return datetime.date(year, month, day)
+        hour, minute, seconds = (int(match[group] or 0) for group in (5, 6, 7))
+        return datetime.datetime(year, month, day, hour, minute, seconds)
     except ValueError:
         return None
+
+
+def parse_date(text: str, order: DateOrder) -> datetime.date | None:
+    """Parse a date; a time of day after it is dropped. None: not a date."""
+    time = parse_time(text, order)
+    return None if time is None else time.date()
 
 
 def date_orders(texts: Iterable[str]) -> tuple[DateOrder, ...]:

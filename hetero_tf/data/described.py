@@ -1,6 +1,7 @@
 """Describe a data set without its examples, so that a trained model can be used without the data."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -77,6 +78,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "target_statistics": [list(map(float, one)) for one in dataset.target_statistics]
         if dataset.targets == NUMBERS
         else None,
+        "base_channels": dataset.base_channels and list(dataset.base_channels),
         "data": dataset.sha256,
     }
 
@@ -88,7 +90,7 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         InputError: The description is inconsistent.
         KeyError, TypeError, ValueError, AttributeError, OverflowError: It was not written by `describe`.
     """
-    kind, dtype, classes = value["kind"], value["dtype"], int(value["classes"])
+    dtype, classes = value["dtype"], int(value["classes"])
     shape, words, columns = (NUM_EXAMPLES, *map(int, value["shape"])), value["vocabulary"], value["columns"]
     if dtype not in DTYPES or not isinstance(value["data"], str) or not isinstance(value["source"], str):
         raise ValueError(f"an entry has an invalid value, such as dtype {dtype!r}")
@@ -98,21 +100,8 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
     if statistics is not None and (statistics.shape != (2, shape[-1]) or not np.isfinite(statistics).all()):
         raise ValueError("its statistics do not match its features")
 
-    def draw():
-        if kind in ("text", "sequences"):
-            x = rng.integers(0, classes if kind == "text" else len(words), shape)
-        elif dtype in ("uint8", "int16"):
-            limits = np.iinfo(dtype)
-            x = rng.integers(limits.min, limits.max + 1, shape)
-        elif statistics is not None:
-            x = statistics[0] + statistics[1] * rng.standard_normal(shape)
-        else:
-            low, high = value["range"]
-            x = np.clip(low + (high - low) * rng.random(shape), low, high)
-            # Later checks compare the normalisation with the range.
-            x.flat[:2] = low, high
-        return Split(x.astype(dtype), None if kind == "text" else _example_targets(value, shape, classes))
-
+    base = _base_channels(value, shape, classes)
+    draw = functools.partial(_draw_split, rng, value, shape, statistics, base)
     return DescribedDataset(
         train=draw(),
         test=draw(),
@@ -125,10 +114,30 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         # Descriptions of earlier versions have no tokenizer and no rate.
         tokenizer=value.get("tokenizer", "words"),
         rate=value.get("rate"),
+        base_channels=base,
         digest=value["data"],
         statistics=statistics,
         statistics_of_targets=_target_statistics(value, classes),
     )
+
+
+def _draw_split(rng, value, shape, statistics, base):
+    """Draws random examples of the described shape and dtype."""
+    kind, classes, words = value["kind"], int(value["classes"]), value["vocabulary"]
+    if kind in ("text", "sequences"):
+        x = rng.integers(0, classes if kind == "text" else len(words), shape)
+    elif value["dtype"] in ("uint8", "int16"):
+        limits = np.iinfo(value["dtype"])
+        x = rng.integers(limits.min, limits.max + 1, shape)
+    elif statistics is not None:
+        x = statistics[0] + statistics[1] * rng.standard_normal(shape)
+        x = x if base is None else x - x[:, -1:]
+    else:
+        low, high = value["range"]
+        x = np.clip(low + (high - low) * rng.random(shape), low, high)
+        # Later checks compare the normalisation with the range.
+        x.flat[:2] = low, high
+    return Split(x.astype(value["dtype"]), None if kind == "text" else _example_targets(value, shape, classes))
 
 
 def build_columns(columns: Sequence[Sequence] | None) -> tuple[Column, ...] | None:
@@ -144,6 +153,16 @@ def _target_statistics(value, classes):
     if statistics.shape != (2, classes) or not np.isfinite(statistics).all() or (statistics[1] <= 0).any():
         raise ValueError("its statistics of targets are invalid")
     return statistics
+
+
+def _base_channels(value, shape, classes):
+    """Returns the channels that targets are relative to; None if the description has none."""
+    if value.get("base_channels") is None:
+        return None
+    channels = tuple(map(int, value["base_channels"]))
+    if len(channels) != classes or not set(channels) <= set(range(shape[-1])):
+        raise ValueError("its base channels do not match its targets")
+    return channels
 
 
 def _example_targets(value, shape, classes):

@@ -123,7 +123,8 @@ def split_folders(folder: Path) -> tuple[Path, Path | None]:
     return folder / "train", test_folders[0] if test_folders else None
 
 
-def _list_folders(folder):
+def list_folders(folder: Path) -> list[str]:
+    """Return the sorted names of the folders in a folder, without hidden and system folders."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name))
     for name in names:
         check_utf8(folder / name)
@@ -146,7 +147,7 @@ def list_class_folders(folder: Path, kind: FileKind) -> tuple[tuple[str, ...], C
 
 
 def _find_classes(folder, kind):
-    names = _list_folders(folder)
+    names = list_folders(folder)
     if len(names) < 2:
         raise InputError(
             f"{folder}: expected one folder of {kind.noun} per class, at least two classes, such as "
@@ -163,7 +164,7 @@ def _find_classes(folder, kind):
 def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
     files, labels = [], []
-    for name in _list_folders(folder):
+    for name in list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")
         examples = sorted(filter(kind.includes, iterate_files(folder / name)))

@@ -3,6 +3,7 @@
 All functions are pure and read no options, so they describe data before a recipe exists.
 """
 
+import datetime
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from hetero_tf.data.columns import (
     to_numbers,
     to_plain_number,
 )
-from hetero_tf.data.dates import DateOrder, date_orders, parse_date
+from hetero_tf.data.dates import DateOrder, date_orders, parse_date, parse_time
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 # A column with more distinct texts than this share of its rows has names or free texts, not categories.
@@ -51,6 +52,7 @@ class ColumnSummary:
         notation: Notation of the numbers, see `columns.to_plain_number`.
         date_orders: Possible orders of year, month and day of dates.
         numbers_rows: Whether the numbers are consecutive and differ in all rows.
+        has_times: Whether dates have a time of day.
         role: Use of the column by a recipe; "feature" before one exists.
     """
 
@@ -66,6 +68,7 @@ class ColumnSummary:
     notation: Notation
     date_orders: tuple[DateOrder, ...]
     numbers_rows: bool = False
+    has_times: bool = False
     role: Literal["feature", "label", "owner", "time", "ignored"] = "feature"
 
     @property
@@ -198,14 +201,14 @@ def _format(number):
 
 def _text_summary(name, rows, texts, counts, frequent):
     present, orders = int(counts.sum()), date_orders(texts)
-    low = high = ""
+    low, high, has_times = "", "", False
     if orders:
         dates = [date for text in texts if (date := parse_date(text, orders[0]))]
         kind, low, high = "date", str(min(dates)), str(max(dates))
+        has_times = any(parse_time(text, orders[0]).time() != datetime.time() for text in texts)
     elif len(texts) <= FEW_TEXTS or len(texts) <= MAX_DISTINCT_SHARE * present:
         kind = "category"
     else:
         kind = "text" if len(texts) < present or any(" " in text for text in texts) else "id"
-    return ColumnSummary(
-        name, kind, rows, rows - present, len(texts), low, high, tuple(frequent), False, "plain", orders
-    )
+    values = name, kind, rows, rows - present, len(texts), low, high, tuple(frequent)
+    return ColumnSummary(*values, False, "plain", orders, has_times=has_times)

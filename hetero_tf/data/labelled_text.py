@@ -1,4 +1,4 @@
-"""Loads labelled texts of the user from files or folders: CSV, TSV, JSON Lines, Parquet, Arrow and Hugging Face."""
+"""Loads labelled texts of the user: CSV, TSV, JSON Lines, Parquet, Arrow, Hugging Face and folders of text files."""
 
 import itertools
 import json
@@ -10,12 +10,13 @@ from hetero_tf.base.files import open_file
 from hetero_tf.data.arrow_files import ColumnSelection
 from hetero_tf.data.column_targets import read_targets
 from hetero_tf.data.csv import read_table
-from hetero_tf.data.data_files import find, find_file
+from hetero_tf.data.data_files import find, find_file, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.parquet import is_arrow, read_splits
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text
+from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.vocabulary_file import find_tokens
 from hetero_tf.data.words import LONGEST_LINE, TokenOptions, build_tokenizer
@@ -42,7 +43,8 @@ def load(
     """Loads the texts and labels of a file or folder.
 
     A file is a table in `.tsv`, `.jsonl` (one object per line), `.parquet` or `.arrow`, otherwise CSV. A folder is one
-    that `data: parquet` reads, such as Hugging Face's. Text files are UTF-8.
+    that `data: parquet` reads, such as Hugging Face's, or has a folder of text files for each class:
+    FOLDER/CLASS/*.txt, or FOLDER/train/CLASS/*.txt and FOLDER/test/CLASS/*.txt. Text files are UTF-8.
 
     Texts are made lower-case and split into tokens. Token 0 is `<pad>`, which pads a row after its text. Token 1 is
     `<ukn>`, which replaces every token outside the vocabulary of the training texts.
@@ -63,7 +65,7 @@ def load(
         vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
             the training texts
     """
-    tables, names = _read_tables(data_dir, path, test, [name for name in (text, label, owner) if name], label)
+    tables, names = _read_tables(data_dir, path, test, (text, label, owner))
     texts = [_split_texts(table, text, tokenizer) for table in tables]
     names, targets = read_targets(tables, (label,), owner, names)
     is_test = held_out(targets[0][0], test_share, tables[0].source) if len(tables) == 1 else None
@@ -80,10 +82,17 @@ def load(
     return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names, tokenizer=tokenizer)
 
 
-def _read_tables(data_dir, path, test, columns, label):
+def _read_tables(data_dir, path, test, columns):
     """Returns the tables of the training rows and, if present, of the test rows, and the class names or None."""
-    if is_arrow(find(data_dir, path, "path")):
-        return read_splits(data_dir, path, test, ColumnSelection(columns, (), None), label)
+    source, (text, label, owner) = find(data_dir, path, "path"), columns
+    if source.is_dir() and has_text_folders(source):
+        tables = read_text_folders(source, text, label)
+        if test is not None:
+            tables[1:] = read_text_folders(find_folder(data_dir, test, "test"), text, label)[:1]
+        return tables, None
+    if is_arrow(source):
+        names = [text, label] if owner is None else [text, label, owner]
+        return read_splits(data_dir, path, test, ColumnSelection(names, (), None), label)
     files = [find_file(data_dir, name, option) for option, name in (("path", path), ("test", test)) if name is not None]
     return [read_rows(file) for file in files], None
 

@@ -16,7 +16,7 @@ from hetero_tf.data.columns import Column, sort_categories
 from hetero_tf.data.csv import DELIMITERS, read_table
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.dates import date_orders, parse_date
+from hetero_tf.data.dates import date_orders, parse_time
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import inspect_table
 from hetero_tf.data.raw_table import RawTable, to_names
@@ -57,6 +57,7 @@ def load(
     stride: SmallCount | None = None,
     test_share: TestShare = 0.2,
     missing: Literal["error", "previous"] = "error",
+    relative: bool = False,
     delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
     targets=LABEL,
 ) -> Dataset:
@@ -79,30 +80,56 @@ def load(
         stride: positions between the starts of two windows; null: 1 for forecasts, else window
         test_share: share of the rows, or of the series of each class, for the test split
         missing: treatment of missing values of channels: error, or previous (the value before in the series)
+        relative: for series that grow: subtract the last values of a window from the window and its forecast. Exports
+            take and return values; R2 is the share of the variance of the changes
         delimiter: separator of values
     """
     table = read_table(find_file(data_dir, path, "path"), header=True, delimiter=DELIMITERS[delimiter])
     is_forecast, columns = targets == NUMBERS, to_names(label)
-    if horizon is not None and not is_forecast:
-        raise InputError(f"`horizon` needs `task: regression`, which forecasts numbers. Received: horizon={horizon}")
+    _check_forecast_options({"horizon": horizon, "relative": relative}, is_forecast)
     sizes = (window, horizon or 1, stride or 1) if is_forecast else (window, 0, stride or window)
-    names, parts = _channel_names(table, columns, time, series, channels, is_forecast), _divide(table, time, series)
+    names = _channel_names(table, columns, time, series, channels, is_forecast)
+    base = _base_channels(names, columns, sizes[1], table.source) if relative else None
+    parts = divide_series(table, time, series)
     _check_windows(table, parts, sizes, len(names))
     values = _read_channels(table, names, parts, missing)
     if is_forecast:
-        forecast = _read_channels(table, columns, parts, missing)
-        target_names = tuple(f"{name} +{step + 1}" for step in range(sizes[1]) for name in columns)
-        starts, y = _forecasts(table, parts, forecast, sizes, test_share)
+        target_names, starts, y = _forecasts(table, parts, columns, sizes, test_share, missing)
     else:
-        target_names, [(labels, _)] = read_targets([table], columns, None)
-        starts, y = _classes(table, parts, labels, columns[0], sizes, test_share)
-    training, test = (
-        Split(_gather(parts, values, each, 0, window), target, None if series is None else _owners(each))
-        for each, target in zip(starts, y)
+        target_names, starts, y = _classes(table, parts, columns, sizes, test_share)
+    owners = [None if series is None else _owners(each) for each in starts]
+    x = [_gather(parts, values, each, 0, window) for each in starts]
+    training, test = (_build_split(*each, base) for each in zip(x, y, owners))
+    return Dataset(
+        *(training, test, len(target_names), f"series ({table.source})"),
+        class_names=target_names,
+        columns=tuple(map(Column, names)),
+        inspection=_inspect(table, names, time, series, columns),
+        base_channels=base,
     )
-    source, inspection = f"series ({table.source})", _inspect(table, names, time, series, columns)
-    described: dict = {"class_names": target_names, "columns": tuple(map(Column, names)), "inspection": inspection}
-    return Dataset(training, test, len(target_names), source, **described)
+
+
+def _check_forecast_options(options, is_forecast):
+    """Raises `InputError` for options that have no effect on classification."""
+    for key, value in options.items():
+        if value and not is_forecast:
+            raise InputError(f"`{key}` needs `task: regression`, which forecasts numbers. Received: {key}={value}")
+
+
+def _base_channels(channels, label, horizon, source):
+    """Returns the channel whose last value each target is relative to."""
+    if missing := [name for name in label if name not in channels]:
+        raise InputError(
+            f"{source}: `relative` needs the columns to forecast among `channels`. Received: label={missing[0]!r}, "
+            f"channels={', '.join(channels)}"
+        )
+    return tuple(channels.index(name) for name in label) * horizon
+
+
+def _build_split(x, y, owners, base):
+    """Builds a split; with base channels, minus the last values of the windows."""
+    last = x[:, -1]
+    return Split(x, y, owners) if base is None else Split(x - last[:, None], y - last[:, base], owners)
 
 
 def _inspect(table, channels, time, series, label):
@@ -127,8 +154,12 @@ def _channel_names(table, label, time, series, channels, is_forecast):
     return names
 
 
-def _divide(table: RawTable, time: str, series: str | None) -> list[Series]:
-    """Divides the rows of a table into series."""
+def divide_series(table: RawTable, time: str, series: str | None) -> list[Series]:
+    """Divides the rows of a table into series, each in the order of its times.
+
+    Raises:
+        InputError: A time is missing, repeated in a series, or neither a number nor a date.
+    """
     times, codes = _read_times(table, time), np.zeros(table.rows, np.int32)
     if series is not None:
         codes = look_up(table, series, sort_categories(set(table.read_texts(series).texts)), "not a series")
@@ -162,7 +193,7 @@ def _read_times(table, name):
                 f"{table.source}: `time` must name a column of numbers or of dates such as 2024-12-31 or "
                 f"2024-12-31 23:59. Received: time={name!r} with {column.texts[0]!r}"
             ) from None
-        moments = np.array([parse_date(text, orders[0]) for text in column.texts], "datetime64[us]")
+        moments = np.array([parse_time(text, orders[0]) for text in column.texts], "datetime64[us]")
     return moments.astype(np.float64)[column.codes]
 
 
@@ -196,8 +227,8 @@ def _read_channels(table: RawTable, names: Sequence[str], parts: Sequence[Series
     return values
 
 
-def _forecasts(table, parts, values, sizes, test_share):
-    """Returns the starts of the windows of each series, and the values after them, of the training and test split.
+def _forecasts(table, parts, columns, sizes, test_share, missing):
+    """Returns the names of the targets, and the starts of the windows of each series and the values after them.
 
     Test windows forecast the last times; training windows and their forecasts are before all of these.
     """
@@ -217,22 +248,25 @@ def _forecasts(table, parts, values, sizes, test_share):
                 f"smaller `window` or `horizon`, or another `test_share`. Received: window={window}, "
                 f"horizon={horizon}, test_share={test_share}"
             )
+    values = _read_channels(table, columns, parts, missing)
     after = [_gather(parts, values, starts, window, horizon) for starts in (training, test)]
-    return (training, test), [forecast.reshape(len(forecast), -1) for forecast in after]
+    names = tuple(f"{name} +{step + 1}" for step in range(horizon) for name in columns)
+    return names, (training, test), [forecast.reshape(len(forecast), -1) for forecast in after]
 
 
-def _classes(table, parts, labels, name, sizes, test_share):
-    """Returns the starts of the windows of each series, and their classes, of the training and test split.
+def _classes(table, parts, columns, sizes, test_share):
+    """Returns the class names, and the starts of the windows of each series and their classes of both splits.
 
     Raises:
         InputError: A series has two classes, or no series is left for the test split.
     """
+    names, [(labels, _)] = read_targets([table], columns, None)
     for part in parts:
         other = np.flatnonzero(labels[part.rows] != labels[part.rows[0]])
         if len(other):
             raise table.value_error(
                 int(part.rows[other[0]]),
-                name,
+                columns[0],
                 "has another class than the first row of its series; set `series` to the column of the names of the "
                 "series, or `task: regression` to forecast a number",
             )
@@ -241,7 +275,7 @@ def _classes(table, parts, labels, name, sizes, test_share):
     every = [part.starts(sizes) for part in parts]
     # A series has no windows in the other split.
     splits = [[starts[: len(starts) * (out == each)] for starts, out in zip(every, is_test)] for each in (False, True)]
-    return splits, [classes[_owners(starts)] for starts in splits]
+    return names, splits, [classes[_owners(starts)] for starts in splits]
 
 
 def _gather(parts, values, starts, first, length):

@@ -27,7 +27,15 @@ class SeriesTask(LabelledTask):
 
     def serve_numbers(self, series: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return outputs for series in the units of the data."""
-        return self.classify(self.check(series, *self.shape))
+        outputs, base = self.classify(self.check(series, *self.shape)), self.process.dataset.base_channels
+        if base is None:
+            return outputs
+        name = self.targets.prediction_name
+        return {**outputs, name: outputs[name] + tf.gather(series[:, -1], base, axis=1)}
+
+    def model_inputs(self, x: tf.Tensor) -> tf.Tensor:
+        """Return the inputs of the Keras model; windows of the data set are relative to their last values already."""
+        return super().model_inputs(x if self.process.dataset.base_channels is None else x - x[:, -1:])
 
     @property
     def channels(self) -> tuple[str, ...] | None:
@@ -43,6 +51,7 @@ class SeriesTask(LabelledTask):
             "shape": list(self.shape),
             "channels": None if self.channels is None else list(self.channels),
             "normalised_by": self.process.input.normalised_by,
+            "base_channels": self.process.dataset.base_channels,
         }
 
     def notes(self, signatures: Collection[str]) -> list[str]:
@@ -53,6 +62,11 @@ class SeriesTask(LabelledTask):
             "normalises them.",
             f"A series with a number that is not finite gets {self.invalid}.",
         ]
+        if self.process.dataset.base_channels is not None:
+            sentences.append(
+                f"Forecasts are relative to the last position: the model subtracts it from the series, and adds it to "
+                f"the `{self.targets.prediction_name}`. The file model.keras does neither."
+            )
         if self.channels is not None:
             sentences.append(f"Order of the channels: {', '.join(f'`{name}`' for name in self.channels)}.")
         return sentences + self.target_notes

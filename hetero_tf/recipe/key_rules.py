@@ -226,7 +226,7 @@ def _clients(recipe):
 
 
 def _options(recipe):
-    """Lists in the options of plug-ins have one number for each channel, or increase strictly."""
+    """Lists have one number for each channel or increase strictly; the input does not ignore scales of columns."""
     longest = {}
     for name in registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ():
         values = recipe.input.options[name]
@@ -237,6 +237,10 @@ def _options(recipe):
                 yield ("input", name), f"must have as many numbers as {other} ({length})", values
         if len(values) > 1:
             longest[name] = len(values)
+    scale = recipe.data.loader.options.get("scale")
+    if scale and recipe.input.options.get("normalise") == "none":
+        text = "has no effect because input.normalise is none; set it to standard or remove this key"
+        yield ("data", "scale"), text, scale
     for name in registry.constant("schedules", recipe.schedule.name, "INCREASING") or ():
         numbers = recipe.schedule.options[name]
         for index, (first, second) in enumerate(itertools.pairwise(numbers), 1):

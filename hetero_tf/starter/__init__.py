@@ -13,7 +13,7 @@ Modules:
     models       Models for each kind of data, as the YAML lines of `model.layers`
     pictures     Pictures: their size and channels
     recipe_text  Writes a draft as the YAML text of a recipe, with the reason of each choice as a comment on its line
-    series       Time series: a table whose rows have different dates, from which windows forecast the next values
+    series       Time series: a table whose rows have different times, from which windows forecast the next values
     sounds       Sound clips: their rate and duration, from a folder with one folder of WAV files for each class
     sources      Detects the kind of data at a path, and drafts how a recipe reads it
     tables       Tables: the type of each column, the label, owners, missing values and the notation of numbers

@@ -12,8 +12,9 @@ from hetero_tf.starter.choices import Choice, Request, requested_task
 
 # Usual names of label columns, the most specific first.
 LABEL_NAMES = (
-    *("label", "labels", "target", "targets", "class", "classes", "y", "outcome", "output", "response", "tags"),
-    *("species", "diagnosis", "category", "survived", "churn", "default", "quality", "sentiment", "topic", "income"),
+    *("label", "labels", "target", "targets", "y", "outcome", "output", "response", "tags"),
+    *("species", "diagnosis", "survived", "churn", "default", "quality", "sentiment", "topic", "income"),
+    *("class", "classes", "category"),
     *("price", "medv", "medhousevalue", "median_house_value", "value", "score", "rating"),
 )
 TASKS = ("classification", "regression", "multi_label")

@@ -3,7 +3,7 @@
 import math
 
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.targets import LABEL_MAP
+from hetero_tf.data.targets import LABEL_MAP, NUMBERS
 
 _HEAD = "- Dense: {kernel_initializer: fan_in_uniform, units: !classes }"
 # Larger pictures get a residual network.
@@ -13,7 +13,7 @@ LEAST_MAP = 4
 CHANNELS = (32, 64, 128)
 RESIDUAL_CHANNELS = (16, 32, 64, 128)
 # Training rows from which an MLP gets the next number of hidden units.
-MLP_UNITS = {0: 32, 1000: 64, 20_000: 128}
+MLP_UNITS = {0: 8, 60: 32, 1000: 64, 20_000: 128}
 # Characters need fewer values than words.
 EMBEDDING = {"words": 64, "characters": 32}
 UNITS = 128
@@ -30,7 +30,9 @@ def layers_for(dataset: Dataset) -> tuple[str, ...]:
         return _sound_layers()
     if dataset.kind == "table":
         return _mlp_layers(len(dataset.train.x))
-    return _series_layers() if dataset.kind == "series" else _lstm_layers(dataset)
+    if dataset.kind == "series":
+        return _forecast_layers() if dataset.targets == NUMBERS else _series_layers()
+    return _lstm_layers(dataset)
 
 
 def _cnn_layers(dataset):
@@ -65,9 +67,8 @@ def _sound_layers():
 
 
 def _map_layers():
-    units = [f"- [PaddedConv2D: {{filters: !w {filters}}}, Scaler, Norm, ReLU]" for filters in (16, 32, 32)]
-    comment = "# convolutions that keep the size of the picture: one output for each pixel"
-    return (comment, *units, "- Conv2D: {filters: !classes , kernel_size: 1}")
+    unit = "- UNet: {filters: !w 16, depth: 2, norm: sbn, scaler: true}"
+    return ("# a small U-Net: one output for each pixel", unit, "- Conv2D: {filters: !classes , kernel_size: 1}")
 
 
 def _mlp_layers(rows):
@@ -77,6 +78,14 @@ def _mlp_layers(rows):
 
 
 def _series_layers():
+    units = [
+        f"- [Conv1D: {{filters: !w {filters}, kernel_size: {size}, padding: same}}, Scaler, Norm, ReLU]"
+        for filters, size in ((32, 7), (64, 5), (64, 3))
+    ]
+    return ("# convolutions over time, and the mean over all positions", *units, "- GlobalAveragePooling1D", _HEAD)
+
+
+def _forecast_layers():
     convolution = "Conv1D: {filters: !w 32, kernel_size: 3, padding: causal"
     return (
         "# convolutions over time and an LSTM",

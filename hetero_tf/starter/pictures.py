@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import read_bytes
 from hetero_tf.base.picture_files import picture_header
-from hetero_tf.data.folder import iterate_files, read_begin
+from hetero_tf.data.folder import iterate_files, read_begin, split_folders
 from hetero_tf.data.inspection import sample
-from hetero_tf.data.picture_arrays import ENDINGS
+from hetero_tf.data.masks import decode_mask
+from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
 from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
 
 # Pictures whose size and channels are read.
@@ -21,10 +23,31 @@ LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
 def draft_folder(folder: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a folder with one folder of pictures for each class."""
     task = requested_task(request, ["classification"])
-    files = sorted(file for file in iterate_files(folder) if file.suffix.lower() in ENDINGS)
-    options = choose_size(map(read_begin, sample(files, SAMPLED_PICTURES)))
+    options = choose_size(map(read_begin, _sample_files(folder)))
     loader = {"name": Choice("folder"), "path": Choice(request.path)}
     return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
+
+
+def draft_masks(folder: Path, request: Request) -> DataDraft:
+    """Draft how a recipe reads a folder with images/ and masks/."""
+    task = requested_task(request, ["segmentation"])
+    train, _ = split_folders(folder)
+    options = choose_size(map(read_begin, _sample_files(train / "images")))
+    loader = {"name": Choice("masks"), "path": Choice(request.path)}
+    present = {int(value) for file in _sample_files(train / "masks") for value in _mask_values(file)}
+    if present != set(range(len(present))):
+        reason = f"values of the masks of {SAMPLED_PICTURES} pictures, one for each class"
+        options["values"] = Choice(sorted(present), reason, True)
+    return DataDraft({**loader, **options}, task or Choice("segmentation", "one class for each pixel"))
+
+
+def _mask_values(file):
+    return np.unique(decode_mask(str(file), read_bytes(file, LARGEST_FILE, follow=True)))
+
+
+def _sample_files(folder):
+    files = sorted(file for file in iterate_files(folder) if file.suffix.lower() in ENDINGS)
+    return sample(files, SAMPLED_PICTURES)
 
 
 def choose_size(contents: Iterable[bytes]) -> dict[str, Choice]:

@@ -1,48 +1,129 @@
-"""Time series: a table whose rows have different dates, from which windows forecast the next values."""
+"""Time series: a table whose rows have different times, from which windows forecast the next values."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.column_types import parse_numbers
 from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable
+from hetero_tf.data.series import Series, divide_series
 from hetero_tf.starter.choices import Choice, DataDraft, Request
 from hetero_tf.starter.labels import choose_label
 
-# Rows of an input, and the rows of the shortest series that is divided into such windows.
-WINDOW, LEAST_ROWS = 24, 120
+# Rows of the longest window, which is a quarter of the shortest series, and of the shortest table and series.
+LONGEST_WINDOW, LEAST_ROWS, LEAST_ROWS_OF_A_SERIES = 24, 48, 16
+# Words in the names of columns whose numbers or texts may be times.
+_TIMES = {"date", "datetime", "ds", "day", "hour", "minute", "month", "period", "quarter", "time", "timestamp", "year"}
 
 
-def find_time(summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
-    """Return the column of times if all other columns have numbers and no date occurs twice; None for other tables."""
-    dates = [summary for summary in summaries.values() if summary.type == "date"]
-    others = [summary for summary in summaries.values() if summary.type != "date"]
-    if len(dates) != 1 or request.task not in (None, "regression") or not others:
-        return None
-    is_series = dates[0].distinct == dates[0].rows >= LEAST_ROWS and len(dates[0].date_orders) == 1
-    are_numbers = all(summary.type == "number" and summary.notation == "plain" for summary in others)
-    return dates[0].name if is_series and are_numbers else None
+@dataclass(frozen=True)
+class TimeColumns:
+    """Columns that order the rows of a table.
+
+    Attributes:
+        time: The column of times.
+        series: The column of the names of the series; None for a single series.
+        parts: The rows of each series.
+    """
+
+    time: str
+    series: str | None
+    parts: tuple[Series, ...]
 
 
-def draft_series(
-    table: RawTable, time: str, summaries: Mapping[str, ColumnSummary], request: Request, loader: Mapping[str, Choice]
-) -> DataDraft:
-    """Draft how a recipe reads a table as one time series.
+def find_times(
+    table: RawTable, summaries: Mapping[str, ColumnSummary], owner: str | None, request: Request
+) -> TimeColumns | None:
+    """Return the columns of times and series if all other columns have numbers; None for other tables.
+
+    The times of a series must differ and be in order, as they are in files of measurements.
 
     Args:
         table: The table as read.
-        time: The column of times.
+        summaries: Summaries of all columns.
+        owner: Column of the likely owners of the rows, which may be series.
+        request: Choices of the user.
+    """
+    if table.rows < LEAST_ROWS or request.task not in (None, "regression"):
+        return None
+    texts = [summary.name for summary in summaries.values() if not _is_number(summary)]
+    for time in filter(lambda name: _is_time(summaries[name]), summaries):
+        names = [name for name in texts if name != time]
+        # Series have common times; columns of texts beside unique times are features.
+        is_repeated = 2 * summaries[time].distinct <= table.rows
+        series = (names[0] if names else owner) if is_repeated else None
+        if len(names) > is_repeated or series in request.label or len(summaries) < 2 + (series is not None):
+            continue
+        try:
+            parts = divide_series(table, time, series)
+        except InputError:
+            continue
+        if _are_ordered(parts) and min(len(part.rows) for part in parts) >= LEAST_ROWS_OF_A_SERIES:
+            return TimeColumns(time, series, tuple(parts))
+    return None
+
+
+def _is_number(summary):
+    return summary.type in ("number", "id") and bool(summary.low) and summary.notation == "plain"
+
+
+def _is_time(summary):
+    words = re.findall("[a-z]+", summary.name.lower())
+    return summary.type == "date" and len(summary.date_orders) == 1 or bool(_TIMES.intersection(words))
+
+
+def _are_ordered(parts):
+    """Return whether the rows of all series have the order of their times, or the reverse of it."""
+    steps = np.concatenate([np.diff(part.rows) for part in parts])
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def draft_series(
+    table: RawTable,
+    times: TimeColumns,
+    summaries: Mapping[str, ColumnSummary],
+    request: Request,
+    loader: Mapping[str, Choice],
+) -> DataDraft:
+    """Draft how a recipe reads a table as time series.
+
+    Args:
+        table: The table as read.
+        times: The columns of times and series.
         summaries: Summaries of all columns.
         request: Choices of the user.
         loader: Options of `data` that name the file and its layout.
     """
-    others = {name: summary for name, summary in summaries.items() if name != time}
+    others = {name: summary for name, summary in summaries.items() if name not in (times.time, times.series)}
     label = choose_label(table, others, replace(request, task="regression"))
-    reason = f"each row has another {time}: windows of rows forecast the next one; csv trains single rows"
-    options = {"name": Choice("series", reason, True), **loader, "label": label.columns}
-    options |= {
-        "time": Choice(time, "the only column of dates"),
-        "window": Choice(WINDOW, "rows of an input; as many as matter for the next one", True),
-    }
+    reason = f"rows with different {times.time}: windows of rows forecast the next one; csv trains single rows"
+    options = {"name": Choice("series", reason, True), **loader, "label": label.columns, "time": Choice(times.time)}
+    shortest = min(len(part.rows) for part in times.parts)
+    if times.series is not None:
+        reason = f"{len(times.parts):,} series with different {times.time}, at least {shortest:,} rows each: clients"
+        options["series"] = Choice(times.series, reason, True)
+    window = min(LONGEST_WINDOW, shortest // 4)
+    options["window"] = Choice(window, "rows of an input; as many as matter for the next one", True)
     if missing := [name for name, summary in others.items() if summary.missing]:
         options["missing"] = Choice("previous", f"missing values of {', '.join(missing)}", True)
+    if growing := [name for name in label.names if _grows(table, name, times.parts)]:
+        reason = f"{', '.join(growing)} grows or falls: models see the changes from the last value of a window"
+        options["relative"] = Choice(True, reason)
     return DataDraft(options, Choice("regression", "a forecast of the next value"))
+
+
+def _grows(table, name, parts):
+    """Return whether the mean of most series moves by more than their deviation from the first to the last quarter."""
+    numbers = parse_numbers(table.select(np.flatnonzero(~table.missing_rows(name))).columns[name])
+    values = np.full(table.rows, np.nan)
+    values[~table.missing_rows(name)] = numbers
+    moves = []
+    for part in parts:
+        series = values[part.rows][~np.isnan(values[part.rows])]
+        quarter = max(len(series) // 4, 1)
+        moves.append(abs(series[-quarter:].mean() - series[:quarter].mean()) > series.std() if len(series) else False)
+    return 2 * sum(moves) > len(moves)

@@ -9,28 +9,29 @@ from hetero_tf.data.arrow_files import ColumnSelection, column_contents
 from hetero_tf.data.csv import DELIMITERS, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.folder import iterate_files
+from hetero_tf.data.folder import iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_table, sample
 from hetero_tf.data.labelled_text import JSON_LINES, read_rows
 from hetero_tf.data.parquet import ENDINGS, find_splits, read_splits
 from hetero_tf.data.picture_arrays import ENDINGS as PICTURES
+from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
 from hetero_tf.starter.arrays import draft_npy, draft_npz
 from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.delimited import detect_layout
 from hetero_tf.starter.labels import choose_label
-from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_tfds
-from hetero_tf.starter.series import draft_series, find_time
+from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_masks, draft_tfds
+from hetero_tf.starter.series import draft_series, find_times
 from hetero_tf.starter.sounds import draft_audio
-from hetero_tf.starter.tables import draft_table
+from hetero_tf.starter.tables import draft_table, find_owner
 from hetero_tf.starter.texts import draft_labelled, draft_running, find_sentences, words_of_column
 
 TEXTS = (".txt", ".text", ".md", ".gz")
 READ = (
-    "a folder of pictures or WAV files with one folder for each class; a CSV or TSV file; .parquet or .arrow files, or "
-    "a folder of save_to_disk; a .npz file; a folder with x_train.npy, y_train.npy, x_test.npy and y_test.npy; JSON "
-    "lines; text"
+    "a folder of pictures, WAV files or text files with one folder for each class; a folder with images/ and masks/; a "
+    "CSV or TSV file; .parquet or .arrow files, or a folder of save_to_disk; a .npz file; a folder with x_train.npy, "
+    "y_train.npy, x_test.npy and y_test.npy; JSON lines; text"
 )
 
 
@@ -54,11 +55,17 @@ def draft_data(request: Request) -> DataDraft:
         return _draft_arrow(path, request)
     if files := _find_file_splits(path):
         return _draft_splits(path, files, request)
+    if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
+        return draft_masks(path, request)
     endings = {file.suffix.lower() for file in iterate_files(path)}
     if not endings.isdisjoint(PICTURES):
         return draft_folder(path, request)
     if not endings.isdisjoint(SOUNDS):
         return draft_audio(path, request)
+    if has_text_folders(path):
+        table, *_ = read_text_folders(path, "text", "label")
+        loader = {"name": Choice("labelled_text"), "path": Choice(request.path)}
+        return draft_labelled(table, "text", request, loader)
     raise InputError(f"{path}: expected {READ}. Received: a folder with {_names(path)}; join text files into one file")
 
 
@@ -122,8 +129,9 @@ def _draft_csv(path, layout, request, options):
     is_default = layout.has_header and layout.delimiter == ("tab" if path.suffix.lower() in TAB_ENDINGS else "comma")
     if text is not None and request.task in (None, "classification") and is_default:
         return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
-    if layout.has_header and "test" not in options and (time := find_time(summaries, request)):
-        return draft_series(table, time, summaries, request, {**options, **layout.options})
+    owner = find_owner(summaries, request.label)
+    if layout.has_header and "test" not in options and (times := find_times(table, summaries, owner, request)):
+        return draft_series(table, times, summaries, request, {**options, **layout.options})
     return draft_table(table, request, {"name": Choice("csv"), **options, **layout.options})
 
 

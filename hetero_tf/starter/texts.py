@@ -22,9 +22,12 @@ LEAST_WORDS, LEAST_CHARACTERS = 5, 12
 # A table with more columns of numbers, categories or dates is trained on those.
 MOST_OTHER_FEATURES = 2
 SAMPLED_TEXTS = 2000
-# Share of the texts that fit into a row without being cut, and limits of its length.
-FITTING_SHARE, LEAST_LENGTH, LONGEST_LENGTH = 0.95, 8, 128
-LARGEST_VOCABULARY = 5000
+# Share of the texts that fit into a row without being cut, and its least length.
+FITTING_SHARE, LEAST_LENGTH = 0.95, 8
+# Longest rows: an LSTM learns little more from more tokens of a few thousand texts, and takes longer.
+LONGEST_LENGTHS = {"words": 32, "characters": 64}
+# Largest vocabulary of labelled texts, and tokens of running text for each of its words.
+LARGEST_VOCABULARY, TOKENS_PER_WORD = 5000, 10
 WORDS_PER_CLIENT, MOST_CLIENTS = 2000, 50
 # Words of the shortest text that has a training and a test part.
 LEAST_TOKENS = 200
@@ -77,7 +80,7 @@ def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping
     label = choose_label(table, others, replace(request, task="classification"))
     owner = find_owner(others, label.names)
     words, tokenizer = _tokenize(table.columns[text])
-    length = _length(words)
+    length = _length(words, LONGEST_LENGTHS[tokenizer.value])
     options = {**loader, "text": Choice(text, "its values are sentences"), "label": label.columns}
     if owner is not None:
         options["owner"] = Choice(owner, f"{others[owner].distinct:,} distinct values: clients", True)
@@ -105,10 +108,10 @@ def _tokenizer(is_unspaced):
     return Choice("words", "the text has spaces between words")
 
 
-def _length(texts):
+def _length(texts, longest):
     """Return a row length that most texts fit into, a multiple of 8."""
     fitting = int(np.quantile([len(each) for each in texts], FITTING_SHARE))
-    return min(max(-(-fitting // 8) * 8, LEAST_LENGTH), LONGEST_LENGTH)
+    return min(max(-(-fitting // 8) * 8, LEAST_LENGTH), longest)
 
 
 def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, Choice], test: str | None) -> DataDraft:
@@ -136,7 +139,9 @@ def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, C
             f"parts of the text with about {tokens // rows:,} {tokenizer.value}, {ROWS_PER_CLIENT} for each client",
         ),
         "test_rows": Choice(min(max(tokens // (10 * 200), 1), 10)),
-        "vocabulary": Choice(LARGEST_VOCABULARY, "at most; the most frequent ones are used"),
+        "vocabulary": Choice(
+            min(max(tokens // TOKENS_PER_WORD, 100), LARGEST_VOCABULARY), "at most; the most frequent ones are used"
+        ),
     }
     return DataDraft(options, task or Choice("classification", "the next word of a text"))
 

@@ -40,7 +40,7 @@ _STEPS = {
     "table": _Steps("adam", 0.002, 30),
     "images": _Steps("sgd", 0.05, 40),
     "series": _Steps("adam", 0.002, 30),
-    "sequences": _Steps("adam", 0.002, 40),
+    "sequences": _Steps("adam", 0.002, 20),
     "text": _Steps("adam", 0.003, 40),
 }
 
@@ -54,8 +54,8 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
     """
     clients, partition = _partition(dataset)
     examples, active = len(dataset.train.x) / clients, min(CLIENTS_PER_ROUND, clients)
-    steps = _STEPS[dataset.kind]
-    epochs = 1 if dataset.kind == "text" or examples > 1000 else 2 if examples > 100 else 5
+    steps, is_sequence = _STEPS[dataset.kind], dataset.kind == "sequences"
+    epochs = 1 if dataset.kind == "text" or examples > 1000 else 2 if examples > 100 or is_sequence else 5
     batch = ROWS_PER_CLIENT if dataset.kind == "text" else _batch_size(examples)
     segments = dataset.train.x.shape[1] / SEGMENT if dataset.kind == "text" else 1
     per_round = round(active * epochs * segments * examples / batch)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from hetero_tf.data import csv
+from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.data_lines import LINE, baseline, data_warnings, describe_data
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.inspection import PictureSummary
+from hetero_tf.data.inspection import PictureSummary, inspect_column
+from hetero_tf.data.raw_table import TextColumn
 
 
 def dataset(x, y=None, **named):
@@ -106,4 +108,27 @@ def test_numbers_and_sets_of_labels_have_their_lines():
     assert value == pytest.approx(np.sqrt((3.5 + 12) / 2))
     split = Split(x, numbers > 2)
     data = Dataset(split, split, 2, "s", class_names=("red", "large"))
-    assert describe_data(data)[1:] == ["labels: red 50.0 %, large 25.0 % of 4 examples"] and baseline(data) is None
+    assert describe_data(data)[1:] == ["labels: red 50.0 %, large 25.0 % of 4 examples"]
+    assert baseline(data) == ("micro_f1", pytest.approx(100 * 2 * 2 / (4 + 3)), "red")
+
+
+def test_times_of_day_are_worth_a_warning():
+    columns = (Column("when", date="ymd"), Column("size"))
+    x = np.zeros((2, len(feature_names(columns))), np.float32)
+    split, days = Split(x, np.array([0, 1], np.int32)), ["2024-01-02 00:00", "2024-01-03 00:00"]
+    for texts, is_warned in ((days, False), ([days[0], "2024-01-03 07:30"], True)):
+        summaries = inspect_column("when", TextColumn.from_values(texts)), inspect_column("size", x[:, -1])
+        warnings = data_warnings(Dataset(split, split, 2, "s", columns=columns, inspection=summaries), 1)
+        assert ("column 'when' has times of day, which the features of a date leave out" in str(warnings)) == is_warned
+
+
+def test_baselines_of_label_maps_and_words():
+    maps = Split(np.zeros((2, 2, 2, 1), np.uint8), np.array([[[0, 0], [0, 1]], [[0, 0], [2, 1]]], np.int32))
+    assert baseline(Dataset(maps, maps, 3, "s")) == (
+        "mean_iou",
+        pytest.approx(100 * 5 / 8 / 3),
+        "0, the most frequent class",
+    )
+    words = Split(np.array([[0, 1, 1, 1]], np.int32))
+    metric, perplexity, _ = baseline(Dataset(words, words, 2, "s", vocabulary=("a", "b")))
+    assert (metric, perplexity) == ("global_perplexity", pytest.approx((1 / 3) ** -0.25 * (2 / 3) ** -0.75))

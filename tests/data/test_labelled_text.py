@@ -56,6 +56,22 @@ def test_rows_are_cut_and_filled_up():
     np.testing.assert_array_equal(encoded, [[2, 1, 3], [3, 0, 0], [0, 0, 0]])
 
 
+def test_folders_of_text_files_are_classes(tmp_path):
+    for split in ("train", "test"):
+        for index, (text, label, _) in enumerate(ROWS):
+            (tmp_path / split / label).mkdir(parents=True, exist_ok=True)
+            (tmp_path / split / label / f"{index}.txt").write_text(text)
+    dataset, table = load(None, path=str(tmp_path)), load(None, path=str(tmp_path / "train"), test_share=0.5)
+    assert dataset.class_names == ("bad", "good") and len(dataset.train.x) == len(dataset.test.x) == 4
+    np.testing.assert_array_equal(dataset.train.y, [0, 0, 1, 1])
+    words = [[dataset.vocabulary[word] for word in row if word] for row in dataset.train.x]
+    assert words[0] == ["bad", "film"] and len(table.test.x) == 2
+    (tmp_path / "train" / "odd").mkdir()
+    assert refusal(load, None, path=str(tmp_path)).endswith("odd: expected .txt, .text files. Received: none")
+    (tmp_path / "train" / "odd" / "x.txt").write_bytes(b"\xff")
+    assert refusal(load, None, path=str(tmp_path)).startswith(f"{tmp_path}/train/odd/x.txt: ")
+
+
 @pytest.mark.parametrize("name", ["texts.csv", "texts.tsv", "texts.jsonl", "texts.parquet", "texts.arrow"])
 def test_every_format_gives_the_same(tmp_path, name):
     tests = write(tmp_path / f"test{name}", [("good morning", "bad", "bob")])

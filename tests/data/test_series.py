@@ -53,6 +53,17 @@ def test_lines_show_roles_and_the_baseline_is_the_last_value(tmp_path):
     assert baseline(dataset) == ("rmse", 1.0, "the last value of the window")
 
 
+def test_relative_windows_end_with_0_and_have_the_changes_as_targets(tmp_path):
+    path = write(tmp_path / "rain.csv")
+    dataset = forecasts(path, relative=True, horizon=2)
+    for split in (dataset.train, dataset.test):
+        assert (split.x[:, :, 0] == [-2, -1, 0]).all() and (split.y == [1, 2]).all()
+    assert baseline(dataset) == ("rmse", 0.0, "the last value of the window and the mean change")
+    assert describe_data(dataset)[0].startswith("series: 20 training windows of 3 positions, relative to the last one")
+    message = refusal(forecasts, path, relative=True, label="climate")
+    assert "needs the columns to forecast among `channels`. Received: label='climate', channels=rain" in message
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_training_windows_contain_no_time_that_the_test_windows_predict(tmp_path, stride):
     dataset = forecasts(write(tmp_path / "rain.csv"), test_share=0.25, stride=stride)
@@ -110,6 +121,7 @@ def test_a_series_with_two_classes_is_rejected(tmp_path):
     message = refusal(lambda: load(None, **options))
     assert message.startswith(f"{tmp_path}/two.csv:3: column 'kind' has another class than the first row of its series")
     assert refusal(lambda: load(None, **options, horizon=2)).startswith("`horizon` needs `task: regression`")
+    assert refusal(lambda: load(None, **options, relative=True)).startswith("`relative` needs `task: regression`")
     message = refusal(lambda: load(None, **options, channels=["kind"]))
     assert message.endswith("`channels` must not name the label. Received: channels=kind")
 

@@ -1,5 +1,7 @@
 """Tasks beside classification: trained, measured, cut, merged and exported in the units of the data."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from hetero_tf import export
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays
+from hetero_tf.data.described import describe, from_description
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load, loads
 
@@ -83,6 +86,23 @@ def test_values_of_an_exported_regression_are_in_the_units_of_the_data(tmp_path)
     rmse = float(np.sqrt(np.mean((values - test.y) ** 2)))
     np.testing.assert_allclose(rmse, rows[-1]["global_rmse"], rtol=1e-4)
     assert rmse < test.y.std(0).mean()
+
+
+def test_an_export_undoes_relative_series(tmp_path):
+    values = 100 + 3 * np.arange(80) + 2 * np.sin(np.arange(80))
+    (tmp_path / "grows.csv").write_text("\n".join(["day,sales", *(f"{day},{one}" for day, one in enumerate(values))]))
+    source = f"data={{name: series, path: '{tmp_path}/grows.csv', time: day, label: sales, window: 6, relative: true}}"
+    process, state, rows = trained(source, *SERIES[1:])
+    windows = np.lib.stride_tricks.sliding_window_view(values, 7)[-len(process.dataset.test.x) :].astype(np.float32)
+    described = learning_process(
+        process.recipe, dataset=from_description(json.loads(json.dumps(describe(process.dataset))))
+    )
+    for each in (process, described):
+        folder, _ = export.export(each, state, process.statistics(state), tmp_path / each.dataset.source[:4], {})
+        predict = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        errors = predict(series=windows[:, :-1, None])["values"][:, 0] - windows[:, -1]
+        np.testing.assert_allclose(float(np.sqrt(np.mean(errors**2))), rows[-1]["global_rmse"], rtol=1e-3)
+    assert rows[-1]["global_rmse"] < 3
 
 
 @pytest.mark.parametrize("overrides", [SERIES, ATTENTION], ids=["convolutions", "attention"])

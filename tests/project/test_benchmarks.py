@@ -40,6 +40,24 @@ def test_round_benchmark_prints_one_json_line():
     assert 0 < result["cut_and_merge_ms"] < 1000 * result["first_round_s"]
 
 
+def test_new_recipes_benchmark_trains_an_unedited_recipe(monkeypatch, capsys, tmp_path):
+    benchmark = programs.script("benchmarks/new_recipes.py")
+
+    def write(file, folder):
+        rows = [(index % 9, index % 7, "xy"[index % 9 > 4]) for index in range(90)]
+        return benchmark.write_csv(folder / "rows.csv", [("a", "b", "class"), *rows])
+
+    trials = {"rows": benchmark.Trial("hetero_tf", "", write), "lacking": benchmark.Trial("no_such_package", "", write)}
+    monkeypatch.setattr(benchmark, "TRIALS", trials)
+    monkeypatch.setattr(sys, "argv", ["new_recipes.py", str(tmp_path), "--json"])
+    assert benchmark.main() == 0
+    output = capsys.readouterr()
+    row = json.loads(output.out)
+    assert (row["data"], row["rows"], row["task"], row["metric"]) == ("rows", 90, "classification", "accuracy")
+    assert row["beats"] and row["score"] > row["baseline"] > 50 and row["columns"] == "3"
+    assert output.err == "lacking: skipped, no_such_package is not installed\n"
+
+
 def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     command = [sys.executable, "benchmarks/first_round.py", "tiny/digits", "--set=levels.mix=a", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -185,6 +185,11 @@ def test_hostile_layers_report_their_line(kind):
             "--set model.settings.channels=[!w 8]: model.layers[1][0].PaddedConv2D.filters: `!setting channels.1` ",
         ),
         (
+            ["data={name: csv, path: t.csv, label: y, scale: {x: minmax}}", "input={name: table, normalise: none}"],
+            "--set data={name: csv, path: t.csv, label: y, scale: {x: minmax}}: data.scale: has no effect because "
+            "input.normalise is none; set it to standard or remove this key. Received: {x: 'minmax'}",
+        ),
+        (
             ["input={name: table}"],
             "--set input={name: table}: model.layers[0][0].PaddedConv2D: PaddedConv2D needs a feature map",
         ),

@@ -13,6 +13,7 @@ from hetero_tf import recipe, starter
 from hetero_tf.base.errors import InputError
 from hetero_tf.process.learning_process import learning_process
 
+SERIES = {"name": "series", "time": "year"}
 RNG = np.random.default_rng(7)
 WORDS = {"sport": "goal team match player win", "food": "bread soup rice salt plate"}
 
@@ -178,10 +179,48 @@ def test_a_table_of_times_is_a_series(tmp_path):
     dates = np.arange("2020-01-01", "2020-09-01", dtype="datetime64[D]")
     write_csv(tmp_path / "t.csv", [{"day": day, "sales": np.sin(i / 3).round(4)} for i, day in enumerate(dates)])
     made, text = draft(tmp_path / "t.csv")
-    assert "  time: day   # the only column of dates" in text and "Conv1D" in text and improves(text)
+    assert "  time: day" in text.splitlines() and "LSTM" in text and improves(text)
     x = RNG.normal(size=(60, 12, 2))
     np.savez(tmp_path / "s.npz", x_train=x, y_train=np.arange(60) % 2, x_test=x, y_test=np.arange(60) % 2)
-    assert draft(tmp_path / "s.npz")[0].data.options["kind"].value == "series"
+    made, text = draft(tmp_path / "s.npz")
+    assert made.data.options["kind"].value == "series" and "GlobalAveragePooling1D" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
+        ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "waves", "kind": "ab"}, None),
+    ],
+)
+def test_series_of_a_table_and_their_growth(tmp_path, values, expected):
+    times = np.tile(np.arange(1900, 1960), 2) if "shop" in values else np.arange(1900, 2020)
+    columns = {"ab": np.repeat(["a", "b"], 60), "waves": np.sin(times).round(3), "slope": np.sin(times) + times}
+    table = [{"year": time, **{name: columns[of][i] for name, of in values.items()}} for i, time in enumerate(times)]
+    write_csv(tmp_path / "t.csv", table)
+    choices = draft(tmp_path / "t.csv")[0].data.options.items()
+    options = {name: choice.value for name, choice in choices if name not in ("path", "label")}
+    assert options == (expected or {"name": "csv", "ignore": ["year"]})
+
+
+def test_pictures_with_masks(tmp_path):
+    x, sides = pictures(20)
+    for name, arrays in {"images": x, "masks": np.where(x > 100, 255, 0).astype(np.uint8)[..., :1]}.items():
+        (tmp_path / "p" / name).mkdir(parents=True)
+        for index, array in enumerate(arrays):
+            (tmp_path / "p" / name / f"{index}.png").write_bytes(tf.io.encode_png(array).numpy())
+    made, text = draft(tmp_path / "p")
+    assert "  values: [0, 255]   # check: values of the masks of 200 pictures, one for each class" in text.splitlines()
+    assert made.data.task.value == "segmentation" and "- UNet: {filters: !w 16" in text and improves(text)
+
+
+def test_texts_in_folders(tmp_path):
+    for index, row in enumerate(sentences()):
+        (tmp_path / "t" / row["topic"]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / row["topic"] / f"{index}.txt").write_text(row["text"])
+    made, text = draft(tmp_path / "t")
+    assert "  name: labelled_text" in text and made.dataset.class_names == ("food", "sport")
 
 
 def test_a_folder_of_splits(tmp_path):
@@ -195,6 +234,7 @@ def test_unknown_data_are_rejected_with_the_formats(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").write_text("b")
     with pytest.raises(
-        InputError, match="expected a folder of pictures or WAV .* Received: a folder with a.txt, b.txt; join"
+        InputError,
+        match="expected a folder of pictures, WAV files or text .* Received: a folder with a.txt, b.txt; join",
     ):
         draft(tmp_path)
