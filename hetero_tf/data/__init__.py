@@ -32,8 +32,9 @@ Modules:
     label_arrays     Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
     labelled_text    Loads labelled texts of the user
     masks            Loads pictures of the user with masks: PNG files whose pixel values are classes
+    named_arrays     Examples that consist of several named arrays, such as a picture and a row of numbers
     npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
-    npz              Loads images, a table or series of the user from a NumPy .npz file
+    npz              Loads images, a table, series or several arrays of the user from a NumPy .npz file
     parquet          Loads a table or pictures of the user from Parquet or Arrow files
     parquet_pages    Reads the page sizes of a Parquet file from the page headers
     picture_arrays   Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
@@ -51,6 +52,7 @@ Modules:
     text_lines       Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
     tfds             Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
     tiny_imagenet    Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
+    tokenizer_json   Reads the tokens of a `tokenizer.json`
     tokenizers       Tokenizers: split the words of a text into tokens
     unpacked         Limits the unpacked size of data files, estimated before memory is allocated
     vocabulary_file  Reads a vocabulary file
@@ -89,7 +91,13 @@ SHAPES = {
 }
 
 
-def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None = None, targets: str = LABEL) -> Dataset:
+def load(
+    plugin: Any,
+    fallback: str | None = None,
+    data_dir: str | Path | None = None,
+    targets: str = LABEL,
+    learned: tuple[str, ...] | None = None,
+) -> Dataset:
     """Loads the data of a recipe.
 
     Args:
@@ -97,6 +105,8 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
         fallback: Embedded data set to use if the real one is not available: "digits", "pydoc" or None.
         data_dir: The data folder; None: the folder in HETERO_TF_DATA, if set.
         targets: Form of the targets, see `targets`; a loader that supports several declares the parameter `targets`.
+        learned: Vocabulary that a run learned at its start, so that it is not learned again; for loaders that declare
+            the parameter `learned`.
 
     Returns:
         `Dataset`; its `stand_in_for` names the missing data set if the fallback was used.
@@ -112,8 +122,9 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
         )
     try:
         loader = registry.find("data", plugin.name).load
-        forms = {"targets": targets} if "targets" in inspect.signature(loader).parameters else {}
-        return loader(data_folder(data_dir), **plugin.options, **forms)
+        parameters, values = inspect.signature(loader).parameters, {"targets": targets, "learned": learned}
+        declared = {name: value for name, value in values.items() if name in parameters}
+        return loader(data_folder(data_dir), **plugin.options, **declared)
     except NotAvailable as error:
         if fallback is None:
             raise

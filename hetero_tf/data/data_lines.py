@@ -18,6 +18,7 @@ MAX_MAJORITY = 0.6
 def describe_data(dataset: Dataset) -> list[str]:
     """Return lines of at most 80 characters: columns, series, pictures, clips, texts, and classes with their shares."""
     parts = {
+        "arrays": _array_lines,
         "audio": _audio_lines,
         "images": _picture_lines,
         "sequences": _text_lines,
@@ -210,6 +211,11 @@ def _column_lines(dataset):
     more = [f"  and {len(names) - MAX_COLUMNS:,} more"] if len(names) > MAX_COLUMNS else []
     rows_read = dataset.inspection[0].rows if dataset.inspection else len(dataset.train.x)
     return [f"columns: {len(names):,} of {rows_read:,} rows", *lines, *more]
+
+
+def _array_lines(dataset):
+    arrays = [_shorten(f"input: {array.name}, {array.dtype} {list(array.shape)}", LINE) for array in dataset.arrays]
+    return [f"inputs: {len(arrays):,} arrays of {len(dataset.train.x):,} training examples", *arrays]
 
 
 def _series_lines(dataset):

@@ -12,6 +12,7 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray, update_digest
 from hetero_tf.data.inspection import ColumnSummary, PictureSummary, SoundSummary
+from hetero_tf.data.named_arrays import NamedArray, unpack
 from hetero_tf.data.targets import DESCRIPTIONS, LABEL, LABEL_MAP, NUMBERS, form_of, strata
 
 
@@ -25,8 +26,9 @@ class Split:
 
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or unscaled floats; a table float32 `[n, features]`;
-            series float32 `[n, time, channels]`; audio int16 `[n, samples]`; sequences int32 `[n, length]` of word ids,
-            padded with 0; or text int32 `[rows, length]` of word ids. uint8 images may stay on disk, as a `DiskArray`.
+            series float32 `[n, time, channels]`; audio int16 `[n, samples]`; several arrays packed as float32
+            `[n, values]`, see `named_arrays`; sequences int32 `[n, length]` of word ids, padded with 0; or text int32
+            `[rows, length]` of word ids. uint8 images may stay on disk, as a `DiskArray`.
         y: Targets of all but text in one of the forms of `targets`, such as labels int32 `[n]`; None
             for text.
         owners: Natural client of each example (such as the writer's id), int32 `[n]` from 0; None if unknown.
@@ -69,6 +71,7 @@ class Dataset:
         sounds: Durations and rates of the training files of audio; None if unknown.
         base_channels: Channel of series whose last value was subtracted from each target, after the last values of a
             window were subtracted from the window; None for unchanged values.
+        arrays: Arrays that the rows of examples consist of; None if an example is a single array.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -88,6 +91,7 @@ class Dataset:
     rate: int | None = None
     sounds: SoundSummary | None = None
     base_channels: tuple[int, ...] | None = None
+    arrays: tuple[NamedArray, ...] | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -141,9 +145,11 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """ "audio", "images", "sequences", "series", "table" or "text"."""
+        """ "arrays", "audio", "images", "sequences", "series", "table" or "text"."""
         if self.train.y is None:
             return "text"
+        if self.arrays is not None:
+            return "arrays"
         if self.vocabulary is not None:
             return "sequences"
         if self.train.x.dtype == np.int16:
@@ -162,18 +168,19 @@ class Dataset:
 
         Both are statistics of the training rows, or of all positions of the training series: mean and standard
         deviation; minimum and range for columns with `scale` "minmax"; 0 and 1 with "none". A constant feature has
-        divisor 1, so that the result is 0 and not NaN.
+        divisor 1, so that the result is 0 and not NaN. In packed rows they are those of the last axis of each array of
+        floats; pixels have 0 and 255, ids 0 and 1.
         """
+        if self.arrays is not None:
+            return _array_statistics(self.arrays, self.train.x)
         x = self.train.x.reshape(-1, self.train.x.shape[-1])
-        mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-        constant = (x == x[0]).all(0)
-        offset, divisor = np.where(constant, x[0], mean), np.where(constant | (std == 0), 1.0, std)
+        offset, divisor = _mean_and_std(x)
         scales = np.array([column.scale for column in self.columns or () for _ in column.features])
         if len(scales):
             low, high = x.min(0).astype(np.float64), x.max(0).astype(np.float64)
             is_minmax, unscaled = scales == "minmax", scales == "none"
             offset = np.select([is_minmax, unscaled], [low, 0.0], offset)
-            divisor = np.select([is_minmax, unscaled], [np.where(constant, 1.0, high - low), 1.0], divisor)
+            divisor = np.select([is_minmax, unscaled], [np.where(high == low, 1.0, high - low), 1.0], divisor)
         return offset, divisor
 
     @property
@@ -222,12 +229,33 @@ class Dataset:
             digest.update(f"tokenizer {self.tokenizer}".encode())
         if self.rate is not None:
             digest.update(f"rate {self.rate}".encode())
+        if self.arrays is not None:
+            digest.update(f"arrays {self.arrays}".encode())
         update_digest(digest, arrays)
         for name, split in splits.items():
             if split.owners is not None:
                 digest.update(f"owners of {name} {split.owners.shape}".encode())
                 digest.update(np.ascontiguousarray(split.owners).data)
         return digest.hexdigest()
+
+
+def _mean_and_std(x):
+    """Returns the mean and standard deviation of each feature of rows; a constant one has its value and 1."""
+    mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
+    constant = (x == x[0]).all(0)
+    return np.where(constant, x[0], mean), np.where(constant | (std == 0), 1.0, std)
+
+
+def _array_statistics(arrays, rows):
+    """Returns the number to subtract from each value of packed rows, and its divisor."""
+    offsets, divisors = [], []
+    for array, values in zip(arrays, unpack(arrays, rows).values()):
+        channels = array.shape[-1] if array.shape else 1
+        fixed = np.zeros(channels), np.full(channels, 255.0 if array.dtype == "uint8" else 1.0)
+        offset, divisor = _mean_and_std(values.reshape(-1, channels)) if array.dtype == "float32" else fixed
+        offsets.append(np.tile(offset, array.size // channels))
+        divisors.append(np.tile(divisor, array.size // channels))
+    return np.concatenate(offsets), np.concatenate(divisors)
 
 
 @dataclass(frozen=True)
@@ -241,6 +269,7 @@ class _Kind:
 
 
 _KINDS = {
+    "arrays": _Kind("packed arrays float32 [n, values]", (np.float32,), 2, "example"),
     "audio": _Kind("audio int16 [n, samples]", (np.int16,), 2, "clip"),
     "images": _Kind(
         "images uint8 or float [n, height, width, channels]", (np.uint8, np.float32, np.float64), 4, "image"

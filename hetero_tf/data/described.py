@@ -14,6 +14,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import NOTATIONS, SCALES, Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import DATE_EXAMPLES
+from hetero_tf.data.named_arrays import NamedArray
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 
 # Number of random examples of a split, and their allowed dtypes.
@@ -27,7 +28,7 @@ class DescribedDataset(Dataset):
 
     Args:
         digest: `sha256` of the described data.
-        statistics: `feature_statistics` of a table or series, float64 `[2, features]`; else None.
+        statistics: `feature_statistics` of a table, series or arrays, float64 `[2, features]`; else None.
         statistics_of_targets: The same of the numbers to predict, float64 `[2, targets]`; None for other targets.
     """
 
@@ -72,8 +73,9 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "class_names": dataset.class_names and list(dataset.class_names),
         "columns": dataset.columns and [list(dataclasses.astuple(column)) for column in dataset.columns],
         "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
-        if dataset.kind in ("table", "series")
+        if dataset.kind in ("arrays", "table", "series")
         else None,
+        "arrays": dataset.arrays and [list(dataclasses.astuple(array)) for array in dataset.arrays],
         "targets": dataset.targets,
         "target_statistics": [list(map(float, one)) for one in dataset.target_statistics]
         if dataset.targets == NUMBERS
@@ -100,8 +102,12 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
     if statistics is not None and (statistics.shape != (2, shape[-1]) or not np.isfinite(statistics).all()):
         raise ValueError("its statistics do not match its features")
 
+    # Descriptions of earlier versions have no arrays.
+    arrays = value.get("arrays") and tuple(_build_array(*array) for array in value["arrays"])
+    if arrays and sum(array.size for array in arrays) != shape[-1]:
+        raise ValueError("its arrays do not match its values")
     base = _base_channels(value, shape, classes)
-    draw = functools.partial(_draw_split, rng, value, shape, statistics, base)
+    draw = functools.partial(_draw_split, rng, value, shape, statistics, base, arrays)
     return DescribedDataset(
         train=draw(),
         test=draw(),
@@ -116,16 +122,19 @@ def from_description(value: dict[str, Any]) -> DescribedDataset:
         rate=value.get("rate"),
         base_channels=base,
         digest=value["data"],
+        arrays=arrays,
         statistics=statistics,
         statistics_of_targets=_target_statistics(value, classes),
     )
 
 
-def _draw_split(rng, value, shape, statistics, base):
+def _draw_split(rng, value, shape, statistics, base, arrays):
     """Draws random examples of the described shape and dtype."""
     kind, classes, words = value["kind"], int(value["classes"]), value["vocabulary"]
     if kind in ("text", "sequences"):
         x = rng.integers(0, classes if kind == "text" else len(words), shape)
+    elif arrays:
+        x = np.concatenate([_draw_array(array, rng) for array in arrays], 1)
     elif value["dtype"] in ("uint8", "int16"):
         limits = np.iinfo(value["dtype"])
         x = rng.integers(limits.min, limits.max + 1, shape)
@@ -176,6 +185,19 @@ def _example_targets(value, shape, classes):
     if form == LABEL_MAP:
         return np.broadcast_to(labels[:, None, None], shape[:3]).copy()
     return labels
+
+
+def _build_array(name, shape, dtype, low, high):
+    """Build a `NamedArray` from its fields."""
+    if not name.isidentifier() or dtype not in DTYPES or min(shape, default=1) < 1 or not low <= high:
+        raise ValueError(f"array {name!r:.80} has invalid fields")
+    return NamedArray(name, tuple(map(int, shape)), dtype, float(low), float(high))
+
+
+def _draw_array(array, rng):
+    """Return random values of an array, float64 `[NUM_EXAMPLES, size]`."""
+    values = rng.uniform(array.low, array.high, (NUM_EXAMPLES, array.size))
+    return values if array.dtype == "float32" else np.round(values)
 
 
 def _build_column(name, categories, one_hot, date=None, fill=None, marks_missing=False, *formats):

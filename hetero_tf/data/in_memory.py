@@ -1,6 +1,6 @@
 """Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.label_arrays import read_targets, to_integers
+from hetero_tf.data.named_arrays import pack_splits
 from hetero_tf.data.targets import LABEL
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ SERIES_ADVICE = "; for series [n, time, channels], set `kind: series`"
 
 
 def from_arrays(
-    x_train: np.ndarray | DiskArray,
+    x_train: np.ndarray | DiskArray | Mapping[str, np.ndarray],
     y_train: np.ndarray,
-    x_test: np.ndarray | DiskArray,
+    x_test: np.ndarray | DiskArray | Mapping[str, np.ndarray],
     y_test: np.ndarray,
     *,
     train_owners: np.ndarray | None = None,
@@ -35,14 +36,15 @@ def from_arrays(
     kind: Literal["audio", "images", "series", "table"] | None = None,
     rate: int | None = None,
 ) -> Dataset:
-    """Builds a data set of images, table rows, series or audio.
+    """Builds a data set of images, table rows, series, audio, or examples of several arrays.
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
             become round(255 * x); or table rows `[n, features]`, which become float32; or with `kind="series"` numbers
             `[n, time]` or `[n, time, channels]`, which become float32; or with `kind="audio"` clips `[n, samples]`,
             int16 or floats in -1..1, which become int16; or images uint8 `[n, height, width, channels]`
-            as a `DiskArray`, which stay on disk.
+            as a `DiskArray`, which stay on disk; or a dictionary of arrays `[n, ...]`, the inputs of a model by name:
+            floats, uint8 pixels, or other whole numbers, which are ids of words or categories.
         y_train, y_test: Labels: whole numbers `[n]` from 0, bool `[n]`, texts `[n]`, or one-hot rows `[n, classes]`.
         train_owners, test_owners: Natural client of each example, integers `[n]` from 0.
         classes: Number of classes; None: the number of `class_names`, of different texts or of one-hot columns, 2 for
@@ -61,6 +63,12 @@ def from_arrays(
         InputError: An array has a wrong dtype, shape or value.
     """
     labels = read_targets(source, y_train, y_test, classes, class_names, targets)
+    arrays = None
+    if isinstance(x_train, Mapping):
+        if kind is not None:
+            raise InputError(f"{source}: `kind` is for a single array; leave it out. Received: {kind}")
+        x_train, x_test, arrays = pack_splits(source, x_train, x_test)
+        kind = "table"
     train = _build_split(source, "train", x_train, labels.train, train_owners, kind)
     test = _build_split(source, "test", x_test, labels.test, test_owners, kind)
     for part, split in (("train", train), ("test", test)):
@@ -70,7 +78,9 @@ def from_arrays(
                 f"Received: {len(split.x)} examples, {len(split.labels)} labels"
             )
     columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
-    return Dataset(train, test, labels.classes, source, class_names=labels.names, columns=columns, rate=rate)
+    return Dataset(
+        train, test, labels.classes, source, class_names=labels.names, columns=columns, rate=rate, arrays=arrays
+    )
 
 
 def from_tf_data(
@@ -88,7 +98,8 @@ def from_tf_data(
     """Builds a data set from finite, unbatched `tf.data.Dataset`s of pairs `(x, y)`; see `from_arrays`.
 
     Args:
-        train, test: Elements `(x, y)`: one image or row, and its label as a number, a text or a one-hot row.
+        train, test: Elements `(x, y)`: one image, row or dictionary of arrays, and its label as a number, a text or a
+            one-hot row.
         classes, class_names, feature_names, source, targets, kind, rate: As for `from_arrays`.
 
     Raises:
@@ -108,13 +119,23 @@ def _read_pairs(source, part, pairs):
     # cardinality() is -1 for an infinite data set and -2 for an unknown size.
     if int(pairs.cardinality()) == -1:
         raise InputError(f"{source}, {part}: must be finite; call take(n). Received: an infinite data set")
-    examples = list(pairs.as_numpy_iterator())
-    shapes = sorted({np.shape(x) for x, _ in examples})
+    inputs, labels = [], []
+    for x, y in pairs.as_numpy_iterator():
+        inputs.append(x)
+        labels.append(y)
+    return _stack(source, part, inputs), np.stack(labels)
+
+
+def _stack(source, part, examples):
+    """Returns examples of equal shapes as an array, or as one array by name."""
+    if examples and isinstance(examples[0], dict):
+        return {name: _stack(source, part, [example[name] for example in examples]) for name in examples[0]}
+    shapes = sorted(set(map(np.shape, examples)))
     if len(shapes) != 1:
         raise InputError(
             f"{source}, {part}: all examples must have the same shape. Received: {shapes[:5] or 'no example'}"
         )
-    return np.stack([x for x, _ in examples]), np.stack([y for _, y in examples])
+    return np.stack(examples)
 
 
 def _build_split(source, part, x, labels, owners, kind):

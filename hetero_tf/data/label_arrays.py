@@ -1,7 +1,7 @@
 """Reads targets from arrays: class labels as whole numbers, texts or one-hot rows; numbers; label sets and maps."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,11 @@ def read_targets(
     Raises:
         InputError: An array has a wrong dtype, shape or value.
     """
+    if isinstance(y_train, Mapping):
+        raise InputError(
+            f"{source}: y_train must be one array, since a model has one output; give several numbers as [n, targets] "
+            f"for the task regression, else train a model for each. Received: a dictionary of {', '.join(y_train)}"
+        )
     if targets == LABEL:
         return read_labels(source, y_train, y_test, classes, names)
     if targets not in _READERS:

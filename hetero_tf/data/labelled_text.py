@@ -39,6 +39,7 @@ def load(
     length: Count = 64,
     vocabulary: Vocabulary | None = 10000,
     vocabulary_file: str | None = None,
+    learned=None,
 ) -> Dataset:
     """Loads the texts and labels of a file or folder.
 
@@ -62,8 +63,10 @@ def load(
             characters or subwords
         length: tokens per row; longer texts are truncated
         vocabulary: largest vocabulary size, including `<pad>` and `<ukn>`; the most frequent ones are used; null: all
-        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
-            the training texts
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
+            of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
+            tokens of the training texts
+        learned: Vocabulary of a started run, see `data.load`.
     """
     tables, names = _read_tables(data_dir, path, test, (text, label, owner))
     texts = [_split_texts(table, text, tokenizer) for table in tables]
@@ -73,7 +76,7 @@ def load(
     source = f"labelled text ({tables[0].source})"
     if tokenizer == "words":
         check_spaces(source, [word for words in training_texts for word in words])
-    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer))
+    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)
     known = build_sentence_vocabulary(training_texts, options)
     tokenize = build_tokenizer(tokenizer, known)
     encoded = [encode_sentences([tokenize(words) for words in each], known, length) for each in texts]

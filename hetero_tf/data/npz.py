@@ -1,7 +1,10 @@
-"""Loads images, a table or series of the user from a NumPy .npz file."""
+"""Loads images, a table, series or several arrays of the user from a NumPy .npz file."""
 
+import itertools
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
@@ -30,11 +33,12 @@ def load(
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats must be in [0, 1] and become
     round(255 * x). Table rows are numbers `[n, features]`. Series, with `kind: series`, are numbers `[n, time]` or `[n,
-    time, channels]`. Labels are whole numbers `[n]` from 0, bool or texts `[n]`, or one-hot rows `[n, classes]`; for
-    the task regression, numbers `[n]` or `[n, targets]`; for multi_label, 0 and 1 `[n, labels]`; for segmentation,
-    whole numbers `[n, height, width]`. Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the
-    client of each example, such as a writer; the texts class_names `[classes]` and feature_names `[features]` name the
-    labels and the columns of a table or channels of series.
+    time, channels]`. Several arrays of an example are x_train.NAME and x_test.NAME, see `from_arrays`. Labels are whole
+    numbers `[n]` from 0, bool or texts `[n]`, or one-hot rows `[n, classes]`; for the task regression, numbers `[n]` or
+    `[n, targets]`; for multi_label, 0 and 1 `[n, labels]`; for segmentation, whole numbers `[n, height, width]`.
+    Optional arrays: train_owners and test_owners, integers `[n]` from 0, name the client of each example, such as a
+    writer; the texts class_names `[classes]` and feature_names `[features]` name the labels and the columns of a table
+    or channels of series.
 
     Args:
         path: the .npz file
@@ -46,7 +50,9 @@ def load(
     with open_file(file) as content:
         if content.read(2) != b"PK":
             raise InputError(f"{file}: cannot be read as an .npz file; it is damaged or has another format; {LOADERS}")
-    names = [*NAMES, *({*OWNERS, *TEXTS} & set(array_names(file)))]
+    stored = array_names(file)
+    parts = {name: [part for part in stored if part.startswith(f"{name}.")] or [name] for name in NAMES}
+    names = [*itertools.chain.from_iterable(parts.values()), *({*OWNERS, *TEXTS} & set(stored))]
     check_unpacked(file, array_bytes(file, names), file.stat().st_size)
     data = read_arrays(file, names)
     for name in TEXTS:
@@ -54,7 +60,13 @@ def load(
             raise InputError(
                 f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
             )
-    example_kind = kind or ("table" if data["x_train"].ndim == 2 else "images")
-    arrays = [data[name] for name in NAMES]
+    arrays = [_examples(data, name, parts[name]) for name in NAMES]
+    is_table = isinstance(arrays[0], np.ndarray) and arrays[0].ndim == 2
+    example_kind = "arrays" if isinstance(arrays[0], dict) else kind or ("table" if is_table else "images")
     named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
     return from_arrays(*arrays, **named, classes=classes, source=f"{example_kind} ({file})", targets=targets, kind=kind)
+
+
+def _examples(data, name, parts):
+    """Returns an array, or its parts x_train.NAME by NAME."""
+    return data[name] if parts == [name] else {part.removeprefix(f"{name}."): data[part] for part in parts}

@@ -25,6 +25,7 @@ def load(
     tokenizer: Tokenizer = "words",
     vocabulary: Vocabulary | None = None,
     vocabulary_file: str | None = None,
+    learned=None,
 ) -> Dataset:
     """Loads text files as rows of tokens.
 
@@ -39,13 +40,15 @@ def load(
             byte-pair encoding learns from the training texts); without spaces, as in Chinese, Japanese and Thai,
             characters or subwords
         vocabulary: largest vocabulary size, including `<ukn>` and `<eos>`; null: all words
-        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export); null: the tokens of
-            the training texts
+        vocabulary_file: file with a token in each line (SentencePiece, WordPiece, or of an export), or `tokenizer.json`
+            of `tokenizers` (WordLevel for words, else WordPiece, BPE or Unigram, applied by longest match); null: the
+            tokens of the training texts
+        learned: Vocabulary of a started run, see `data.load`.
     """
     path = find(data_dir, train, "train")
     texts = _read_rows(data_dir, train, test, column) if is_arrow(path) else _read_files(path, data_dir, test)
     words, test_words = texts if len(texts) == 2 else split_end(texts[0], test_share)
-    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer))
+    options = TokenOptions(tokenizer, vocabulary, find_tokens(data_dir, vocabulary_file, tokenizer), learned)
     return text_dataset(words, test_words, f"text ({path})", options, rows=rows, test_rows=test_rows)
 
 

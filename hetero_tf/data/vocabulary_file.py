@@ -1,4 +1,4 @@
-"""Reads a vocabulary file: a token in each line, as SentencePiece, WordPiece (BERT) and exports write it."""
+"""Reads a vocabulary file: a token in each line, as SentencePiece, WordPiece (BERT) and exports write it, or JSON."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.data.data_files import find_file
+from hetero_tf.data.tokenizer_json import parse_tokens
 from hetero_tf.data.tokenizers import SPACE
 
 _LARGEST_FILE, _LONGEST_TOKEN = 2**26, 32
@@ -22,12 +23,18 @@ def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
     """Return the tokens of a file without special tokens such as `<pad>` and `[CLS]`.
 
     Text after a tab, such as SentencePiece's scores, is ignored. For subwords, `▁` begins a word; in a file with `##`
-    (WordPiece), which marks the pieces that do not begin a word, the marks are converted.
+    (WordPiece), which marks the pieces that do not begin a word, the marks are converted. Of a `tokenizer.json`, the
+    tokens that the tokenizer cannot use, such as white space and subwords of more than 32 characters, are left out.
 
     Raises:
         InputError: A token occurs twice, has white space, is too long, or is not one of the tokenizer.
     """
-    lines = decode(read_bytes(path, _LARGEST_FILE, follow=True), path).split("\n")
+    content = read_bytes(path, _LARGEST_FILE, follow=True)
+    if path.suffix.lower() == ".json":
+        listed = parse_tokens(content, path, tokenizer)
+        usable = [token for token in listed if not _problem(token, tokenizer, {})]
+        return _not_empty(path, [token for token in usable if not _SPECIAL.fullmatch(token.removeprefix(SPACE))])
+    lines = decode(content, path).split("\n")
     numbered = [(number, line.partition("\t")[0].strip()) for number, line in enumerate(lines, 1)]
     is_word_piece = tokenizer == "subwords" and any(token.startswith("##") for _, token in numbered)
     tokens: dict[str, int] = {}
@@ -38,9 +45,13 @@ def read_tokens(path: Path, tokenizer: str) -> tuple[str, ...]:
         if problem := _problem(token, tokenizer, tokens):
             raise InputError(f"{path}:{number}: {problem}. Received: {written!r}")
         tokens[token] = number
+    return _not_empty(path, tokens)
+
+
+def _not_empty(path, tokens):
     if not tokens:
         raise InputError(f"{path}: expected a token in each line. Received: none")
-    return tuple(tokens)
+    return tuple(dict.fromkeys(tokens))
 
 
 def _from_word_piece(token):

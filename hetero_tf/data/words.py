@@ -120,19 +120,23 @@ class TokenOptions:
         tokenizer: "words", "characters" or "subwords".
         size: Largest vocabulary size, including two special tokens; None: all tokens.
         tokens: Tokens of a vocabulary file; None: those of the training texts.
+        learned: Vocabulary that the run learned at its start, with special tokens; None before its start.
     """
 
     tokenizer: str
     size: int | None
     tokens: tuple[str, ...] | None = None
+    learned: tuple[str, ...] | None = None
 
 
 def learn_vocabulary(words: Sequence[str], options: TokenOptions) -> tuple[str, ...]:
-    """Returns the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the file or of the words.
+    """Returns the vocabulary of a training text: `<ukn>`, `<eos>`, then the tokens of the run, the file or the words.
 
     Raises:
         InputError: The size is missing, or smaller than the file's; or the file lacks most tokens.
     """
+    if options.learned is not None:
+        return (UNKNOWN, END, *options.learned[2:])
     if options.tokens is not None:
         size = len(options.tokens) + 2
         if options.size is not None and options.size < size:

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_tf.base.console import format_table
+from hetero_tf.base.console import escape_unprintable, format_table
 from hetero_tf.base.errors import require_modules
 from hetero_tf.base.files import replace_file
 
-# Rows of the printed table.
-MAX_ROWS = 30
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Rows of the printed table, and of a matrix with names; of a matrix with numbers; characters of a name in a figure.
+MAX_ROWS, MAX_CELLS, MAX_NAME = 30, 12, 20
 
 
 @dataclass(frozen=True)
@@ -43,18 +47,27 @@ class ClassResults:
         """Percentage of the predictions of each class that are right; NaN without predictions."""
         return _percent(np.diag(self.matrix), self.matrix.sum(0))
 
-    def to_text(self) -> str:
-        """Return a table with a row for each class, the lowest recall first."""
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of a table: its head, and a row for each class, the lowest recall first."""
         wrong = self.matrix * ~np.eye(len(self.names), dtype=bool)
-        rows = [("class", "examples", "recall %", "precision %", "most often predicted instead")]
+        rows: list[tuple[str, ...]] = [("class", "examples", "recall %", "precision %", "most often predicted instead")]
         order = np.argsort(np.where(np.isnan(self.recall), np.inf, self.recall), kind="stable")
         for index in order[:MAX_ROWS]:
             other = int(wrong[index].argmax())
             instead = f"{self.names[other]} ({wrong[index, other]:,})" if wrong[index].any() else "-"
             numbers = (_format(self.recall[index]), _format(self.precision[index]))
             rows.append((self.names[index], f"{self.matrix[index].sum():,}", *numbers, instead))
-        hidden = len(self.names) - MAX_ROWS
-        return format_table(rows) + (f"\nand {hidden} classes with a higher recall" if hidden > 0 else "")
+        return rows
+
+    @property
+    def omitted(self) -> str:
+        """Sentence on the classes without a row; "" if there are none."""
+        count = len(self.names) - MAX_ROWS
+        return f"and {count} classes with a higher recall" if count > 0 else ""
+
+    def to_text(self) -> str:
+        """Return the table of `rows`."""
+        return "\n".join([format_table(self.rows()), *([self.omitted] if self.omitted else [])])
 
     def to_json(self) -> dict:
         """Return "names", "confusion_matrix", "recall" and "precision" as JSON values; None for NaN."""
@@ -65,8 +78,21 @@ class ClassResults:
             "precision": [None if np.isnan(value) else float(value) for value in self.precision],
         }
 
+    @classmethod
+    def from_json(cls, value: Any) -> "ClassResults":
+        """Return the results of `to_json`.
+
+        Raises:
+            ValueError, TypeError, KeyError: The value is not of this form.
+        """
+        names, matrix = value["names"], np.array(value["confusion_matrix"])
+        is_valid = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+        if not is_valid or matrix.shape != (len(names),) * 2 or matrix.dtype != np.int64 or matrix.min() < 0:
+            raise ValueError("it does not contain a count for each pair of classes")
+        return cls(tuple(names), matrix)
+
     def draw(self, path: Path) -> None:
-        """Draw the matrix into a PNG file, atomically: one row for each class, with the shares of its predictions.
+        """Draw the matrix into a PNG file, atomically; see `draw_into`.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -77,28 +103,38 @@ class ClassResults:
 
         size = float(np.clip(0.35 * len(self.names), 4, 14))
         figure = Figure(figsize=(size + 1.5, size), dpi=120, layout="constrained")
-        panel = figure.subplots()
-        shares = _percent(self.matrix, self.matrix.sum(1, keepdims=True))
-        image = panel.imshow(np.nan_to_num(shares), cmap="Blues", vmin=0, vmax=100)
-        figure.colorbar(image, ax=panel, label="share of the examples of the class (%)")
-        panel.set(xlabel="predicted class", ylabel="class")
-        if len(self.names) <= MAX_ROWS:
-            ticks = range(len(self.names))
-            # Do not parse a dollar sign in a name as a formula.
-            panel.set_xticks(ticks, self.names, rotation=90, parse_math=False)
-            panel.set_yticks(ticks, self.names, parse_math=False)
-            for (row, column), count in np.ndenumerate(self.matrix):
-                shade = "white" if shares[row, column] > 50 else "black"
-                panel.text(
-                    column, row, f"{count:,}" if count else "", ha="center", va="center", color=shade, fontsize=7
-                )
+        self.draw_into(figure)
         with replace_file(path) as file:
             figure.savefig(file, format="png")
+
+    def draw_into(self, figure: "Figure") -> None:
+        """Draw the matrix into an empty figure: a row for each class, with the shares of its predictions.
+
+        Up to `MAX_CELLS` classes the cells have the shares in percent; up to `MAX_ROWS` the axes have the class names.
+        """
+        panel, count = figure.subplots(), len(self.names)
+        shares = np.nan_to_num(_percent(self.matrix, self.matrix.sum(1, keepdims=True)))
+        image = panel.imshow(shares, cmap="Blues", vmin=0, vmax=100)
+        figure.colorbar(image, ax=panel, label="share of the examples of the class (%)")
+        panel.set(xlabel="predicted class", ylabel="class")
+        panel.grid(False)
+        if count <= MAX_ROWS:
+            names = [_shorten(escape_unprintable(name).replace("\n", "\\n")) for name in self.names]
+            # Do not parse a dollar sign in a name as a formula.
+            panel.set_xticks(range(count), names, rotation=90, parse_math=False)
+            panel.set_yticks(range(count), names, parse_math=False)
+        for (row, column), share in np.ndenumerate(shares) if count <= MAX_CELLS else ():
+            text, color = f"{share:.0f}" if self.matrix[row, column] else "", "white" if share > 50 else "black"
+            panel.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
 
 
 def _percent(part, whole):
     with np.errstate(invalid="ignore"):
         return 100 * part / whole
+
+
+def _shorten(name):
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}..."
 
 
 def _format(value):

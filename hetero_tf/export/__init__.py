@@ -10,6 +10,7 @@ FOLDER/<level>/<version>/
 
 Modules:
 
+    arrays              Export of a model for examples of several named arrays
     audio               Export of a model for sound clips: signatures for samples and for bytes of WAV files
     card                MODEL_CARD.md: description, metrics and usage of an exported model
     class_maps          PNG files of predicted class maps

@@ -63,16 +63,17 @@ def _curl_lines(about):
 
 def _curl_line(signature, inputs, about_input, url):
     """Return a curl command that sends one example; None if it is too long."""
-    ((name, spec),) = inputs.items()
-    if name in FILES:
+    file = next((FILES[name] for name in inputs if name in FILES), None)
+    if file is not None:
         begin, end = f'{{"signature_name": "{signature}", "instances": [{{"b64": "', '"}]}'
-        content = f"printf '{begin}'; base64 < {FILES[name]} | tr -d '\\n'; printf '{end}'"
+        content = f"printf '{begin}'; base64 < {file} | tr -d '\\n'; printf '{end}'"
         return f"({content}) | curl --data-binary @- {url}:predict\n"
-    shape = [1 if size is None else size for size in spec["shape"]]
-    if prod(shape) > MAX_NUMBERS:
+    shapes = {name: [1 if size is None else size for size in spec["shape"]] for name, spec in inputs.items()}
+    if sum(map(prod, shapes.values())) > MAX_NUMBERS:
         return None
-    example: object = np.zeros(shape[1:], int).tolist()
-    if spec["dtype"] == "string":
+    zeros = {name: np.zeros(shape[1:], int).tolist() for name, shape in shapes.items()}
+    example: object = zeros if len(inputs) > 1 else next(iter(zeros.values()))
+    if any(spec["dtype"] == "string" for spec in inputs.values()):
         kind = about_input.get("kind")
         example = list(map(_example_text, about_input["columns"])) if kind == "table" else SENTENCES.get(kind, "")
     body = json.dumps({"signature_name": signature, "instances": [example]})

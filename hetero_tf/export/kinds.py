@@ -3,6 +3,7 @@
 import keras
 
 from hetero_tf.base import registry
+from hetero_tf.export.arrays import ArraysTask
 from hetero_tf.export.audio import AudioTask
 from hetero_tf.export.images import ImageTask
 from hetero_tf.export.masked_text import MaskedTextTask
@@ -14,6 +15,7 @@ from hetero_tf.export.task import ExportTask
 from hetero_tf.process.learning_process import LearningProcess
 
 TASKS: dict[str, type[ExportTask]] = {
+    "arrays": ArraysTask,
     "audio": AudioTask,
     "images": ImageTask,
     "next_word": NextWordTask,

@@ -21,6 +21,7 @@ A module of `--plugin` may also have `export_task(process, model)`, which return
 
 Modules:
 
+    arrays       Input pipeline for labelled examples of several named arrays, such as a picture and a row of numbers
     audio        Input pipeline for labelled sound clips: log-mel spectrograms, computed in the graph
     examples     Training examples of the compiled round: stored arrays, local epochs, and batch shapes
     images       Input pipeline for labelled images

@@ -10,6 +10,7 @@ Modules:
     family           The model family of a recipe
     global_layout    Index of every variable
     initial_weights  Initial weights by path
+    named_inputs     Keras models with several named inputs
     nesting          Checks that a level's model is a part of the global one
     preprocessed     Keras models that prepare their inputs, for callers that have examples as a data set stores them
     probing          Random weights and examples for a Keras model, which test its behavior before training

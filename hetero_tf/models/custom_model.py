@@ -113,7 +113,8 @@ def static_norms(model: keras.Model) -> keras.Model:
     def replace_norm(layer):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             _check_norm(layer)
-            return StaticBatchNormalization(layer.epsilon, name=layer.name, dtype=layer.dtype_policy)
+            # A policy by its name can be saved in a `.keras` file.
+            return StaticBatchNormalization(layer.epsilon, name=layer.name, dtype=layer.dtype_policy.name)
         return layer.__class__.from_config(layer.get_config())
 
     def call_layer(layer, *args, **options):

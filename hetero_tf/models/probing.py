@@ -56,7 +56,7 @@ def _in_order(model, values):
 
 
 def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Return a batch of random inputs for a model: standard normal numbers, or words 1 and 2.
+    """Return a batch of random inputs for a model: standard normal numbers, or words and other ids 1 and 2.
 
     Args:
         model: Its input decides between numbers and words.
@@ -64,6 +64,12 @@ def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.G
         rng: Random generator.
     """
     size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
+    for layer in model.layers:
+        if hasattr(layer, "id_slices"):
+            examples = rng.normal(size=(size, *example)).astype(np.float32)
+            for ids in layer.id_slices:
+                examples[:, ids] = rng.integers(1, 3, examples[:, ids].shape)
+            return examples
     if has_embedding(model) or "int" in str(model.inputs[0].dtype):
         # Every vocabulary has these two, and 0 may be padding.
         return rng.integers(1, 3, (size, *example)).astype(np.int32)

@@ -15,8 +15,8 @@ from hetero_tf.recipe.fit import check_kind
 from hetero_tf.recipe.schema import Recipe
 
 
-def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
-    """Load the data of a recipe.
+def load_data(recipe: Recipe, data_dir: Path | str | None, learned: tuple[str, ...] | None = None) -> Dataset:
+    """Load the data of a recipe; `learned`: vocabulary of a started run, see `data.load`.
 
     Raises:
         InputError: With file, line and key of the recipe; see `data.load`.
@@ -24,7 +24,7 @@ def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
     # An invalid data folder is not an error of the recipe.
     folder = data.data_folder(data_dir)
     with with_source_location(recipe, "data"):
-        dataset = data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets)
+        dataset = data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets, learned)
         return dataset if recipe.data.class_order is None else dataset.in_class_order(recipe.data.class_order)
 
 

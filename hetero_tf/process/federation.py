@@ -24,6 +24,7 @@ from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
+from hetero_tf.models.named_inputs import packed_builder
 from hetero_tf.models.state import State, StateLayout
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
@@ -199,6 +200,8 @@ def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBu
     """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
     x = dataset.train.x
     outputs = recipe.num_outputs(dataset.classes)
+    if function is not None and dataset.arrays is not None:
+        function = packed_builder(function, dataset.arrays)
     return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function)
 
 

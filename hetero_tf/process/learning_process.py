@@ -28,6 +28,7 @@ from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.costs import memory
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.models.named_inputs import named_model
 from hetero_tf.models.preprocessed import add_preprocessing
 from hetero_tf.models.state import State
 from hetero_tf.partitions.partition import Partition
@@ -142,14 +143,15 @@ class LearningProcess(Federation):
         """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
 
         Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
-        Samples of audio have the range of 16 bits.
+        Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
 
         Args:
             state: `State`.
             level: Name of a level of the recipe; None for the global model.
             statistics: Result of `statistics` for this level; None computes them.
         """
-        return add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
+        model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
+        return model if self.dataset.arrays is None else named_model(model, self.dataset.arrays)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""

@@ -12,7 +12,7 @@ from hetero_tf.recipe.shapes import check_steps
 # TensorFlow kernels index the values of a tensor with 32-bit integers.
 MOST_VALUES = 2**31 - 1
 # Kinds of data with a longer name in messages.
-_KIND_NAMES = {"table": "rows of a table"}
+_KIND_NAMES = {"arrays": "several arrays", "table": "rows of a table"}
 # Forms of targets in messages.
 _TARGET_NAMES = {
     "label": "one label for each example",

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetero_tf.base import files, metrics
 from hetero_tf.base.errors import InputError, UserError
+from hetero_tf.base.files import Damaged
+from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.reports import breakdowns, curves, figures, style
@@ -124,6 +126,7 @@ def all_sections(
     sections = (
         _results(rows, requested),
         _curves(groups),
+        _classes(groups),
         _levels_and_clients(groups, rows),
         _cost(groups, rows),
         _rounds(groups),
@@ -212,6 +215,28 @@ def _levels_and_clients(groups, rows):
         pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(spreads)))
     table = [tables.to_table(rows, [], tables.is_of_level)] if prefix is not None else []
     return Section("levels", "Levels and clients", tables=table, pictures=pictures)
+
+
+def _classes(groups):
+    """Return the confusion of the classes for the first seed of each recipe, up to `MOST_SPLITS`, if it was stored."""
+    pictures, class_tables = [], []
+    for name, runs in groups.items():
+        path = RunFolder(Path(runs[0].folder)).classes
+        if not path.exists() or len(pictures) == MOST_SPLITS:
+            continue
+        content: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+        try:
+            results, state = ClassResults.from_json(content), f"{content['state']} state, round {int(content['round'])}"
+        except (TypeError, KeyError, ValueError) as error:
+            raise Damaged(f"{path}: does not contain results of classes; delete it: {error}") from error
+        figure = style.figure(float(np.clip(0.3 * len(results.names), 3.4, 8)))
+        results.draw_into(figure)
+        caption = f"Shares of the predictions for the test examples of each class. Global model, {state}."
+        pictures.append(Picture(f"classes-{len(pictures) + 1}", f"Classes of {name}", caption, figure))
+        head, *rows = map(list, results.rows())
+        notes = [f"{name}, {state}", *([results.omitted] if results.omitted else [])]
+        class_tables.append(tables.to_single_lines(Table(head, rows, notes)))
+    return Section("classes", "Classes", tables=class_tables, pictures=pictures)
 
 
 def _cost(groups, rows):

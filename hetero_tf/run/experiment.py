@@ -142,7 +142,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
 
 
 def _read_data(recipe, settings, run, newest_facts):
-    dataset = load_data(recipe, settings.data_dir)
+    dataset = load_data(recipe, settings.data_dir, None if newest_facts is None else _learned_vocabulary(recipe, run))
     partition = resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
     def build(strategy, devices):
@@ -150,6 +150,15 @@ def _read_data(recipe, settings, run, newest_facts):
         return learning_process(recipe, dataset, partition, parallel=parallel, strategy=strategy)
 
     return build
+
+
+def _learned_vocabulary(recipe, run):
+    """The subwords that a started run learned; None if it has none, or too many for a description of its data."""
+    if recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():
+        # Damaged subwords are learned again, with the same result.
+        with contextlib.suppress(InputError):
+            return data_description.load(run.data).vocabulary
+    return None
 
 
 def _announce(process, console):

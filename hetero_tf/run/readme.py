@@ -16,6 +16,7 @@ CONTENTS = {
     "data": "shape, classes, words and columns of the data, without examples: enough for `predict` and `export`",
     "environment": "versions, processor and threads, on which bit-equal results depend",
     "costs": "the costs of a client of each level",
+    "classes": "the confusion of the classes, which `evaluate --classes` stores for reports",
     "timings": "the time of each part of the work",
     "log": "the output of the program",
     "export": "the models that `export` wrote",

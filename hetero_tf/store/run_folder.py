@@ -24,7 +24,7 @@ SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|data\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -48,6 +48,7 @@ class RunFolder:
         "environment.json", "Versions, processor and settings that bit-equal results depend on."
     )
     costs = _path_property("costs.json", "Costs of a client of each level.")
+    classes = _path_property("classes.json", "Confusion of the classes of the global model, as `evaluate` stores it.")
     partition = _path_property("partition.npz", "The split of the data over clients.")
     data = _path_property("data.json", "Shape, classes, words and columns of the data, without examples.")
     log = _path_property("log.txt", "The terminal output.")
@@ -90,6 +91,7 @@ class RunFolder:
             self.timings,
             self.environment,
             self.costs,
+            self.classes,
             self.partition,
             self.data,
             self.log,

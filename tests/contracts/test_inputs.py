@@ -20,8 +20,8 @@ SERIES = (RNG.normal(5, 3, (6, 9, 2)).astype(np.float32), RNG.integers(0, 4, 6).
 CLIPS = (RNG.integers(-(2**13), 2**13, (6, 1000)).astype(np.int16), RNG.integers(0, 4, 6).astype(np.int32))
 # Stored examples and number of labels, by the kind of data.
 STORED = {
-    **{"audio": (CLIPS, 4), "images": (IMAGES, 4), "sequences": (WORDS, 4), "series": (SERIES, 4), "table": (ROWS, 4)},
-    "text": (TEXT, 9),
+    **{"arrays": (ROWS, 4), "audio": (CLIPS, 4), "images": (IMAGES, 4), "sequences": (WORDS, 4)},
+    **{"series": (SERIES, 4), "table": (ROWS, 4), "text": (TEXT, 9)},
 }
 
 

@@ -26,7 +26,7 @@ FUNCTIONS = {
 }
 # Keywords without annotation that are passed only to functions with such a parameter.
 OPTIONAL = {
-    "data": ("targets",),
+    "data": ("targets", "learned"),
     "tasks": ("statistics", "classes"),
     "losses": ("class_shares",),
     "inputs": ("uniform", "statistics", "rate"),

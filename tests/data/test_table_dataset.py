@@ -211,7 +211,7 @@ def test_eight_bits_are_rejected(exported, tmp_path):
     state = process.initialize()
     message = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
     assert message.startswith(
-        "--format litert_int8: not available for tables, series and audio, because one 8-bit scale for all"
+        "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all"
     )
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import programs
 import pytest
+from matplotlib.figure import Figure
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.evaluation.class_results import MAX_ROWS, ClassResults
@@ -55,6 +56,28 @@ def test_evaluate_prints_and_draws_the_classes(tmp_path):
     matrix = np.array(written["classes"]["confusion_matrix"])
     np.testing.assert_allclose(100 * np.trace(matrix) / matrix.sum(), written["global_accuracy"])
     assert "most often predicted instead" in done.err and (tmp_path / "classes.png").read_bytes()[1:4] == b"PNG"
+    stored = json.loads((tmp_path / "run" / "classes.json").read_text())
+    assert stored == {**written["classes"], "state": "best", "round": written["round"]}
+
+
+def test_results_are_read_from_json_and_other_values_are_rejected():
+    value = RESULTS.to_json()
+    read = ClassResults.from_json(value)
+    assert read.names == RESULTS.names and read.matrix.tolist() == RESULTS.matrix.tolist()
+    for matrix in ([[1, 2]], [[1, 2, 3], [1, 2, 3], [1, 2, -3]], [[1.5] * 3] * 3):
+        with pytest.raises(ValueError, match="does not contain a count for each pair of classes"):
+            ClassResults.from_json({**value, "confusion_matrix": matrix})
+
+
+@pytest.mark.parametrize(("classes", "names", "cells"), [(3, 3, 3), (20, 20, 0), (40, 0, 0)])
+def test_a_figure_shows_shares_and_names_if_they_fit(classes, names, cells):
+    figure = Figure()
+    labels = np.arange(classes)
+    ClassResults.of(labels, labels, tuple(f"class number {label} of all" for label in labels)).draw_into(figure)
+    panel = figure.axes[0]
+    shown = [text.get_text() for text in panel.get_yticklabels() if text.get_text().startswith("class")]
+    assert shown == ["class number 0 of...", *shown[1:]][: len(shown)] and len(shown) == names
+    assert [text.get_text() for text in panel.texts].count("100") == cells
 
 
 def test_a_task_without_classes_has_none():

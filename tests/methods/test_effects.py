@@ -166,7 +166,7 @@ def inputs(module, folder, options):
     injected = {name: learned[name] for name in inspect.signature(module.build).parameters if name in learned}
     source, labels = module.build("float64", **options, **injected), np.arange(6, dtype=np.int32)
     series = np.stack([ROWS, -ROWS], 1)
-    by_kind = {"audio": CLIPS, "images": IMAGES, "series": series, "table": ROWS}
+    by_kind = {"arrays": ROWS, "audio": CLIPS, "images": IMAGES, "series": series, "table": ROWS}
     x, y = (by_kind[module.DATA], labels) if module.DATA in by_kind else (TOKENS, None)
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))

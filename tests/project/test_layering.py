@@ -33,6 +33,7 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster", "starter")
+QUICK += ("evaluation/__init__", "evaluation/class_results")
 QUICK += ("planning/__init__", "planning/level_assignment", "devices", "process/__init__", "process/data")
 NOT_QUICK = (
     "base/replicas",

@@ -1,5 +1,6 @@
 """The page of a report: complete in itself, whatever runs left or are named; and that it is written whole."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -61,12 +62,15 @@ def whole_runs(write_run):
     ]  # fmt: skip
     for folder in folders:
         Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
+    Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
     return folders
 
 
+CLASSES = {"names": ["cat", HOSTILE], "confusion_matrix": [[1, 3], [0, 2]], "state": "best", "round": 2}
 SECTIONS = {
     "reached": "Results",
     "curves": "Learning curves",
+    "classes": "Classes",
     "levels": "Levels and clients",
     "cost": "Costs",
     "rounds": "Rounds",
@@ -74,7 +78,7 @@ SECTIONS = {
     "setting": "Setting",
 }
 PICTURES = ("global_accuracy-round", "global_accuracy-bytes", "global_accuracy-parameters", "local_accuracy-round")
-PICTURES += ("global_loss-round", "loss-round", "levels", "clients", "mix", "time", "split-1")
+PICTURES += ("global_loss-round", "loss-round", "levels", "clients", "mix", "time", "split-1", "classes-1")
 
 
 def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
@@ -86,7 +90,7 @@ def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
     page = Page(out.read_text())
     sections = [value for value in page.of("id") if value in SECTIONS]
     assert sections == list(SECTIONS) and [f"#{name}" for name in SECTIONS] == page.of("href")[: len(SECTIONS)]
-    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 4
+    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 5
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     # Nothing is fetched: addresses lead to places in the page, or hold the pixels of a split.
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))
@@ -94,8 +98,16 @@ def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
     assert len(page.of("id")) == len(set(page.of("id")))
     text = " ".join(page.output)
     assert "4 runs of 2 recipes, 4 finished." in text and "20.5 ± 0.5" not in text and "30 ± 0" in text
+    assert f"cat 4 25.0 100.0 {HOSTILE} (3)" in " ".join(text.split())
     names = {path.name for path in (tmp_path / "report_figures").iterdir()}
     assert names == {f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")}
+
+
+def test_damaged_results_of_classes_are_rejected(write_run, capsys, tmp_path):
+    folder = Path(write_run("runs/a", [10.0, 30.0]))
+    (folder / "classes.json").write_text(json.dumps({**CLASSES, "confusion_matrix": [[1, 2]]}))
+    code, _, err = report(capsys, folder, "--out", tmp_path / "report.html")
+    assert code == 2 and f"{folder}/classes.json: does not contain results of classes; delete it" in err
 
 
 def test_page_of_a_new_run(write_run, capsys, tmp_path):

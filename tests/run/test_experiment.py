@@ -14,7 +14,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import InputError, Locked
-from hetero_tf.data import tfds
+from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
 from hetero_tf.runs import overview
@@ -353,3 +353,18 @@ def test_a_run_remembers_that_all_its_batches_have_one_shape(train, tmp_path):
     assert settings[0]["batch_shape"] == [10, 1] and "batch_shape" not in settings[1]
     with pytest.raises(InputError, match=r"settings.batch_shape was \[10, 1\], is None"):
         train(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")
+
+
+def test_a_resumed_run_does_not_learn_its_subwords_again(train, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("low lower lowest\nnew newer newest\n" * 20)
+    options = ("tokenizer: subwords", "vocabulary: 24", "rows: 6", "test_rows: 2")
+    subwords = f"data={{name: text, train: {tmp_path}/a.txt, {', '.join(options)}}}"
+    overrides = (subwords, "partition.clients=6", "round.clients=2", "client.batch_size=5")
+    train(tmp_path / "run", "base: tiny/wikitext2", *overrides)
+    with monkeypatch.context() as patch:
+        patch.setattr(words, "learn_pieces", lambda *_: pytest.fail("learned again"))
+        summary, output = train(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=3")
+    assert summary["rounds"] == 3 and "resumed" in output
+    # Without the description, the same subwords are learned again.
+    (tmp_path / "run" / "data.json").unlink()
+    assert train(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=4")[0]["rounds"] == 4

@@ -35,6 +35,7 @@ def test_layout(tmp_path):
         "readme": "README.txt",
         "export": "export",
         "costs": "costs.json",
+        "classes": "classes.json",
         "data": "data.json",
     }
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
@@ -183,6 +184,7 @@ FILES = (
     "timings.jsonl",
     "environment.json",
     "costs.json",
+    "classes.json",
     "data.json",
     "partition.npz",
 )

@@ -1,13 +1,17 @@
 """`evaluate`: evaluates a state of a run, including the model of every level with --levels all."""
 
+import contextlib
 from pathlib import Path
 
 from absl.flags import FlagValues
 
+from hetero_tf.base import files
 from hetero_tf.base.console import Console
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import open_run
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.store.run_folder import RunFolder
 
 USAGE, SUMMARY = "evaluate --run_dir DIR", "evaluates a trained model"
 FLAGS, WORDS, SOURCE = ("run_dir", "state", "levels", "classes", "draw", *RECIPE_FLAGS), None, "run_dir"
@@ -43,9 +47,15 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 
 def _show_classes(process, state, flags, console):
-    """Print the results of the classes of the global model, draw them if --draw is set, and return them for JSON."""
+    """Print the results of the classes of the global model, store and draw them, and return them for JSON."""
+    from hetero_tf.store import plain_json
+
     results = process.class_results(state)
     console.say(results.to_text())
+    # Reports do without a matrix that is too large for a file of the run.
+    with contextlib.suppress(InputError):
+        content = {"state": flags.state, "round": state.round, **results.to_json()}
+        files.write_atomic(RunFolder(Path(flags.run_dir)).classes, plain_json.dump(content, "the classes"))
     if flags.draw:
         results.draw(Path(flags.draw))
         console.say(f"drew the confusion of the classes into {flags.draw}")

@@ -9,16 +9,18 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
 from hetero_tf.export.formats import ConversionSource
+from hetero_tf.models.named_inputs import named_model
 from hetero_tf.models.preprocessed import add_preprocessing
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
-    """Write a model with the inputs of the SavedModel (pixels, rows, samples or token ids) that returns logits."""
+    """Write a model with the inputs of the SavedModel (pixels, rows, samples, ids or arrays) that returns logits."""
+    process = source.task.process
+    model = add_preprocessing(source.task.model, process.input, process.dataset.train.x)
     with saved_model.writing(path.parent):
-        process = source.task.process
-        add_preprocessing(source.task.model, process.input, process.dataset.train.x).save(path)
+        (model if process.dataset.arrays is None else named_model(model, process.dataset.arrays)).save(path)
     return {}
 
 
@@ -34,7 +36,7 @@ def load_runtime(path: Path) -> Callable[..., dict[str, np.ndarray]]:
     model = load(path)
 
     def predict(**inputs):
-        (value,) = inputs.values()
+        value = inputs if len(inputs) > 1 else next(iter(inputs.values()))
         return {"logits": np.asarray(model(value, training=False))}
 
     return predict

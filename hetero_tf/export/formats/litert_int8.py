@@ -21,12 +21,12 @@ def convert(source: ConversionSource, path: Path) -> dict:
         {"float_bytes": size of the same file in 32-bit floats}.
 
     Raises:
-        InputError: The model is recurrent, or takes rows of a table, series or audio, where one scale for all features
-            would erase the small ones.
+        InputError: The model is recurrent, or takes audio, arrays, or rows of a table or series, where one scale for
+            all features would erase the small ones.
     """
-    if source.task.process.dataset.kind in ("audio", "table", "series"):
+    if source.task.process.dataset.kind in ("arrays", "audio", "table", "series"):
         raise InputError(
-            "--format litert_int8: not available for tables, series and audio, because one 8-bit scale for all "
+            "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all "
             "features would erase the small ones; use litert"
         )
     if isinstance(source.task.process.dataset, DescribedDataset):
