@@ -54,8 +54,8 @@ WRONG = [
     (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
     (["flower"], "--recipe is missing; try hetero_tf flower --recipe digits"),
     (["--recipe="], NO_RECIPE),
-    (["--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: cifar10..."),
-    (["describe", "--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: cifar10..."),
+    (["--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: audio_tones..."),
+    (["describe", "--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: audio_tones..."),
     (["--recipe=digitz"], "digitz: unknown recipe; did you mean 'digits'?"),
     (["--recipe=foreign"], "foreign: expected a file. Received: a folder"),
     (["--recipe=/dev/null"], "/dev/null: expected a file. Received: a pipe, device or socket"),
@@ -103,7 +103,7 @@ WRONG = [
             ("export", "out"),
         )
     ),
-    (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: cifar10..."),
+    (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: unknown recipe; known: audio_tones..."),
     (
         ["export", "--run_dir=begun", "--out=a\udcff"],
         "--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: a\\udcff",

@@ -31,7 +31,6 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     """
     from hetero_tf.export import prediction_files
     from hetero_tf.export.class_maps import MapFolder
-    from hetero_tf.export.prediction_fields import format_fields
     from hetero_tf.export.predictions import predict
 
     if not flags.input:
@@ -56,13 +55,7 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
     elif flags.json:
         result["predictions"] = list(rows)
     else:
-        for prediction in predictions:
-            if prediction.error:
-                notes.say(f"{prediction.item.source}: {prediction.error}")
-            elif not flags.quiet:
-                # A full disk or a closed pipe ends the command.
-                text = f"{prediction.item.source}: {format_fields(predictor.form, prediction.fields)}"
-                print(escape_unprintable(text), flush=True)
+        _print(predictions, predictor.form, notes, flags.quiet)
     if tally.labelled:
         notes.say(f"accuracy {tally.accuracy:.4g} on {tally.labelled:,} labelled items")
     result |= tally.result
@@ -70,6 +63,19 @@ def run(recipe: Recipe | None, flags: FlagValues, console: Console) -> dict:
         advice = "; see the column error" if flags.out else ""
         raise InvalidItems(f"{tally.invalid:,} of {tally.items:,} items could not be read{advice}", result)
     return result
+
+
+def _print(predictions, form, notes, quiet):
+    """Print a line for each prediction, and report the items that cannot be read."""
+    from hetero_tf.export.prediction_fields import format_fields
+
+    for prediction in predictions:
+        if prediction.error:
+            notes.say(f"{prediction.item.source}: {prediction.error}")
+        elif not quiet:
+            # A full disk or a closed pipe ends the command.
+            text = f"{prediction.item.source}: {format_fields(form, prediction.fields)}"
+            print(escape_unprintable(text), flush=True)
 
 
 def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
