@@ -29,8 +29,8 @@ LONGEST_LENGTHS = {"words": 32, "characters": 64}
 # Largest vocabulary of labelled texts, and tokens of running text for each of its words.
 LARGEST_VOCABULARY, TOKENS_PER_WORD = 5000, 10
 WORDS_PER_CLIENT, MOST_CLIENTS = 2000, 50
-# Words of the shortest text that has a training and a test part.
-LEAST_TOKENS = 200
+# Words of the shortest text that has a training and a test part, and of the shortest one that is learned by words.
+LEAST_TOKENS, FEW_WORDS = 200, 30_000
 
 
 def find_sentences(table: RawTable, summaries: Mapping[str, ColumnSummary], request: Request) -> str | None:
@@ -125,11 +125,15 @@ def draft_running(words: Sequence[str], request: Request, loader: Mapping[str, C
     """
     task = requested_task(request, ["classification"])
     is_unspaced = _is_unspaced(words)
-    tokens = sum(len(word) + 1 for word in words) if is_unspaced else len(words)
+    has_few_words = not is_unspaced and len(words) < FEW_WORDS
+    tokens = sum(len(word) + 1 for word in words) if is_unspaced or has_few_words else len(words)
     if tokens < LEAST_TOKENS:
         raise InputError(f"{request.path}: a text must have at least {LEAST_TOKENS} words. Received: {tokens}")
     rows = ROWS_PER_CLIENT * min(max(tokens // WORDS_PER_CLIENT, 2), MOST_CLIENTS)
     tokenizer = _tokenizer(is_unspaced)
+    if has_few_words:
+        reason = f"{len(words):,} words are few; characters are learned from less text than words"
+        tokenizer = Choice("characters", reason, True)
     options = {
         **loader,
         **({} if test is None else {"test": Choice(test, "the text of the test file")}),

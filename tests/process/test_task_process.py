@@ -10,6 +10,7 @@ from hetero_tf import export
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays
 from hetero_tf.data.described import describe, from_description
+from hetero_tf.export.formats.litert_train import check_trainable
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load, loads
 
@@ -103,6 +104,8 @@ def test_an_export_undoes_relative_series(tmp_path):
         errors = predict(series=windows[:, :-1, None])["values"][:, 0] - windows[:, -1]
         np.testing.assert_allclose(float(np.sqrt(np.mean(errors**2))), rows[-1]["global_rmse"], rtol=1e-3)
     assert rows[-1]["global_rmse"] < 3
+    with pytest.raises(InputError, match=r"Received: data\.relative"):
+        check_trainable(process, "a")
 
 
 @pytest.mark.parametrize("overrides", [SERIES, ATTENTION], ids=["convolutions", "attention"])

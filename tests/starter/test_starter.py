@@ -157,9 +157,13 @@ def test_labelled_texts(tmp_path):
 
 
 def test_running_text(tmp_path):
-    (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 500)
+    (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 3500)
     made, text = draft(tmp_path / "t.txt")
-    assert made.data.options["rows"].value == 8 and "input: {name: next_word, segment: 64}" in text and improves(text)
+    assert made.data.options["rows"].value == 76 and "tokenizer: words   # the text has spaces between words" in text
+    assert "input: {name: next_word, segment: 64}" in text and improves(text)
+    (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 500)
+    reason = "check: 5,500 words are few; characters are learned from less text than words"
+    assert f"  tokenizer: characters   # {reason}" in draft(tmp_path / "t.txt")[1]
 
 
 def test_text_without_spaces_is_read_by_characters(tmp_path):
