@@ -33,19 +33,12 @@ class _Steps:
     optimizer: str
     learning_rate: float
     rounds: int
-    momentum: float | None = None
-
-    @property
-    def choice(self) -> Choice:
-        """The key `optimizer`."""
-        options = {"name": self.optimizer, "learning_rate": self.learning_rate}
-        return Choice(options if self.momentum is None else {**options, "momentum": self.momentum})
 
 
 _STEPS = {
     "audio": _Steps("adam", 0.002, 40),
     "table": _Steps("adam", 0.002, 30),
-    "images": _Steps("sgd", 0.02, 20, momentum=0.9),
+    "images": _Steps("sgd", 0.05, 40),
     "series": _Steps("adam", 0.002, 30),
     "sequences": _Steps("adam", 0.002, 20),
     "text": _Steps("adam", 0.003, 40),
@@ -79,7 +72,7 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
             {"epochs": epochs, "batch_size": batch},
             f"about {examples:,.0f} {'rows' if dataset.kind == 'text' else 'examples'} of a client",
         ),
-        "optimizer": steps.choice,
+        "optimizer": Choice({"name": steps.optimizer, "learning_rate": steps.learning_rate}),
         "rounds": _rounds(dataset, steps.rounds),
         "evaluate": _evaluation(dataset),
     }
