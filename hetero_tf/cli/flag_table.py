@@ -67,7 +67,7 @@ FLAGS = {
     "task": Flag(
         "enum",
         "task; default that of the label",
-        choices=("classification", "regression", "multi_label", "segmentation"),
+        choices=("classification", "binary", "ordinal", "regression", "multi_label", "segmentation"),
     ),
     "label": Flag("list", "label column, or columns of targets such as x,y; default the likely ones"),
     "yes": Flag("bool", "ask no questions, and replace an existing file", False),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.data.columns import Column, feature_names
+from hetero_tf.data.columns import Column, feature_names, is_number, sort_categories
 from hetero_tf.data.disk_array import DiskArray, update_digest
 from hetero_tf.data.inspection import ColumnSummary, PictureSummary, SoundSummary
 from hetero_tf.data.named_arrays import NamedArray, unpack
@@ -187,6 +187,12 @@ class Dataset:
     def targets(self) -> str:
         """Form of the targets, see `targets`."""
         return form_of(self.train.y) or LABEL
+
+    @property
+    def sorted_class_names(self) -> tuple[str, ...] | None:
+        """Class names that are texts in alphabetical order, which says nothing about their meaning; else None."""
+        names = self.class_names if self.targets == LABEL else None
+        return names if names and names == sort_categories(set(names)) and not all(map(is_number, names)) else None
 
     def in_class_order(self, names: tuple[str, ...]) -> "Dataset":
         """Return the data with the classes numbered in the order of `names`, all class names in another order.

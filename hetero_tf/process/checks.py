@@ -6,9 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.data.columns import is_number, sort_categories
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.targets import LABEL
 from hetero_tf.inputs import Input
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
@@ -99,13 +97,8 @@ def _facts(dataset, source):
         train=len(x),
         test=len(dataset.test.x),
         words=len(dataset.vocabulary) if dataset.kind == "sequences" else None,
-        sorted_names=_sorted_names(dataset),
+        sorted_names=dataset.sorted_class_names,
     )
-
-
-def _sorted_names(dataset):
-    names = dataset.class_names if dataset.targets == LABEL else None
-    return names if names and names == sort_categories(set(names)) and not all(map(is_number, names)) else None
 
 
 def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:

@@ -22,10 +22,12 @@ Modules:
 """
 
 import warnings
+from dataclasses import replace
 
 from hetero_tf import data, recipe
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.constraints import Plugin
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.data_lines import data_warnings
 from hetero_tf.process.data import split
 from hetero_tf.starter.choices import Choice, RecipeDraft, Request
@@ -53,6 +55,15 @@ def draft_recipe(request: Request) -> RecipeDraft:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         dataset = data.load(loader, None, request.data_dir, targets)
+    classes = registry.constant("tasks", draft.task.value, "CLASSES")
+    if classes not in (None, dataset.classes):
+        raise InputError(
+            f"--task: {request.path} has {dataset.classes} classes, and the task {draft.task.value} needs {classes}. "
+            f"Received: --task={draft.task.value}"
+        )
+    if draft.task.value == "ordinal" and dataset.sorted_class_names:
+        order = Choice(list(dataset.sorted_class_names), "list the classes from the lowest to the highest", True)
+        draft = replace(draft, options={**draft.options, "class_order": order})
     keys = keys_for(dataset, draft.task)
     messages = [str(each.message).removeprefix(f"{dataset.source}: ") for each in caught]
     messages += data_warnings(dataset, keys["partition"].value["clients"])

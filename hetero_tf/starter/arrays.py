@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.inspection import inspect_column
-from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.labels import task_of_numbers
 
 
@@ -17,14 +17,14 @@ def draft_npz(file: Path, request: Request) -> DataDraft:
     if x.ndim == 3 and x.dtype.kind == "f" and ((x < 0) | (x > 1)).any():
         reason = f"x_train {list(x.shape)} has numbers outside 0 to 1, so its axes are examples, time and channels"
         options["kind"] = Choice("series", reason, True)
-    tasks = ["classification", "regression", "multi_label", "segmentation"]
+    tasks = [*LABEL_TASKS, "regression", "multi_label", "segmentation"]
     return DataDraft(options, requested_task(request, tasks) or task_of(y))
 
 
 def draft_npy(request: Request) -> DataDraft:
     """Draft how a recipe reads a folder of .npy files, whose labels are whole numbers."""
     options = {"name": Choice("npy"), "path": Choice(request.path)}
-    task = requested_task(request, ["classification"])
+    task = requested_task(request, LABEL_TASKS)
     return DataDraft(options, task or Choice("classification", "whole numbers as labels"))
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 
+# Tasks of examples with one label.
+LABEL_TASKS = ("classification", "binary", "ordinal")
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -8,7 +8,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_targets import FLAGS
 from hetero_tf.data.inspection import ColumnSummary
 from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.starter.choices import Choice, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, Request, requested_task
 
 # Usual names of label columns, the most specific first.
 LABEL_NAMES = (
@@ -17,7 +17,7 @@ LABEL_NAMES = (
     *("class", "classes", "category"),
     *("price", "medv", "medhousevalue", "median_house_value", "value", "score", "rating"),
 )
-TASKS = ("classification", "regression", "multi_label")
+TASKS = (*LABEL_TASKS, "regression", "multi_label")
 # More distinct numbers, with fewer rows for each of them, are amounts.
 MOST_CLASSES_OF_NUMBERS, LEAST_ROWS_OF_A_NUMBER = 5, 3
 _LIST = re.compile(r"[;|]")
@@ -80,7 +80,7 @@ def _group_of_targets(table, summaries, task):
     group = [name for name in summaries if _stem(name) == stem]
     is_named = stem.lower() in LABEL_NAMES
     has_label = not is_named and any(_rank(name) is not None for name in summaries)
-    if has_label or len(group) < 2 or len(group) > len(summaries) // 2 or task == "classification":
+    if has_label or len(group) < 2 or len(group) > len(summaries) // 2 or task in LABEL_TASKS:
         return None
     if all(_has_flags(table, name) for name in group):
         return Choice(group, f"the last {len(group)} columns have 0 and 1 and similar names", not is_named)

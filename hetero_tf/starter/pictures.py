@@ -12,7 +12,7 @@ from hetero_tf.data.folder import iterate_files, read_begin, split_folders
 from hetero_tf.data.inspection import sample
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
-from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
 # Pictures whose size and channels are read.
 SAMPLED_PICTURES = 200
@@ -22,7 +22,7 @@ LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
 
 def draft_folder(folder: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a folder with one folder of pictures for each class."""
-    task = requested_task(request, ["classification"])
+    task = requested_task(request, LABEL_TASKS)
     options = choose_size(map(read_begin, _sample_files(folder)))
     loader = {"name": Choice("folder"), "path": Choice(request.path)}
     return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
@@ -78,7 +78,7 @@ def _choose_size(sizes):
 
 def draft_tfds(request: Request) -> DataDraft:
     """Draft how a recipe reads a set of TensorFlow Datasets."""
-    task = requested_task(request, ["classification"])
+    task = requested_task(request, LABEL_TASKS)
     options = {"name": Choice("tfds"), "dataset": Choice(request.path)}
     if request.path.partition("/")[0] == "emnist":
         options["transpose"] = Choice(True, "the pictures of emnist are stored transposed")

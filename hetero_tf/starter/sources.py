@@ -18,7 +18,7 @@ from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words
 from hetero_tf.starter.arrays import draft_npy, draft_npz
-from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.delimited import detect_layout
 from hetero_tf.starter.labels import choose_label
 from hetero_tf.starter.pictures import SAMPLED_PICTURES, choose_size, draft_folder, draft_masks, draft_tfds
@@ -127,7 +127,7 @@ def _draft_csv(path, layout, request, options):
     text = find_sentences(table, summaries, request)
     # `labelled_text` reads only commas, or tabs in files of these endings.
     is_default = layout.has_header and layout.delimiter == ("tab" if path.suffix.lower() in TAB_ENDINGS else "comma")
-    if text is not None and request.task in (None, "classification") and is_default:
+    if text is not None and request.task in (None, *LABEL_TASKS) and is_default:
         return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
     owner = find_owner(summaries, request.label)
     if layout.has_header and "test" not in options and (times := find_times(table, summaries, owner, request)):
@@ -161,7 +161,7 @@ def _draft_arrow(path, request):
     if text is not None and len(summaries) == 1:
         loader = {"name": Choice("text"), "train": Choice(request.path), "column": Choice(text, "its only column")}
         return draft_running(words_of_column(table, text), request, loader, None)
-    if text is not None and request.task in (None, "classification"):
+    if text is not None and request.task in (None, *LABEL_TASKS):
         return draft_labelled(table, text, request, {"name": Choice("labelled_text"), **options})
     draft = draft_table(table, request, {"name": Choice("parquet"), **options})
     if not unreadable:
@@ -175,7 +175,7 @@ def _draft_arrow(path, request):
 
 
 def _draft_picture_column(table, image, request, options):
-    task = requested_task(request, ["classification"])
+    task = requested_task(request, LABEL_TASKS)
     summaries = {summary.name: summary for summary in inspect_table(table)}
     label = choose_label(table, summaries, replace(request, task="classification"))
     selection = ColumnSelection([image], (), image)

@@ -12,7 +12,7 @@ from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.sentences import split_text
 from hetero_tf.data.tokenizers import check_spaces
 from hetero_tf.data.words import split_lines
-from hetero_tf.starter.choices import Choice, DataDraft, Request, requested_task
+from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.labels import choose_label
 from hetero_tf.starter.tables import find_owner
 from hetero_tf.starter.training import ROWS_PER_CLIENT
@@ -76,7 +76,7 @@ def draft_labelled(table: RawTable, text: str, request: Request, loader: Mapping
     """
     summaries = {summary.name: summary for summary in inspect_table(table)}
     others = {name: summary for name, summary in summaries.items() if name != text}
-    task = requested_task(request, ["classification"]) or Choice("classification", "texts with one label each")
+    task = requested_task(request, LABEL_TASKS) or Choice("classification", "texts with one label each")
     label = choose_label(table, others, replace(request, task="classification"))
     owner = find_owner(others, label.names)
     words, tokenizer = _tokenize(table.columns[text])

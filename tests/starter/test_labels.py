@@ -75,7 +75,10 @@ def test_columns_with_one_stem_are_several_targets():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "segmentation"}, "--task: t.csv can train classification or regression or multi_label. Received: "),
+        (
+            {"task": "segmentation"},
+            "--task: t.csv can train classification or binary or ordinal or regression or multi_label. Received: ",
+        ),
         ({"label": ("sise",)}, r"t\.csv: `--label` must name a column\. Received: --label='sise'; did you mean 'size'"),
         ({"task": "multi_label"}, "no column can be the label of multi_label; .* Columns: size, kind"),
         ({"task": "classification", "label": ("size", "kind")}, "the task classification needs one column"),

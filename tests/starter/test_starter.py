@@ -87,6 +87,18 @@ def test_a_regression(tmp_path):
     assert "of always predicting the mean of the training examples" in text and improves(text)
 
 
+def test_tasks_of_labels_on_request(tmp_path):
+    write_csv(tmp_path / "t.csv", rows())
+    assert improves(draft(tmp_path / "t.csv", task="binary")[1])
+    three = [{**row, "kind": "medium" if abs(row["a"]) < 0.5 else row["kind"]} for row in rows()]
+    write_csv(tmp_path / "t.csv", three)
+    _, text = draft(tmp_path / "t.csv", task="ordinal")
+    order = "  class_order: [high, low, medium]   # check: list the classes from the lowest to the highest"
+    assert order in text.splitlines() and improves(text)
+    with pytest.raises(InputError, match="has 3 classes, and the task binary needs 2. Received: --task=binary"):
+        draft(tmp_path / "t.csv", task="binary")
+
+
 def test_several_delimiters_notations_and_missing_values(tmp_path):
     table = [{"w": f"{i},5", "h": "" if i == 3 else str(i), "class": "xy"[i % 2]} for i in range(40)]
     write_csv(tmp_path / "t.csv", table, ";")
