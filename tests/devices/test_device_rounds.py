@@ -20,6 +20,7 @@ from hetero_tf.devices.machine import Share, build_device, share_of
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     MAX_HEADER_BYTES,
+    NOTHING,
     Member,
     Message,
     Refused,
@@ -132,31 +133,47 @@ def test_rounds_and_metrics_of_other_tasks_are_the_simulators(recipe, overrides)
         assert metrics[f"global_{name}"] == pytest.approx(expected[f"global_{name}"], rel=1e-3)
 
 
+def litert_fleet(recipe, partition, folder):
+    """(simulator's process, devices by client, export of level c): level a trains with TensorFlow, c with LiteRT."""
+    pytest.importorskip("ai_edge_litert")
+    overrides = (f"partition={partition}", "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")
+    simulated = hetero_tf.learning_process(load(recipe, (*overrides, "evaluate.statistics=clients")))
+    alone = hetero_tf.learning_process(load(recipe, (*overrides, "engine=sequential")))
+    state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))
+    levels = {int(client): "ac"[level] for client, level in zip(plan.clients, plan.levels)}
+    version, _ = export.export(
+        simulated, state, simulated.statistics(state, "c"), folder, {}, "c", others=["litert_train"]
+    )
+    devices = {client: TensorFlowClient(alone, client, client, "a") for client in levels if levels[client] == "a"}
+    for client in levels.keys() - devices.keys():
+        assert share_of(simulated.recipe, 5, client, None) == Share(client, "c")
+        rows, train = simulated.partition.train[client], simulated.dataset.train
+        labels = np.flatnonzero(simulated.present_outputs[client]).astype(np.int32)
+        device = on_device.Client(version)
+        member = Member(client, "c", len(rows), labels, ITS_LEVEL if device.statistics_shapes else NOTHING)
+        earlier = tuple(simulated.partition.train.sizes[:client].tolist())
+        devices[client] = LiteRTClient(simulated.recipe, device, member, train.x[rows], train.y[rows], earlier)
+    assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
+    return simulated, devices, levels
+
+
+@pytest.mark.parametrize("recipe", ["tiny/table_regression", "tiny/table_multi_label", "tiny/table_ordinal"])
+def test_a_round_of_another_task_with_devices_of_litert_is_the_simulators(recipe, tmp_path):
+    simulated, devices, _ = litert_fleet(recipe, "{name: dirichlet, clients: 5, alpha: 0.5, least: 5}", tmp_path)
+    state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))
+    expected, _ = simulated.run(state, [plan])
+    actual, (row,) = deployed(simulated, LocalFleet(simulated, devices)).run(state, [plan])
+    assert row["refused"] == row["dropped"] == row["non_finite"] == 0
+    check_equal(actual, expected)
+
+
 @pytest.mark.parametrize(
     "partition",
     [pytest.param("{name: iid, clients: 5}", marks=pytest.mark.long), "{name: labels, clients: 5, per_client: 2}"],
 )
 def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
-    pytest.importorskip("ai_edge_litert")
-    overrides = (f"partition={partition}", "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")
-    simulated = hetero_tf.learning_process(load("tiny/digits", (*overrides, "evaluate.statistics=clients")))
-    alone = hetero_tf.learning_process(load("tiny/digits", (*overrides, "engine=sequential")))
+    simulated, devices, levels = litert_fleet("tiny/digits", partition, tmp_path)
     state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))
-    levels = {int(client): "ac"[level] for client, level in zip(plan.clients, plan.levels)}
-    version, _ = export.export(
-        simulated, state, simulated.statistics(state, "c"), tmp_path, {}, "c", others=["litert_train"]
-    )
-    devices = {client: TensorFlowClient(alone, client, client, "a") for client in levels if levels[client] == "a"}
-    for client in levels.keys() - devices.keys():
-        share = share_of(simulated.recipe, 5, client, None)
-        assert share == Share(client, "c")
-        rows, train = simulated.partition.train[client], simulated.dataset.train
-        labels = np.flatnonzero(simulated.present_outputs[client]).astype(np.int32)
-        member = Member(client, "c", len(rows), labels, ITS_LEVEL)
-        earlier = tuple(simulated.partition.train.sizes[:client].tolist())
-        examples = train.x[rows], train.y[rows]
-        devices[client] = LiteRTClient(simulated.recipe, on_device.Client(version), member, *examples, earlier)
-    assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
     real = deployed(simulated, LocalFleet(simulated, devices))
     expected, _ = simulated.run(state, [plan])
     actual, (row,) = real.run(state, [plan])

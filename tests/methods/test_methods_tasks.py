@@ -59,20 +59,24 @@ def load(name, task):
 
 
 def reason(name, task):
-    """The sentence of a rejected task; None if the recipe trains it."""
+    """The sentence of a rejected task, whose name is TASK; None if the recipe trains it."""
     try:
         load(name, task)
     except InputError as error:
         _, key, sentence = str(error).split(": ", 2)
-        return f"`{key}` {sentence.partition('. Received: ')[0]}"
+        return f"`{key}` {sentence.partition('. Received: ')[0].replace(task, 'TASK')}"
     return None
 
 
 def table():
     """The tasks that each recipe rejects, with the reason."""
-    rows = [f"| `{name}` | {task} | {reason(name, task)} |\n" for name in METHODS for task in TASKS]
-    head = "| recipe | does not train | reason |\n| --- | --- | --- |\n"
-    return head + "".join(row for row in rows if not row.endswith("| None |\n"))
+    lines = ["| recipe | does not train | reason |\n| --- | --- | --- |\n"]
+    for name in METHODS:
+        reasons = {task: reason(name, task) for task in TASKS}
+        for text in dict.fromkeys(filter(None, reasons.values())):
+            tasks = ", ".join(task for task in TASKS if reasons[task] == text)
+            lines.append(f"| `{name}` | {tasks} | {text} |\n")
+    return "".join(lines)
 
 
 def update():
