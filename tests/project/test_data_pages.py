@@ -42,7 +42,7 @@ def test_recipes_load_and_flags_exist(page):
     text = page.read_text("utf-8")
     blocks = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "\nrounds:" in block]
     assert all(recipe.loads(block).name == f"my_{block.split('name: my_')[1].split()[0]}" for block in blocks)
-    assert set(re.findall(r"(?<![\w-])--([a-z_]+)", text)) <= set(define_flags())
+    assert set(re.findall(r"(?<![\w-])--([a-z_]+)(?![\w-])", text)) <= set(define_flags())
 
 
 def write_table(path, rows):
