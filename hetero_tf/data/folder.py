@@ -22,6 +22,8 @@ from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import HEADER_BYTES, MAX_PICTURES, inspect_pictures, sample
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
 
+# Subfolders on the way to a picture's class: the split and the class.
+CLASS_LEVELS = 2
 # Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
@@ -177,13 +179,18 @@ def _list_files(folder, names, kind):
     return ClassFolder(folder, files, labels)
 
 
-def iterate_files(folder: Path) -> Iterator[Path]:
-    """Yields the files in a folder and its subfolders, without hidden and system folders."""
+def iterate_files(folder: Path, linked_levels: int = 0) -> Iterator[Path]:
+    """Yields the files in a folder and its subfolders, without hidden and system folders.
+
+    Args:
+        folder: The folder.
+        linked_levels: Levels of subfolders that may be symbolic links, such as `CLASS_LEVELS`.
+    """
     for entry in folder.iterdir():
         if _is_system(entry.name):
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            yield from iterate_files(entry)
+        if entry.is_dir() and (linked_levels > 0 or not entry.is_symlink()):
+            yield from iterate_files(entry, linked_levels - 1)
         else:
             yield entry
 

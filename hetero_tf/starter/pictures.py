@@ -8,7 +8,7 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.base.picture_files import picture_header
-from hetero_tf.data.folder import iterate_files, read_begin, split_folders
+from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, read_begin, split_folders
 from hetero_tf.data.inspection import sample
 from hetero_tf.data.masks import decode_mask
 from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
@@ -46,7 +46,7 @@ def _mask_values(file):
 
 
 def _sample_files(folder):
-    files = sorted(file for file in iterate_files(folder) if file.suffix.lower() in ENDINGS)
+    files = sorted(file for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in ENDINGS)
     return sample(files, SAMPLED_PICTURES)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.audio import SOUNDS, inspect_sounds
-from hetero_tf.data.folder import iterate_files
+from hetero_tf.data.folder import CLASS_LEVELS, iterate_files
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
 # Speech and most sounds differ below half of this rate.
@@ -16,7 +16,7 @@ LONGEST = 10.0
 def draft_audio(folder: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a folder with one folder of WAV files for each class."""
     task = requested_task(request, LABEL_TASKS)
-    files = sorted(str(file) for file in iterate_files(folder) if file.suffix.lower() in SOUNDS.endings)
+    files = sorted(str(file) for file in iterate_files(folder, CLASS_LEVELS) if file.suffix.lower() in SOUNDS.endings)
     sounds = inspect_sounds(files)
     if sounds is None:
         raise InputError(f"{folder}: none of the sampled WAV files has a readable header; copy them again")

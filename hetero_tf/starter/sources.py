@@ -9,7 +9,7 @@ from hetero_tf.data.arrow_files import ColumnSelection, column_contents
 from hetero_tf.data.csv import DELIMITERS, TAB_ENDINGS, TABLE_ENDINGS, read_table
 from hetero_tf.data.data_files import TEST_NAMES, find
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.data.folder import iterate_files, split_folders
+from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_table, sample
 from hetero_tf.data.labelled_text import JSON_LINES, read_rows
 from hetero_tf.data.parquet import ENDINGS, find_splits, read_splits
@@ -57,7 +57,7 @@ def draft_data(request: Request) -> DataDraft:
         return _draft_splits(path, files, request)
     if {"images", "masks"} <= {entry.name for entry in split_folders(path)[0].iterdir()}:
         return draft_masks(path, request)
-    endings = {file.suffix.lower() for file in iterate_files(path)}
+    endings = {file.suffix.lower() for file in iterate_files(path, CLASS_LEVELS)}
     if not endings.isdisjoint(PICTURES):
         return draft_folder(path, request)
     if not endings.isdisjoint(SOUNDS):

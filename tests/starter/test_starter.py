@@ -117,6 +117,10 @@ def test_pictures_in_folders(tmp_path):
         folder = tmp_path / "pictures" / ("dark", "bright")[side]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{index}.png").write_bytes(tf.io.encode_png(picture).numpy())
+    (tmp_path / "pictures/dark").rename(tmp_path / "elsewhere")
+    (tmp_path / "pictures/dark").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "pictures/bright").rename(tmp_path / "bright")
+    (tmp_path / "pictures/bright").symlink_to(tmp_path / "bright")
     made, text = draft(tmp_path / "pictures")
     assert "  size: 8   # the size of all sampled pictures" in text and "channels: 3   # color" in text
     x = made.dataset.train.x / 255
