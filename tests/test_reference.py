@@ -42,7 +42,12 @@ def test_the_program_prints_the_metrics_of_each_round(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("methods/fedrolex", "round.submodel rolling"), ("methods/scaffold", "round.server scaffold")]
+    ("name", "key"),
+    [
+        ("methods/fedrolex", "round.submodel rolling"),
+        ("methods/scaffold", "round.server scaffold"),
+        ("tiny/table_regression", "client.loss mean_squared_error"),
+    ],
 )
 def test_other_methods_are_refused(name, key):
     process = (

@@ -16,6 +16,8 @@ from hetero_tf.starter.labels import choose_label
 
 # Rows of the longest window, which is a quarter of the shortest series, and of the shortest table and series.
 LONGEST_WINDOW, LEAST_ROWS, LEAST_ROWS_OF_A_SERIES = 24, 48, 16
+# Deviations of a series below which the changes from row to row are small.
+SMALL_CHANGE = 0.25
 # Words in the names of columns whose numbers or texts may be times.
 _TIMES = {"date", "datetime", "ds", "day", "hour", "minute", "month", "period", "quarter", "time", "timestamp", "year"}
 
@@ -110,20 +112,26 @@ def draft_series(
     options["window"] = Choice(window, "rows of an input; as many as matter for the next one", True)
     if missing := [name for name, summary in others.items() if summary.missing]:
         options["missing"] = Choice("previous", f"missing values of {', '.join(missing)}", True)
-    if growing := [name for name in label.names if _grows(table, name, times.parts)]:
-        reason = f"{', '.join(growing)} grows or falls: models see the changes from the last value of a window"
+    if following := [name for name in label.names if _follows_last_value(table, name, times.parts)]:
+        reason = f"{', '.join(following)} stays near its last value: models see the changes from that of a window"
         options["relative"] = Choice(True, reason)
     return DataDraft(options, Choice("regression", "a forecast of the next value"))
 
 
-def _grows(table, name, parts):
-    """Return whether the mean of most series moves by more than their deviation from the first to the last quarter."""
+def _follows_last_value(table, name, parts):
+    """Return whether most series grow, or change little from row to row.
+
+    The mean of a growing series moves by more than its deviation from the first to the last quarter. Changes are little
+    if their quadratic mean is below `SMALL_CHANGE` deviations.
+    """
     numbers = parse_numbers(table.select(np.flatnonzero(~table.missing_rows(name))).columns[name])
     values = np.full(table.rows, np.nan)
     values[~table.missing_rows(name)] = numbers
-    moves = []
+    follows = []
     for part in parts:
         series = values[part.rows][~np.isnan(values[part.rows])]
         quarter = max(len(series) // 4, 1)
-        moves.append(abs(series[-quarter:].mean() - series[:quarter].mean()) > series.std() if len(series) else False)
-    return 2 * sum(moves) > len(moves)
+        grows = len(series) > 0 and abs(series[-quarter:].mean() - series[:quarter].mean()) > series.std()
+        changes = np.diff(series)
+        follows.append(grows or len(changes) > 0 and np.sqrt(np.mean(changes**2)) < SMALL_CHANGE * series.std())
+    return 2 * sum(follows) > len(follows)

@@ -211,12 +211,18 @@ def test_a_table_of_times_is_a_series(tmp_path):
     [
         ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
         ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "slow"}, {**SERIES, "window": 24, "relative": True}),
         ({"sales": "waves", "kind": "ab"}, None),
     ],
 )
-def test_series_of_a_table_and_their_growth(tmp_path, values, expected):
+def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
     times = np.tile(np.arange(1900, 1960), 2) if "shop" in values else np.arange(1900, 2020)
-    columns = {"ab": np.repeat(["a", "b"], 60), "waves": np.sin(times).round(3), "slope": np.sin(times) + times}
+    columns = {
+        "ab": np.repeat(["a", "b"], 60),
+        "waves": np.sin(times).round(3),
+        "slope": np.sin(times) + times,
+        "slow": np.sin(times / 9),
+    }
     table = [{"year": time, **{name: columns[of][i] for name, of in values.items()}} for i, time in enumerate(times)]
     write_csv(tmp_path / "t.csv", table)
     choices = draft(tmp_path / "t.csv")[0].data.options.items()
