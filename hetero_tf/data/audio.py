@@ -1,7 +1,6 @@
 """Loads sound clips of the user from one folder of WAV files per class."""
 
 import functools
-import hashlib
 import itertools
 import os
 from collections import Counter
@@ -18,7 +17,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.sound_files import ENDINGS, HEADER_BYTES, WavHeader, read_clip, read_header
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import load_cached, stamp_files
+from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
 from hetero_tf.data.folder import ClassFolder, FileKind, list_class_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import SoundSummary, sample
@@ -68,8 +67,7 @@ def _read_split(part: ClassFolder, rate: int, count: int) -> Split:
             clip[:] = read_file(path, rate, count)
         return {"x": x}
 
-    folder_id = hashlib.sha256(str(part.folder.absolute()).encode()).hexdigest()[:16]
-    name, options = f"audio-{folder_id}-{rate}-{count}", [stamp_files(part.files)]
+    name, options = f"{folder_name('audio', part.folder)}-{rate}-{count}", [stamp_files(part.files)]
     x = load_cached(name, options, part.folder, ("x",), read)["x"]
     return Split(x, np.array(part.labels, np.int32))
 

@@ -61,6 +61,11 @@ def stamp_files(paths: Iterable[str | Path]) -> str:
     return digest.hexdigest()
 
 
+def folder_name(loader: str, folder: Path) -> str:
+    """Return the beginning of the names of the entries of a folder of the user, which differs between folders."""
+    return f"{loader}-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:KEY]}"
+
+
 def load_cached(
     name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:

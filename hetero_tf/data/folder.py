@@ -1,7 +1,6 @@
 """Loads pictures of the user from one folder per class; lists the files of such folders."""
 
 import functools
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from hetero_tf.base.files import check_utf8, open_file, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.data_files import TEST_NAMES, find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import is_large, load_cached, open_cached, stamp_files
+from hetero_tf.data.decoded import folder_name, is_large, load_cached, open_cached, stamp_files
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import HEADER_BYTES, MAX_PICTURES, inspect_pictures, sample
@@ -211,8 +210,7 @@ def _read_split(part, size, channels):
 def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:
     """Returns the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
     readers = ((path, functools.partial(read_picture, path)) for path in files)
-    folder_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    name, shape = f"folder-{folder_id}-{size}x{size}x{channels}", (len(files), size, size, channels)
+    name, shape = f"{folder_name('folder', folder)}-{size}x{size}x{channels}", (len(files), size, size, channels)
     options = [stamp_files(files)]
     if is_large(math.prod(shape)):
         return open_cached(name, options, folder, shape, lambda: decode_blocks(readers, size, channels))

@@ -1,7 +1,6 @@
 """Loads pictures of the user with masks: PNG files whose pixel values are classes."""
 
 import functools
-import hashlib
 import itertools
 import struct
 import zlib
@@ -18,7 +17,7 @@ from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.picture_files import JPEG, PNG, describe_file_fault, picture_header
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.decoded import load_cached, stamp_files
+from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
 from hetero_tf.data.folder import PICTURES, iterate_files, read_picture, read_pictures, split_folders
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.picture_arrays import LARGEST_FILE
@@ -70,13 +69,12 @@ def _read_split(folder, size, channels):
     pictures, masks = _list_pairs(folder)
     check_memory(str(folder), 5 * len(masks) * size**2)
     x = read_pictures(folder / "images", pictures, size, channels)
-    folder_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
 
     def read():
         return {"y": np.stack([_read_mask(*pair, size) for pair in zip(pictures, masks)])}
 
-    options = [stamp_files(itertools.chain(pictures, masks))]
-    return Split(x, load_cached(f"masks-{folder_id}-{size}", options, folder / "masks", ("y",), read)["y"])
+    name, options = f"{folder_name('masks', folder)}-{size}", [stamp_files(itertools.chain(pictures, masks))]
+    return Split(x, load_cached(name, options, folder / "masks", ("y",), read)["y"])
 
 
 def _list_pairs(folder):

@@ -220,26 +220,24 @@ def without(tmp_path):
             for command in COMMANDS_OF[name]:
                 (tmp_path / "hetero_tf" / "cli" / "commands" / f"{command}.py").unlink()
         code = f"from hetero_tf.cli import commands, main; assert main.main(['hetero_tf', '--help']) == 0; {code}"
-        done = programs.python(code, cwd=tmp_path, env=programs.environment() | {"PYTHONPATH": str(tmp_path)})
-        assert done.returncode == 0, done.stderr
+        return programs.python(code, cwd=tmp_path, env=programs.environment() | {"PYTHONPATH": str(tmp_path)})
 
     return run
 
 
 def test_a_recipe_runs_without_outer_packages_and_their_commands(without, tmp_path):
     train = "main.main(['hetero_tf', '--recipe=tiny/digits', '--run_dir=run', '--set=rounds=1', '--quiet'])"
-    without(OUTER, f"assert {train} == 0; assert main.main(['hetero_tf', 'evaluate', '--run_dir=run']) == 0")
+    done = without(OUTER, f"assert {train} == 0; assert main.main(['hetero_tf', 'evaluate', '--run_dir=run']) == 0")
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "costs.json").exists()
 
 
 @pytest.mark.parametrize("name", OUTER)
 def test_the_commands_of_other_outer_packages_are_imported_without_one(name, without):
     others = sorted(sum((COMMANDS_OF[other] for other in OUTER if other != name), ()))
-    without(
-        (name,),
-        "import importlib; "
-        + "; ".join(f"importlib.import_module('hetero_tf.cli.commands.{each}')" for each in others),
-    )
+    code = "; ".join(f"importlib.import_module('hetero_tf.cli.commands.{each}')" for each in others)
+    done = without((name,), f"import importlib; {code}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_folder_of_modules_is_a_package():
