@@ -1,0 +1,100 @@
+"""MkDocs hook: files of the repository outside `docs/` that a page links to become pages of the site.
+
+A page links to a file as GitHub needs it, by a relative path. At build time the file's page is `repository/PATH`: a
+Markdown file as it is, a text file as a code block, a folder as its README or the list of its files. Other
+files, such as pictures, are copied. So a text is written once, and the strict build checks every link.
+"""
+
+import os
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+FOLDER = "repository"
+LINK = re.compile(r"(?<=\]\()([^)\s#<>:]+)(?=[)#])")
+CODE = re.compile(r"^(```|~~~~).*?^\1$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {
+    "": "text",
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".cff": "yaml",
+    ".json": "json",
+    ".txt": "text",
+}
+
+
+def on_files(files, config):
+    """Add a file of the site for each file of the repository that a page links to, directly or through others."""
+    root = Path(config.config_file_path).parent
+    pages = [root / "docs" / file.src_uri for file in files.documentation_pages()]
+    while pages:
+        page = pages.pop()
+        for path in linked(page, root):
+            uri = site_uri(path, root)
+            if uri.startswith(FOLDER) and files.get_file_from_path(uri) is None:
+                text = content(path, root)
+                files.append(
+                    File.generated(config, uri, **({"abs_src_path": str(path)} if text is None else {"content": text}))
+                )
+                pages += [path] if path.suffix == ".md" else []
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Return the page's text with links to the files' pages."""
+    root = Path(config.config_file_path).parent
+    uri = page.file.src_uri
+    source = root / uri.removeprefix(f"{FOLDER}/") if uri.startswith(FOLDER) else root / "docs" / uri
+    if source.suffix != ".md" or not source.exists():
+        return markdown
+
+    def replaced(match):
+        path = target(source, match[1], root)
+        return match[1] if path is None else posixpath.relpath(site_uri(path, root), posixpath.dirname(uri))
+
+    return outside_code(lambda text: LINK.sub(replaced, text), markdown)
+
+
+def outside_code(function, markdown):
+    """Return a text with a function applied to the parts between its code blocks."""
+    parts, end = [], 0
+    for block in CODE.finditer(markdown):
+        parts += [function(markdown[end : block.start()]), block[0]]
+        end = block.end()
+    return "".join([*parts, function(markdown[end:])])
+
+
+def linked(page, root):
+    """Return the files that a Markdown file links to."""
+    links = LINK.findall(CODE.sub("", page.read_text("utf-8")))
+    return [path for link in links if (path := target(page, link, root)) is not None]
+
+
+def target(page, link, root):
+    """Return the path of a link's file, a folder's README if it has one; None if the repository lacks the file."""
+    path = Path(os.path.normpath(page.parent / link))
+    if not path.exists() or not path.is_relative_to(root):
+        return None
+    return path / "README.md" if (path / "README.md").exists() else path
+
+
+def site_uri(path, root):
+    """Return the source address of a file's page, relative to the site."""
+    name = path.relative_to(root).as_posix()
+    if name.startswith("docs/") and path.suffix not in LANGUAGES:
+        return name.removeprefix("docs/")
+    return f"{FOLDER}/{name}.md" if path.suffix in LANGUAGES else f"{FOLDER}/{name}"
+
+
+def content(path, root):
+    """Return the Markdown text of a file's page, None for a file that is copied."""
+    name = path.relative_to(root).as_posix()
+    if path.is_dir():
+        names = sorted(item.name for item in path.iterdir() if item.name[0] not in "._")
+        return f"# {name}\n\n" + "\n".join(f"- `{item}`" for item in names) + "\n"
+    if path.suffix in LANGUAGES:
+        return f"# {name}\n\n~~~~{LANGUAGES[path.suffix]}\n{path.read_text('utf-8')}\n~~~~\n"
+    return path.read_text("utf-8") if path.suffix == ".md" else None

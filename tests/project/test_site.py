@@ -1,0 +1,52 @@
+"""The documentation site builds without a warning; a wrong link is one; no page loads anything from another host."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+pytest.importorskip("mkdocs")
+
+
+def build(checkout, site):
+    """Build the site strictly; return the finished process."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    built = build(CHECKOUT, folder)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_pages_need_no_other_host(site):
+    pages = list(site.rglob("index.html"))
+    assert len(pages) > 30
+    loaded = re.compile(r'<(?:script|img|link rel="stylesheet")[^>]* (?:src|href)="(?:https?:)?//')
+    assert [page for page in pages if loaded.search(page.read_text("utf-8"))] == []
+
+
+def test_linked_files_of_the_repository_are_pages(site):
+    recipe = (site / "repository/recipes/wikitext2.yaml/index.html").read_text("utf-8")
+    assert "WikiText-2" in recipe and "bin/hetero_tf" in (site / "repository/BUILD/index.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("link", ["missing.md", "../recipes/missing.yaml", "README.md#no-such-heading"])
+def test_a_wrong_link_fails(link, tmp_path):
+    for name in ("mkdocs.yml", "docs/repository_files.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    config = (tmp_path / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(config)
+    (tmp_path / "docs/README.md").write_text(f"# Page\n\n[link]({link})\n")
+    built = build(tmp_path, tmp_path / "site")
+    assert built.returncode != 0 and link.rpartition("/")[2] in built.stderr + built.stdout
