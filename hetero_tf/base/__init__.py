@@ -16,6 +16,7 @@ Modules:
     patience          Patience of early stopping: counts the evaluations since the last improvement of a metric
     picture_decoding  Decodes picture files inside a graph, resized to the input size of a model
     picture_files     Formats and limits of picture files, and the reason why a file cannot be used
+    plugin_packages   Plug-in modules that installed packages offer by entry points; reading them imports nothing
     registry          Closed registry of plug-ins
     replicas          Replicas that share one round
     seeds             Random numbers as pure functions of (seed

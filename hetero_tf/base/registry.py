@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hetero_tf.base import plugin_packages
 from hetero_tf.base.constraints import (
     LARGEST_SIZE,
     REQUIRED,
@@ -116,28 +117,32 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     A public function named in `EXPORTS` adds a plug-in of that kind, named after the last part of the module name.
     Every public Keras layer defined there becomes a layer. Returns the added (kind, name) pairs.
 
+    Args:
+        module_name: The module, or the name of an entry point of an installed package, which takes precedence.
+
     Raises:
-        InputError: The module name is invalid, the import failed (with the line), or the module adds nothing new.
+        InputError: The name is invalid, the import failed (with the line), or the module adds nothing new.
     """
+    requested, module_name = module_name, plugin_packages.find_module(module_name) or module_name
     if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
         raise InputError(
-            f"--plugin {module_name}: must name a module as `import` does, not a file{_suggest_module(module_name)}"
+            f"--plugin {requested}: must name a module as `import` does, not a file{_suggest_module(module_name)}"
         )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise InputError(f"--plugin {module_name}: cannot be imported; {_describe_failure(error)}") from error
+        raise InputError(f"--plugin {requested}: cannot be imported; {_describe_failure(error)}") from error
     short = module_name.rpartition(".")[2]
     added = [(kind, short) for kind, function in EXPORTS.items() if _defined_in(module, function)]
     added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
     if not added:
         raise InputError(
-            f"--plugin {module_name}: defines nothing to add; it must define a Keras layer or one of the "
+            f"--plugin {requested}: defines nothing to add; it must define a Keras layer or one of the "
             f"functions {', '.join(EXPORTS.values())}"
         )
     for kind, name in added:
         if name in names(kind) and _registered[kind].get(name) != module_name:
-            raise InputError(f"--plugin {module_name}: {name!r} already exists in {kind}; rename yours")
+            raise InputError(f"--plugin {requested}: {name!r} already exists in {kind}; rename yours")
     for kind, name in added:
         _registered[kind][name] = module_name
     return added

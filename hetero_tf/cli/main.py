@@ -168,7 +168,7 @@ def _check_plugins(command, flags):
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
-    missing = [name for name in environment.plugins(run.environment) if name not in flags.plugin]
+    missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
     if missing:
         plugin_flags = " ".join(f"--plugin {name}" for name in missing)
         raise InputError(

@@ -33,7 +33,7 @@ WRONG = [
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
         "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, maps, max_examples, metric, out, over_selection, "
-        "patience, plugin, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, version, versions, word, worker, workers, x, y, yes",
+        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -190,7 +190,7 @@ COMMAND_FLAGS = {
         *("deadline", "quorum", "over_selection", "max_examples"),
         *("client", "key", "level", "litert", *OF_RECIPES),
     ),
-    "list": ("run", "plugin"),
+    "list": ("run", "plugin", "plugins"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "published", "out"),
     "report": ("run", "published", "out"),

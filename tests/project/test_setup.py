@@ -394,9 +394,9 @@ def test_the_version_is_the_one_of_the_package(metadata):
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["version"])
 
 
-def test_requirements_are_lower_bounds_that_the_setup_checks(metadata):
+def test_requirements_are_bounds_that_the_setup_checks(metadata):
     lists = [metadata["install_requires"], *metadata["extras_require"].values()]
-    bound = re.compile(r"[A-Za-z\d_\-\[\]]+>=[\d.]+(; python_version >= '3\.\d+')?")
+    bound = re.compile(r"[A-Za-z\d_\-\[\]]+>=[\d.]+(,<[\d.]+)?(; python_version >= '3\.\d+')?")
     assert [need for needs in lists for need in needs if not bound.fullmatch(need)] == []
     assert metadata["python_requires"] == ">=3.10"
     assert "(3, 10) <= sys.version_info" in (ROOT / "bin" / "environment.sh").read_text()

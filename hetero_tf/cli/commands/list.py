@@ -1,4 +1,4 @@
-"""`list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders."""
+"""`list`: shipped recipes and sweeps, and the progress of the runs in runs/ or in the named folders; or plug-ins."""
 
 import os
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ from hetero_tf.cli.open_run import register_plugins
 if TYPE_CHECKING:
     from hetero_tf.runs.overview import Overview
 
-USAGE, SUMMARY = "list [DIR ...]", "recipes, and the progress of the runs in runs/ or DIR"
-FLAGS, WORDS, SOURCE = ("run", "plugin"), "run", None
+USAGE, SUMMARY = "list [DIR ...]", "recipes, and the progress of the runs in runs/ or DIR; --plugins: plug-ins"
+FLAGS, WORDS, SOURCE = ("run", "plugin", "plugins"), "run", None
 DEFAULT = "runs"
 # Maximum number of changed keys to show.
 MOST_CHANGES = 3
@@ -23,6 +23,8 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     from hetero_tf.recipe.recipe_files import shipped, sweeps
     from hetero_tf.runs.overview import overview, run_folders
 
+    if flags.plugins:
+        return _list_plugins(console)
     register_plugins(flags)
     folders = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
     shipped_headers = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
@@ -39,6 +41,18 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
     runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]
     return {**shipped_headers, "runs": runs}
+
+
+def _list_plugins(console):
+    """Print the plug-in modules of installed packages, without importing them."""
+    from hetero_tf.base.plugin_packages import installed_plugins
+
+    plugins = installed_plugins()
+    width = max((len(plugin.name) for plugin in plugins), default=0)
+    for plugin in plugins:
+        console.say(f"{plugin.name:{width}}  {plugin.package}  {plugin.problem or plugin.module}")
+    console.say("use one with --plugin NAME" if plugins else "no installed package has plug-ins for hetero_tf")
+    return {"plugins": [vars(plugin) for plugin in plugins]}
 
 
 def _headers(known):
