@@ -69,11 +69,11 @@ def render(command: str | None) -> str:
     groups = {f"Flags of {command}:": module.FLAGS, "Flags of every command:": commands.COMMON}
     lines = [f"{program_name()} {module.USAGE}", f"  {module.SUMMARY}"]
     for title, names in groups.items():
-        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_describe(command, name)}" for name in names)]
+        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {describe_flag(command, name)}" for name in names)]
     return "\n".join(lines)
 
 
-def _describe(command: str, name: str) -> str:
+def describe_flag(command: str, name: str) -> str:
     """Return the meaning of a flag for a command, with its choices and default."""
     flag = FLAGS[name]
     choices = f"<{'|'.join(flag.choices)}>: " if flag.choices else ""

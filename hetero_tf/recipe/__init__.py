@@ -5,7 +5,6 @@ Modules:
     bases          `base: NAME`: a recipe file that contains only its changes to another recipe
     changes        Changes of a recipe by path, such as `levels.mix` or `model.layers[0][0].Norm.kind`
     check          Builds the schema dataclasses from plain values, and checks keys, types, ranges and plug-ins
-    document       Generates the tables of recipes/README.md from the schema, the plug-ins and the layer table
     explanations   Explains terms: output by the glossary, recipe keys by the schema, plug-ins by their documentation
     fine_tuning    Fine-tuning of client models before their local test: the recipe of its round
     fit            Checks a recipe against its data before anything is built: kind, normalisation, shapes and memory
@@ -39,7 +38,6 @@ from hetero_tf.recipe import old_spellings
 from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
-from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import CustomModelKey
 from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, error_at, locate, to_plain
@@ -52,7 +50,6 @@ __all__ = [
     "Recipe",
     "changed_keys",
     "difference",
-    "documentation",
     "as_recipe",
     "keys_of",
     "load",

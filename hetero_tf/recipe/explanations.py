@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import inline_plugin, walk_keys
+from hetero_tf.base.constraints import Constraint, Option, Plugin, inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.base.metrics import all_metrics
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.document import allowed, format_default
+from hetero_tf.recipe.nodes import format_value
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, SHIPPED
 from hetero_tf.recipe.schema import Recipe
 
@@ -30,7 +31,7 @@ def explain(word: str) -> list[str]:
         InputError: The term is unknown.
     """
     term = word.strip().lower()
-    entries = [*_glossary_entries(), *_key_entries(), *_plugin_entries()]
+    entries = [*_glossary_entries(), *_metric_entries(), *_key_entries(), *_plugin_entries()]
     explanations = [text for names, text in entries if any(_matches(term, name) for name in names)]
     if not explanations and all(map(LEVEL_COUNT.fullmatch, term.split() or [""])):
         explanations = [text for names, text in entries if LEVEL_COUNTS_TERM in names]
@@ -61,6 +62,21 @@ def paths_of(word: str) -> list[str]:
     return [word] if word in paths else [path for path in matches if path.count(".") == depth]
 
 
+def allowed(constraint: Constraint) -> str:
+    """Format the allowed values of an option: "one of uniform, samples"; the names of the registered plug-ins."""
+    if not constraint.kind:
+        return constraint.noun()
+    return "one of " + ", ".join(registry.names(constraint.kind)) + (" or null" if constraint.optional else "")
+
+
+def format_default(option: Option) -> str:
+    """Format the default of an option as in a recipe, or "required"."""
+    if option.required:
+        return "required"
+    value = option.default
+    return value.name if isinstance(value, Plugin) else format_value(value).strip("'")
+
+
 def _matches(term, name):
     """Match a term with a glossary name; metrics by level share one entry."""
     if name.endswith("_level"):
@@ -77,6 +93,11 @@ def _glossary_entries() -> Iterator[tuple[list[str], str]]:
             [part.strip().lower() for part in re.split(r", | \(|\)", unquoted) if part.strip()],
             f"{unquoted}: {meaning}",
         )
+
+
+def _metric_entries() -> Iterator[tuple[list[str], str]]:
+    for name, metric in all_metrics().items():
+        yield [name.lower()], f"{name}: {metric.meaning}"
 
 
 def _key_entries() -> Iterator[tuple[list[str], str]]:

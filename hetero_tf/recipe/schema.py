@@ -1,6 +1,6 @@
 """Frozen dataclasses of the recipe: every key with its type, default and meaning.
 
-A field described by `Args:` is a key. This file and `model` are the single source of all defaults. `recipes/README.md`
+A field described by `Args:` is a key. This file and `model` are the single source of all defaults. `docs/reference`
 is generated from them.
 """
 

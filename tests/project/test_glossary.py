@@ -1,4 +1,4 @@
-"""recipes/GLOSSARY.md explains every metric and every word that heads a line or a column of the output."""
+"""recipes/GLOSSARY.md explains every word that heads a line or a column of the output."""
 
 import re
 from pathlib import Path
@@ -14,35 +14,18 @@ from hetero_tf.runs.history import gather, grouped
 
 GLOSSARY = Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md"
 TEXT = GLOSSARY.read_text("utf-8")
-# The text around the table of metrics.
-BEFORE, AFTER = "(`evaluate.levels: all`).\n\n", "\n## The lines of `list` and `sweep`"
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 TERMS = {
     term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term
 }
 TERMS |= {term.strip().lower() for words, _ in ROWS for term in words.replace("`", "").split(", ")}
+# `explain` and docs/reference/metrics.md have the metrics.
+TERMS |= set(all_metrics())
 
 
 def heads(table):
     """The heads of the columns of an aligned table."""
     return re.split(r"\s{2,}", table.splitlines()[0].strip())
-
-
-def metrics_table():
-    """The table of all metrics and their meanings."""
-    rows = [f"| {name} | {metric.meaning} |\n" for name, metric in all_metrics().items()]
-    return "".join(["| word | meaning |\n", "| --- | --- |\n", *rows])
-
-
-def update():
-    """Writes the current table: `python -c "import test_glossary as t; t.update()"` in tests/project."""
-    head, _, rest = TEXT.partition(BEFORE)
-    GLOSSARY.write_text(head + BEFORE + metrics_table() + AFTER + rest.partition(AFTER)[2], "utf-8")
-
-
-def test_the_table_of_metrics_is_current():
-    table = TEXT.partition(BEFORE)[2].partition(AFTER)[0]
-    assert table == metrics_table(), "run the line in the docstring of update()"
 
 
 def test_every_word_of_a_run_is_explained(tmp_path):

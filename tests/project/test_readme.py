@@ -18,8 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text()
 BUILD = (CHECKOUT / "BUILD.md").read_text()
 MEASURED = ("benchmarks/README.md", "benchmarks/RESULTS.md")
-DATA_PAGES = tuple(f"docs/data/{path.name}" for path in sorted((CHECKOUT / "docs/data").glob("*.md")))
-PAGES = ("README.md", "BUILD.md", "recipes/README.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED, *DATA_PAGES)
+DOCS = tuple(str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "docs").rglob("*.md")))
+PAGES = ("README.md", "BUILD.md", "recipes/README.md", "recipes/GLOSSARY.md", "CHANGELOG.md", *MEASURED, *DOCS)
 
 
 def python_blocks(text):
