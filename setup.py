@@ -104,7 +104,7 @@ setup(
         "hetero_tf": ["py.typed"],
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
         "hetero_tf.reports": ["published.yaml", "report.html"],
-        "hetero_tf.export.serve": ["page.html"],
+        "hetero_tf.export.serve": ["page.*"],
         "hetero_tf.recipes": ["*", "**/*"],
     },
     entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]},

@@ -15,6 +15,7 @@ Modules:
     card                MODEL_CARD.md: description, metrics and usage of an exported model
     class_maps          PNG files of predicted class maps
     compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
+    examples            A predict request with one example, made of the statistics in `export.json`
     formats/            Formats of other runtimes
     images              Export of an image model: signatures for pixels and for bytes of picture files
     kinds               Export tasks by the kind of data
@@ -214,6 +215,8 @@ def _describe(task, state, level):
     return {
         **warning,
         "recipe": recipe.name,
+        "task": recipe.task.name,
+        "method": _describe_method(recipe),
         "level": level,
         "width": recipe.levels.widths[level],
         "round": state.round,
@@ -224,6 +227,21 @@ def _describe(task, state, level):
         "items": describe_items(task),
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
     }
+
+
+def _describe_method(recipe):
+    """Return the names of the plug-ins that make the method of a recipe, by key."""
+    plugins = {
+        "submodel": recipe.round.submodel,
+        "mask": recipe.round.mask,
+        "server": recipe.round.server,
+        "stages": recipe.client.stages,
+        "loss": recipe.loss,
+        "coupling": recipe.client.coupling,
+        "correction": recipe.client.correction,
+        "update": recipe.client.update,
+    }
+    return {key: plugin.name for key, plugin in plugins.items() if plugin is not None}
 
 
 def _write_about(draft, about, card):

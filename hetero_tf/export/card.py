@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from hetero_tf.base.console import format_metrics
-from hetero_tf.data.dates import DATE_EXAMPLES
+from hetero_tf.export.examples import SENTENCES, example_row
 
 CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
@@ -14,7 +14,6 @@ ADDRESS = "http://127.0.0.1:8501/v1/models"
 MAX_NUMBERS = 64
 # Names of a file by the input for its bytes.
 FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
-SENTENCES = {"text": "the <mask> of the year", "sequences": "this is a sentence", "next_word": "the end of the"}
 
 
 def model_card(about: dict, calls: str, notes: list[str]) -> str:
@@ -75,15 +74,9 @@ def _curl_line(signature, inputs, about_input, url):
     example: object = zeros if len(inputs) > 1 else next(iter(zeros.values()))
     if any(spec["dtype"] == "string" for spec in inputs.values()):
         kind = about_input.get("kind")
-        example = list(map(_example_text, about_input["columns"])) if kind == "table" else SENTENCES.get(kind, "")
+        example = example_row(about_input) if kind == "table" else SENTENCES.get(kind, "")
     body = json.dumps({"signature_name": signature, "instances": [example]})
     return f"curl -d '{body}' {url}:predict\n"
-
-
-def _example_text(column):
-    """Return a valid value of a column of a table."""
-    values = [*column["categories"][:1], column.get("fill"), DATE_EXAMPLES.get(column.get("date")), "0"]
-    return next(value for value in values if value is not None)
 
 
 def _training(entry):

@@ -1,13 +1,12 @@
 """Exports served over HTTP: outputs of the SavedModel, errors as 4xx, new versions without interruption."""
 
 import base64
+import html
 import json
 import logging
-import queue
 import re
+import subprocess
 import threading
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 
@@ -16,6 +15,7 @@ import programs
 import pytest
 import tensorflow as tf
 from refusals import refusal
+from servers import fetch, start_server
 
 import hetero_tf
 from hetero_tf import export
@@ -43,32 +43,9 @@ def folder(pictures, tmp_path_factory):
     return folder
 
 
-def start_server(folder):
-    """Start a server of a folder; return its address and the queue of its messages."""
-    messages = queue.Queue()
-    arguments = (folder, run.ServerOptions("127.0.0.1", 0, 2), messages.put, "export")
-    threading.Thread(target=run.run, args=arguments, daemon=True).start()
-    while True:
-        sentence = messages.get(timeout=120)
-        if sentence.startswith("Serving at "):
-            return sentence.split()[2].rstrip("/"), messages
-
-
 @pytest.fixture(scope="module")
 def address(folder):
     return start_server(folder)[0]
-
-
-def fetch(address, data=None, **headers):
-    """Return `(status, body)` of a request; `data` is bytes, or a value to send as JSON."""
-    data = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
-            body = answer.read()
-            kind = answer.headers["content-type"]
-            return answer.status, json.loads(body) if "json" in kind else body.decode()
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
 
 
 def png(pixels):
@@ -192,7 +169,7 @@ def test_unknown_paths_large_bodies_and_invalid_pictures(address, folder):
     assert fetch(f"{address}/healthz") == (200, {"levels": ["a", "b", "e"]})
 
 
-def test_status_metadata_and_page(address, folder):
+def test_status_metadata_and_summary(address, folder):
     status, body = fetch(f"{address}/v1/models/a")
     assert body["model_version_status"][0]["state"] == "AVAILABLE" and status == 200
     signatures = fetch(f"{address}/v1/models/a/metadata")[1]["metadata"]["signature_def"]["signature_def"]
@@ -202,8 +179,32 @@ def test_status_metadata_and_page(address, folder):
     summaries = fetch(f"{address}/v1/models")[1]
     about = json.loads((folder / "e" / "1" / "export.json").read_text())
     assert summaries["e"]["measured"] == about["measured"] and summaries["b"]["input"]["kind"] == "text"
-    status, page = fetch(f"{address}/")
-    assert status == 200 and page.startswith("<!doctype html>") and "/v1/models" in page
+    assert (summaries["e"]["task"], summaries["e"]["method"]["submodel"]) == ("classification", "prefix")
+    assert summaries["e"]["units"] == {"accuracy": "%"} and summaries["e"]["data"]["name"]
+
+
+def test_example_of_each_level_gets_a_prediction(address):
+    for level, is_valid in (("a", lambda row: row["class"] >= 0), ("b", lambda row: any(row["is_mask"]))):
+        request = fetch(f"{address}/v1/models/{level}/example")[1]
+        status, body = fetch(f"{address}/v1/models/{level}:predict", request)
+        assert status == 200 and is_valid(body["predictions"][0])
+    assert fetch(f"{address}/v1/models/z/example")[0] == 404
+
+
+def test_openapi_and_docs_describe_every_path_of_the_api(address):
+    api = fetch(f"{address}/openapi.json")[1]
+    operation = api["paths"]["/v1/models/{level}:predict"]["post"]
+    assert operation["parameters"][0]["schema"]["enum"] == ["a", "b", "e"]
+    assert operation["summary"] == "Return predictions of a version."
+    names = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]["signature_name"]["enum"]
+    assert {"serve_bytes", "serve_text", "serving_default"} <= set(names)
+    paths = [path.format(level="a", number=1) for path, methods in api["paths"].items() if "get" in methods]
+    assert len(paths) == 11 and {fetch(address + path)[0] for path in paths} == {200}
+    status, docs = fetch(f"{address}/docs")
+    assert status == 200 and all(f"<code>{path}</code>" in docs for path in api["paths"])
+    command = html.unescape(re.search("curl .* -d .*", docs)[0])
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert command.startswith(f"curl {address}/") and json.loads(result.stdout)["predictions"]
 
 
 def test_curl_lines_of_a_model_card_work(address, folder):

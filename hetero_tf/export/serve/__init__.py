@@ -9,6 +9,7 @@ Modules:
     connections   Closes connections of slow clients, and the longest waiting one if too many are open
     hosts         Checks the Host and Origin headers
     loading       Verifies the files of an exported version and loads it
+    openapi       Description of the HTTP API, as OpenAPI 3.1 and as a page for a browser
     prometheus    Metrics of a server in the text format of Prometheus
     request_json  Parses the JSON of a request in pieces
     rest          Bodies of TensorFlow Serving's REST API: conversion of JSON to tensors, and back

@@ -18,26 +18,37 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from hetero_tf.base import registry
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import shorten_repr
+from hetero_tf.export.examples import example_request
 from hetero_tf.export.serve import rest
 from hetero_tf.export.serve.hosts import HostPolicy
 from hetero_tf.export.serve.loading import Version
+from hetero_tf.export.serve.openapi import describe_api, render_page
 from hetero_tf.export.serve.prometheus import CONTENT_TYPE, RequestMetrics
 from hetero_tf.export.serve.request_json import BadRequest
 from hetero_tf.export.serve.serving import Serving, VersionState
 from hetero_tf.export.serve.work import Busy, Disconnected, MemoryBudget, Reservation, Workers
 
-PAGE = Path(__file__).with_name("page.html")
+# Files of the page, with their types.
+PAGE_FILES = {"": "page.html", "page.css": "page.css", "page.js": "page.js"}
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # The page loads nothing from other origins.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
 }
 # A body that is too long is read and dropped up to this multiple of the limit, so that the client reads the response.
 DRAINED = 8
 LONGEST_ERROR = 1000
+# Keys of export.json that the page shows.
+SUMMARY = frozenset(
+    {"recipe", "level", "width", "parameters", "round", "data", "task", "method", "measured", "input", "warning"}
+    | {"classes", "class_names", "signatures"}
+)
 # Status of a request whose client disconnected before the response, as in the logs of nginx.
 CLIENT_CLOSED_REQUEST = 499
 _NUMBER = re.compile("[0-9]{1,18}")
@@ -92,7 +103,9 @@ class App:
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
         routes = [
-            Route("/", self.page),
+            *(Route(f"/{name}", self.page, include_in_schema=False) for name in PAGE_FILES),
+            Route("/docs", self.docs, include_in_schema=False),
+            Route("/openapi.json", self.openapi, include_in_schema=False),
             Route("/healthz", self.health),
             Route("/livez", self.live),
             Route("/readyz", self.ready),
@@ -100,6 +113,7 @@ class App:
             Route("/v1/models", self.models),
             *(Route(f"{path}:predict", self.predict, methods=["POST"]) for path in of_model),
             *(Route(f"{path}/metadata", self.metadata) for path in of_model),
+            *(Route(f"{path}/example", self.example) for path in of_model),
             *(Route(path, self.status) for path in of_model),
         ]
         handlers: dict[Any, Any] = {404: _unknown, 405: _unknown, ClientDisconnect: _gone, Disconnected: _gone}
@@ -144,8 +158,28 @@ class App:
         task.cancel()
 
     async def page(self, request: Request) -> Response:
-        """Return the page for a browser."""
-        return HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
+        """Return a file of the page for a browser."""
+        file = Path(__file__).with_name(PAGE_FILES[request.url.path[1:]])
+        return Response(file.read_bytes(), headers=HEADERS, media_type=MEDIA_TYPES[file.suffix])
+
+    async def docs(self, request: Request) -> Response:
+        """Return the description of the API as a page."""
+        level = next(iter(self.serving.levels), "LEVEL")
+        return HTMLResponse(render_page(self._api(), str(request.base_url).rstrip("/"), level), headers=HEADERS)
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the description of the API as OpenAPI."""
+        return JSONResponse(self._api())
+
+    def _api(self) -> dict:
+        names = {name for version in self._newest().values() for name in version.signatures}
+        routes = [route for route in self.router.routes if isinstance(route, Route)]
+        return describe_api(routes, list(self.serving.levels), sorted(names))
+
+    def _newest(self) -> dict[str, Version]:
+        """Return the newest version of each level."""
+        newest = {level: self.serving.find(level, None) for level in self.serving.levels}
+        return {level: version for level, version in newest.items() if version is not None}
 
     async def health(self, request: Request) -> Response:
         """Return the served levels; 503 if there are none."""
@@ -169,8 +203,7 @@ class App:
 
     async def models(self, request: Request) -> Response:
         """Return the newest version of each level."""
-        newest = {level: self.serving.find(level, None) for level in self.serving.levels}
-        return JSONResponse({level: _summary(version) for level, version in newest.items() if version is not None})
+        return JSONResponse({level: _summary(version) for level, version in self._newest().items()})
 
     async def status(self, request: Request) -> Response:
         """Return the states of one or all versions of a level."""
@@ -192,6 +225,10 @@ class App:
         """Return the signatures of a version."""
         version = self._version(request)
         return JSONResponse(rest.metadata(version.level, version.number, version.signatures))
+
+    async def example(self, request: Request) -> Response:
+        """Return the body of a predict request with one example."""
+        return JSONResponse(await asyncio.to_thread(example_request, self._version(request).manifest))
 
     async def predict(self, request: Request) -> Response:
         """Return predictions of a version."""
@@ -251,11 +288,12 @@ def _error(status, message, headers=None):
 
 def _summary(version: Version) -> dict:
     """Return the data of a version that the page shows."""
-    names = ("recipe", "level", "width", "parameters", "measured", "input", "warning", "class_names")
+    metrics = {name: value for name, value in version.manifest["measured"].items() if isinstance(value, (int, float))}
+    units = {name: registry.constant("metrics", name, "UNIT") for name in metrics if name in registry.names("metrics")}
     return {
         "version": version.number,
-        **{name: version.manifest[name] for name in names if name in version.manifest},
-        "signatures": sorted(version.signatures),
+        **{name: value for name, value in version.manifest.items() if name in SUMMARY},
+        "units": units,
     }
 
 
