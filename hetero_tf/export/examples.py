@@ -63,8 +63,9 @@ def _typical_numbers(shape, normalised_by):
     mean, std = (np.asarray((normalised_by or {}).get(name) or 0.0) for name in ("mean", "std"))
     if mean.shape not in ((1,), tuple(sizes[-1:])):
         return np.zeros(sizes, int).tolist()
-    wave = np.sin(np.arange(prod(sizes[:-1])) / 2)[:, None] if len(sizes) > 1 else 0
-    values = np.broadcast_to(mean + std * wave, (prod(sizes[:-1]), sizes[-1])).reshape(sizes)
+    # Different phases, so that the lines of the channels differ in a figure.
+    phases = np.add.outer(np.arange(prod(sizes[:-1])) / 2, np.arange(sizes[-1]))
+    values = (mean + std * (np.sin(phases) if len(sizes) > 1 else 0 * phases)).reshape(sizes)
     return np.vectorize(lambda value: float(f"{value:.4g}"))(values).tolist()
 
 

@@ -74,10 +74,10 @@ def render_page(api: dict, address: str, level: str) -> str:
         address: URL of the server, for the commands.
         level: A served level.
     """
-    rows = "".join(
-        f"<tr><td>{method.upper()}</td><td><code>{html.escape(path)}</code></td><td>{html.escape(one['summary'])}</td></tr>"
+    paths = "".join(
+        f"<dt><code>{method.upper()} {html.escape(path)}</code></dt><dd>{html.escape(operation['summary'])}</dd>\n"
         for path, operations in api["paths"].items()
-        for method, one in operations.items()
+        for method, operation in operations.items()
     )
     model = f"{address}/v1/models/{level}"
     return f"""<!doctype html>
@@ -92,18 +92,21 @@ def render_page(api: dict, address: str, level: str) -> str:
 <body>
 <main>
 <h1>API of hetero_tf serve</h1>
-<p>The server has the REST API of TensorFlow Serving. <a href="openapi.json">openapi.json</a> describes it for programs;
-<a href="./">the page of the model</a> shows the commands for an input of yours.</p>
-<p>Predict an example, and list the signatures with the types and shapes of their inputs:</p>
+<p>The server has the REST API of TensorFlow Serving. <a href="openapi.json">openapi.json</a> describes it for programs.
+<a href="./">The page of the model</a> prints the commands for an input that you enter.</p>
+<h2>Try it</h2>
+<p>Predict an example, then list the signatures with the types and shapes of their inputs:</p>
 <pre tabindex="0">{html.escape(f"curl {model}/example | curl -d @- {model}:predict")}
 {html.escape(f"curl {model}/metadata")}</pre>
-<div class="scroll"><table>
-<thead><tr><th>method</th><th>path</th><th>response</th></tr></thead>
-<tbody>{rows}</tbody>
-</table></div>
-<p>A request names a signature and has one value for each example:</p>
-<pre tabindex="0">{{"signature_name": "serving_default", "instances": [...]}}</pre>
-<p>Errors have the status 4xx or 5xx and the body <code>{{"error": "..."}}</code>.</p>
+<h2>Paths</h2>
+<dl>
+{paths}</dl>
+<h2>Requests and responses</h2>
+<p>A request names a signature and has one value for each example. Predictions have the same order.</p>
+<pre tabindex="0">{{"signature_name": "serving_default", "instances": [...]}}
+{{"predictions": [...]}}</pre>
+<p>An error has the status 4xx or 5xx:</p>
+<pre tabindex="0">{{"error": "..."}}</pre>
 </main>
 </body>
 </html>

@@ -1,4 +1,4 @@
-// The page of `hetero_tf serve`: a form for the model's input, the answers of all levels, and the commands of a request.
+// The page of `hetero_tf serve`: a form for the model's input, answers of all levels, and the commands of a request.
 
 const MAX_ANSWERS = 20, MAX_BARS = 6, MAX_SHOWN = 300;
 const SIGNATURES = ["serve_bytes", "serve_text", "serve_rows", "serving_default"];
@@ -27,7 +27,8 @@ function element(tag, properties, ...children) {
 }
 
 async function request(path, body) {
-  const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const headers = { "Content-Type": "application/json" };
+  const options = body && { method: "POST", headers, body: JSON.stringify(body) };
   const response = await fetch(path, options).catch(() => {
     throw new Error("The server does not respond. Check that it runs, and try again.");
   });
@@ -36,49 +37,63 @@ async function request(path, body) {
   return reply;
 }
 
-// ---- The model ----
-
+const pathOf = ({ level }) => `v1/models/${encodeURIComponent(level)}`;
 const signature = () => SIGNATURES.find(name => name in levels[0].signatures);
 const percent = share => `${(100 * share).toFixed(1)} %`;
 const number = value => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+const spaced = name => name.replaceAll("_", " ");
+const shorten = text => text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)} ...` : text;
+const chunk = (values, size) =>
+  Array.from({ length: values.length / size }, (_, row) => values.slice(row * size, (row + 1) * size));
 
-function metricsOf(about) {
-  return Object.entries(about.measured).filter(([, value]) => typeof value === "number")
-    .map(([name, value]) => [name.replaceAll("_", " "), about.units[name] === "%" ? `${value.toFixed(1)} %` : number(value)])
-    .sort(([one], [other]) => (one === "loss") - (other === "loss"));
-}
+// ---- The model ----
 
 async function load() {
   levels = Object.values(await request("v1/models")).sort((one, other) => (other.width ?? 0) - (one.width ?? 0));
   if (!levels.length) throw new Error("No level is served yet. Export the run, then reload this page.");
-  const about = levels[0], metrics = metricsOf(about);
-  document.title = $("title").textContent = about.recipe;
-  $("warning").textContent = about.warning ?? "";
-  $("score").textContent = metrics.length ? `${metrics[0][1]} ${metrics[0][0]} on the test set, level ${about.level}` : "";
-  const facts = {
-    Task: about.task?.replaceAll("_", " "),
-    Input: describeInput(about.input),
-    [about.task === "regression" ? "Targets" : about.input.kind in PROMPTS && !about.class_names ? "Words" : "Classes"]:
-      about.class_names ? shorten(about.class_names.join(", ")) : about.classes,
-    Data: about.data?.name,
-    Method: about.method && Object.entries(about.method).map(([key, name]) => `${key} ${name}`).join(", "),
-    Training: about.round && `${about.round} rounds`,
-    Measured: `on ${about.measured.on}`,
-  };
-  const known = Object.entries(facts).filter(([, text]) => text);
-  $("facts").replaceChildren(...known.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
-  const columns = levels.map(level => ({
-    level: level.level, ...Object.fromEntries(metricsOf(level)), width: level.width ?? "",
-    parameters: level.parameters.toLocaleString("en"), version: level.version,
+  const [widest] = levels, [metric] = metricsOf(widest);
+  document.title = $("title").textContent = widest.recipe;
+  $("warning").textContent = widest.warning ?? "";
+  $("score").textContent = metric ? `${metric[1]} ${metric[0]} on the test set, level ${widest.level}` : "";
+  const facts = Object.entries(factsOf(widest)).filter(([, text]) => text);
+  $("facts").replaceChildren(...facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
+  const columns = levels.map(about => ({
+    level: about.level,
+    ...Object.fromEntries(metricsOf(about)),
+    width: about.width ?? "",
+    parameters: about.parameters.toLocaleString("en"),
+    version: about.version,
   }));
-  $("levels").replaceChildren(...Object.keys(columns[0]).map((name, row) => element("tr", {}, element("th", { scope: "row" }, name),
-    ...columns.map(column => element(row ? "td" : "th", { scope: row ? "" : "col", className: "number" }, column[name] ?? "")))));
+  const rows = Object.keys(columns[0]).map((name, row) => {
+    const [tag, scope] = row ? ["td", ""] : ["th", "col"];
+    const cells = columns.map(column => element(tag, { scope, className: "number" }, column[name] ?? ""));
+    return element("tr", {}, element("th", { scope: "row" }, name), ...cells);
+  });
+  $("levels").replaceChildren(...rows);
 }
 
-function describeInput({ kind, height, width, channels, shape, rate }) {
-  if (rate) return `audio, ${number(shape[0] / rate)} seconds at ${number(rate)} Hz`;
+// Returns [name, text] of each metric, the loss last.
+function metricsOf({ measured, units }) {
+  return Object.entries(measured)
+    .filter(([, value]) => typeof value === "number")
+    .map(([name, value]) => [spaced(name), units[name] === "%" ? `${value.toFixed(1)} %` : number(value)])
+    .sort(([one], [other]) => (one === "loss") - (other === "loss"));
+}
+
+function factsOf({ input, task, classes, class_names: names, data, method, round, measured }) {
+  const { kind, height, width, channels, shape, rate } = input;
   const sizes = height ? [height, width, channels] : shape ?? [];
-  return [kind.replaceAll("_", " "), ...(sizes.length ? [sizes.join(" × ")] : [])].join(", ");
+  const size = rate ? `${number(shape[0] / rate)} seconds at ${number(rate)} Hz` : sizes.join(" × ");
+  const noun = task === "regression" ? "Targets" : names || !(kind in PROMPTS) ? "Classes" : "Words";
+  return {
+    Task: task && spaced(task),
+    Input: [spaced(kind), size].filter(Boolean).join(", "),
+    [noun]: names ? shorten(names.join(", ")) : classes,
+    Data: data?.name,
+    Method: method && Object.entries(method).map(([key, name]) => `${key} ${name}`).join(", "),
+    Training: round && `${round} rounds`,
+    Measured: `on ${measured.on}`,
+  };
 }
 
 // ---- Forms, by signature ----
@@ -87,12 +102,12 @@ function useTemplate(id) {
   $("fields").replaceChildren($(id).content.cloneNode(true));
 }
 
-// A picture or clip; a picture can be drawn.
+// A picture or clip that is dropped, pasted or selected; a picture can be drawn instead.
 function fileForm() {
   const { kind, channels, shape, rate } = levels[0].input;
   useTemplate(kind);
   let file = null;
-  const preview = $("preview"), drop = document.querySelector(".drop");
+  const preview = $("preview");
   const select = selected => {
     file = selected;
     preview.hidden = !file;
@@ -103,21 +118,25 @@ function fileForm() {
   else $("length").textContent = `the first ${number(shape[0] / rate)} seconds are used`;
   preview.addEventListener("error", () => { preview.hidden = true; });
   $("file").addEventListener("change", () => select($("file").files[0] ?? null));
+  document.addEventListener("paste", ({ clipboardData: { files } }) => { if (files.length) select(files[0]); });
   for (const type of ["dragover", "dragleave", "drop"]) {
-    drop.addEventListener(type, event => {
+    document.addEventListener(type, event => {
       event.preventDefault();
-      drop.classList.toggle("over", type === "dragover");
+      document.querySelector(".drop").classList.toggle("over", type === "dragover");
       if (type === "drop" && event.dataTransfer.files.length) select(event.dataTransfer.files[0]);
     });
   }
   return {
     clear() { select(null); drawing?.clear(); },
-    fill({ b64 }) { select(new Blob([Uint8Array.from(atob(b64), letter => letter.charCodeAt(0))], { type: FILES[kind][1] })); },
+    fill({ b64 }) {
+      const bytes = Uint8Array.from(atob(b64), letter => letter.charCodeAt(0));
+      select(new Blob([bytes], { type: FILES[kind][1] }));
+    },
     async read() {
       const blob = file ?? await drawing?.read();
-      if (!blob) throw new Error(kind === "images" ? "Draw, drop or select a picture first." : "Drop or select a WAV file first.");
+      if (!blob) throw new Error(`Drop or select a ${drawing ? "picture, or draw one," : "WAV file"} first.`);
       const src = URL.createObjectURL(blob), name = file?.name ?? "";
-      const view = kind === "images"
+      const view = drawing
         ? element("img", { className: "picture", src, alt: `Picture ${name}` })
         : element("audio", { controls: true, src, ariaLabel: `Clip ${name}` });
       return { instance: { b64: await base64(blob) }, view, picture: blob };
@@ -174,52 +193,72 @@ function textForm() {
 function rowForm() {
   const { columns } = levels[0].input;
   const fields = columns.map(({ categories, date, fill }) => {
-    const options = [...(fill === undefined ? [] : [new Option("(missing)", "")]), ...categories.map(name => new Option(name))];
-    const field = categories.length
-      ? element("select", {}, ...options)
-      : element("input", { type: date === "ymd" ? "date" : "text", inputMode: date ? "text" : "decimal" });
-    return Object.assign(field, { required: fill === undefined });
+    const required = fill === undefined;
+    if (!categories.length) return element("input", { required, type: date === "ymd" ? "date" : "text" });
+    const options = categories.map(name => new Option(name));
+    return element("select", { required }, ...(required ? [] : [new Option("(missing)", "")]), ...options);
   });
   const labels = fields.map((field, index) => element("label", {}, columns[index].name, field));
   $("fields").replaceChildren(element("div", { className: "row" }, ...labels));
   return {
     fill(texts) { fields.forEach((field, index) => { field.value = texts[index]; }); },
-    read: () => ({
-      instance: fields.map(field => field.value),
-      view: columns.map(({ name }, index) => `${name} ${fields[index].value || "(missing)"}`).join(", "),
-    }),
+    read() {
+      const texts = fields.map(field => field.value);
+      const view = texts.map((text, index) => `${columns[index].name} ${text || "(missing)"}`).join(", ");
+      return { instance: texts, view };
+    },
   };
 }
 
 // A text area for each input of "serving_default".
 function numbersForm() {
-  const inputs = Object.entries(levels[0].signatures.serving_default.inputs)
-    .map(([name, { dtype, shape }]) => ({ name, dtype, sizes: shape.slice(1), field: element("textarea", { rows: 8, className: "numbers", required: true }) }));
-  $("fields").replaceChildren(...inputs.map(({ name, dtype, sizes, field }) => element(
-    "label", {}, name, element("span", { className: "note" }, `${dtype}, ${sizes.map(size => size ?? "any").join(" × ")}`), field)));
-  const isNamed = inputs.length > 1;
+  const inputs = Object.entries(levels[0].signatures.serving_default.inputs).map(([name, { dtype, shape }]) => {
+    const field = element("textarea", { rows: 8, className: "numbers", required: true });
+    return { name, dtype, sizes: shape.slice(1), field };
+  });
+  const { kind, channels } = levels[0].input, isNamed = inputs.length > 1, isSeries = kind === "series";
+  const order = isSeries ? `; a line for each time${channels ? `: ${channels.join(", ")}` : ""}` : "";
+  $("fields").replaceChildren(...inputs.map(({ name, dtype, sizes, field }) => {
+    const note = `${dtype}, ${sizes.map(size => size ?? "any").join(" × ")}${order}`;
+    return element("label", {}, name, element("span", { className: "note" }, note), field);
+  }));
   return {
-    fill(instance) { for (const input of inputs) input.field.value = toLines(input, isNamed ? instance[input.name] : instance); },
+    fill(instance) {
+      for (const { name, sizes, field } of inputs) field.value = toLines(isNamed ? instance[name] : instance, sizes);
+    },
     read() {
       const values = inputs.map(input => [input.name, toNumbers(input)]);
-      const view = inputs.map(({ name, field }) => `${name}: ${field.value.trim().replaceAll(/\s*\n\s*/g, " | ")}`).join("\n");
-      return { instance: isNamed ? Object.fromEntries(values) : values[0][1], view: shorten(view) };
+      const texts = inputs.map(({ name, field }) => shorten(`${name}: ${field.value.trim().replaceAll("\n", " | ")}`));
+      const instance = isNamed ? Object.fromEntries(values) : values[0][1];
+      return { instance, view: isSeries ? plot(instance) : texts.join("\n") };
     },
   };
 }
 
-const shorten = text => text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)} ...` : text;
-function toLines({ sizes }, values) {
-  const numbers = [values].flat(Infinity), width = sizes.findLast(size => size > 1) ?? 1;
-  return Array.from({ length: numbers.length / width }, (_, row) => numbers.slice(row * width, (row + 1) * width).join(", ")).join("\n");
+function toLines(values, sizes) {
+  const numbers = [values].flat(Infinity);
+  return chunk(numbers, sizes.findLast(size => size > 1) ?? 1).map(row => row.join(", ")).join("\n");
 }
 
 function toNumbers({ name, sizes, field }) {
   const numbers = field.value.split(/[\s,;]+/).filter(Boolean).map(Number);
-  const expected = sizes.reduce((product, size) => product * (size ?? 1), 1);
+  const expected = sizes.reduce((product, size) => product * size, 1);
   if (numbers.some(Number.isNaN)) throw new Error(`${name} must consist of numbers, separated by commas or spaces.`);
-  if (sizes.every(Boolean) && numbers.length !== expected) throw new Error(`${name} must have ${expected} numbers. Received: ${numbers.length}`);
-  return sizes.slice(1).reduceRight((values, size) => Array.from({ length: values.length / size }, (_, row) => values.slice(row * size, (row + 1) * size)), numbers);
+  // A size of null is any number.
+  if (expected && numbers.length !== expected) {
+    throw new Error(`${name} must have ${expected} numbers. Received: ${numbers.length}`);
+  }
+  return sizes.slice(1).reduceRight(chunk, numbers);
+}
+
+// A line for each channel of a series, each from its lowest to its highest value.
+function plot(rows) {
+  const lines = rows[0].map((_, channel) => {
+    const values = rows.map(row => row[channel]), low = Math.min(...values), range = Math.max(...values) - low || 1;
+    return `<polyline points="${values.map((value, time) => `${time},${2 - 2 * (value - low) / range}`).join(" ")}"/>`;
+  });
+  const attributes = `viewBox="-0.5 -0.1 ${rows.length} 2.2" preserveAspectRatio="none" role="img" aria-label="Series"`;
+  return element("div", { className: "plot", innerHTML: `<svg ${attributes}>${lines.join("")}</svg>` });
 }
 
 // ---- Answers ----
@@ -231,84 +270,94 @@ async function predict() {
   showCode(body);
   const results = [];
   for (const about of levels) results.push(await ask(about, body));
-  if (results.every(result => result.error)) throw new Error([...new Set(results.map(result => result.error))].join(" "));
+  const errors = results.flatMap(({ error }) => error ?? []);
+  if (errors.length === results.length) throw new Error([...new Set(errors)].join(" "));
   const title = element("h3", { id: `answer-${++count}` }, `Answer ${count}`);
   const sections = await Promise.all(results.map(result => renderResult(result, picture)));
-  const article = element("article", {}, title, element("figure", {}, view), element("div", { className: "results" }, ...sections));
+  const figure = element("figure", {}, view), columns = element("div", { className: "results" }, ...sections);
+  const article = element("article", {}, title, figure, columns);
   article.setAttribute("aria-labelledby", title.id);
   $("answers").prepend(article);
   if ($("answers").children.length > MAX_ANSWERS) $("answers").lastElementChild.remove();
   $("status").textContent = `Answer ${count}. ${results.map(summarize).join(". ")}`;
 }
 
-// A sentence for screen readers.
-function summarize({ level, error, groups = [], numbers = [] }) {
-  const bars = groups.flatMap(({ bars }) => bars.slice(0, 1)).map(([name, share]) => `${name} ${percent(share)}`);
-  return `Level ${level}: ${error ?? [...bars, ...numbers.map(pair => pair.join(" "))].join(", ")}`;
-}
-
 async function ask(about, body) {
   const began = performance.now();
   try {
-    const reply = await request(`v1/models/${encodeURIComponent(about.level)}:predict`, body);
-    return { level: about.level, ms: performance.now() - began, ...interpret(reply.predictions[0], about) };
+    const reply = await request(`${pathOf(about)}:predict`, body), ms = performance.now() - began;
+    return { level: about.level, ms, ...interpret(reply.predictions[0], about) };
   } catch (error) {
     return { level: about.level, error: error.message };
   }
 }
 
-// Returns the prediction of a task: a headline, groups of bars [name, share, label], numbers [name, value], or a map.
+// A sentence for screen readers.
+function summarize({ level, error, headline, groups = [], numbers = [] }) {
+  const likely = groups.map(({ bars }) => {
+    const [name, share] = bars.reduce((best, bar) => bar[1] > best[1] ? bar : best);
+    return `${groups.length === 1 && headline || name} ${percent(share)}`;
+  });
+  return `Level ${level}: ${error ?? [...likely, ...numbers.map(pair => pair.join(" "))].join(", ")}`;
+}
+
+// Returns the prediction of a task: a headline, groups of bars [name, share, class], numbers [name, text], or a map.
 function interpret(prediction, about) {
-  const name = label => about.class_names?.[label] ?? String(label);
-  const sorted = shares => shares.map((share, label) => [name(label), share, label]).sort((one, other) => other[1] - one[1]);
-  const invalid = INVALID[about.input.kind] ?? "The input is invalid: its numbers must be finite and in the range of the training data.";
-  const { probabilities, values, labels, class: predicted } = prediction;
+  const { class: predicted, labels, lengths, next_words, next_probabilities, probabilities, values } = prediction;
   if (prediction.is_mask) return interpretMasks(prediction);
-  if (prediction.next_words) {
-    if (!prediction.lengths) throw new Error(invalid);
-    return { headline: prediction.next_words[0], groups: [{ bars: pairs(prediction.next_words, prediction.next_probabilities) }] };
+  const name = index => about.class_names?.[index] ?? String(index);
+  const bars = shares => shares.map((share, index) => [name(index), share, index]);
+  const sorted = shares => bars(shares).sort((one, other) => other[1] - one[1]).slice(0, MAX_BARS);
+  // An invalid input has the numbers null and the classes and labels -1.
+  const [output] = [values ?? labels ?? predicted].flat(3);
+  if (output === null || output === -1 && !values || lengths === 0) {
+    throw new Error(INVALID[about.input.kind] ?? "The input is invalid: a number is outside the range of its input.");
   }
-  if ([values?.[0], labels?.[0] === -1 ? null : 0, [predicted].flat(2)[0] === -1 ? null : 0].includes(null)) throw new Error(invalid);
-  if (values) return { headline: values.length > 1 ? "" : number(values[0]), groups: [], numbers: values.map((value, index) => [name(index), number(value)]) };
+  if (next_words) {
+    const words = next_words.map((word, rank) => [word, next_probabilities[rank]]);
+    return { headline: next_words[0], groups: [{ bars: words }] };
+  }
+  if (values) return { numbers: values.map((value, index) => [name(index), number(value)]) };
   if (labels) {
-    const present = labels.flatMap((label, index) => label ? [name(index)] : []);
+    const present = labels.flatMap((label, index) => label ? name(index) : []);
     return { headline: present.join(", ") || "no label", groups: [{ bars: sorted(probabilities) }] };
   }
   if (Array.isArray(predicted)) {
-    const pixels = predicted.flat();
-    const shares = probabilities[0][0].map((_, label) => pixels.filter(pixel => pixel === label).length / pixels.length);
-    return { headline: "", map: predicted, groups: [{ title: "share of the pixels", bars: sorted(shares).filter(([, share]) => share) }] };
+    const pixels = predicted.flat(), counts = probabilities[0][0].map(() => 0);
+    for (const pixel of pixels) counts[pixel]++;
+    const shares = sorted(counts.map(pixelCount => pixelCount / pixels.length)).filter(([, share]) => share);
+    return { map: predicted, groups: [{ title: "share of the pixels", bars: shares }] };
   }
-  if (probabilities) {
-    const bars = about.task === "ordinal" ? probabilities.map((share, label) => [name(label), share]) : sorted(probabilities);
-    return { headline: name(predicted), groups: [{ bars }] };
-  }
-  return { headline: "", groups: [], numbers: [["outputs", shorten(JSON.stringify(prediction))]] };
+  if (!probabilities) return { numbers: [["outputs", shorten(JSON.stringify(prediction))]] };
+  return { headline: name(predicted), groups: [{ bars: (about.task === "ordinal" ? bars : sorted)(probabilities) }] };
 }
 
-const pairs = (words, shares) => words.map((word, rank) => [word, shares[rank]]);
-
 function interpretMasks({ is_mask, topk_tokens, topk_probabilities }) {
-  const positions = is_mask.flatMap((masked, position) => masked ? [position] : []);
-  if (!positions.length) throw new Error("The sentence has no <mask>. Write <mask> in place of a word.");
-  const groups = positions.map(position => ({ title: `word ${position + 1}`, bars: pairs(topk_tokens[position], topk_probabilities[position]) }));
+  const groups = is_mask.flatMap((isMask, position) => isMask ? {
+    title: `word ${position + 1}`,
+    bars: topk_tokens[position].map((word, rank) => [word, topk_probabilities[position][rank]]),
+  } : []);
+  if (!groups.length) throw new Error("The sentence has no <mask>. Write <mask> for a word to predict.");
   return { headline: groups.map(({ bars }) => bars[0][0]).join(", "), groups };
 }
 
 async function renderResult({ level, ms, error, headline, groups = [], numbers = [], map }, picture) {
-  const section = element("section", {}, element("h4", {}, `Level ${level}`, element("span", {}, error ? "" : `${ms.toFixed(1)} ms`)));
+  const time = element("span", {}, error ? "" : `${ms.toFixed(1)} ms`);
+  const section = element("section", {}, element("h4", {}, `Level ${level}`, time));
   if (error) section.append(element("p", { className: "error" }, error));
   if (headline) section.append(element("p", { className: "headline" }, headline));
+  for (const [name, text] of numbers) {
+    section.append(element("p", { className: "note" }, name), element("p", { className: "headline" }, text));
+  }
   if (map) section.append(await overlay(picture, map));
-  if (numbers.length > 1 || !headline) section.append(...numbers.map(([name, value]) => element("p", {}, `${name}: ${value}`)));
   for (const { title, bars } of groups) {
-    const items = bars.slice(0, MAX_BARS).map(([name, share, label]) => {
-      const item = element("li", { className: map ? "swatch" : "" }, element("span", {}, name), element("span", {}, percent(share)));
+    if (title) section.append(element("p", { className: "note" }, title));
+    const items = bars.map(([name, share, label]) => {
+      const item = element("li", {}, element("span", {}, name), element("span", {}, percent(share)));
       item.style.setProperty("--share", share);
-      if (map) item.style.setProperty("--color", `rgb(${colorOf(label)})`);
+      if (map) item.style.setProperty("border-left", `.6rem solid rgb(${colorOf(label)})`);
       return item;
     });
-    if (title) section.append(element("p", { className: "note" }, title));
     section.append(element("ol", { className: "bars" }, ...items));
   }
   return section;
@@ -320,34 +369,35 @@ const colorOf = label => [0, 1, 2].map(channel => (label >> channel & 1) << 7 | 
 // A picture under the map of its classes.
 async function overlay(blob, map) {
   const picture = await createImageBitmap(blob), size = [map[0].length, map.length];
-  const colors = new OffscreenCanvas(...size);
   const pixels = new Uint8ClampedArray(map.flat().flatMap(label => [...colorOf(label), 255]));
+  const colors = new OffscreenCanvas(...size);
   colors.getContext("2d").putImageData(new ImageData(pixels, ...size), 0, 0);
-  const height = Math.round(224 * picture.height / picture.width);
-  const canvas = element("canvas", { width: 224, height, role: "img", ariaLabel: "The picture under the map of its classes" });
+  const width = 224, height = Math.round(width * picture.height / picture.width);
+  const canvas = element("canvas", { width, height, role: "img", ariaLabel: "Picture under the map of its classes" });
   const context = canvas.getContext("2d");
-  context.drawImage(picture, 0, 0, 224, height);
+  context.drawImage(picture, 0, 0, width, height);
   Object.assign(context, { imageSmoothingEnabled: false, globalAlpha: 0.5 });
-  context.drawImage(colors, 0, 0, 224, height);
+  context.drawImage(colors, 0, 0, width, height);
   return canvas;
 }
 
-// ---- Commands that send the same request to the widest level; a picture or clip is read from a file ----
+// ---- Commands that send a request to the widest level; a picture or clip is read from a file ----
 
-function showCode(body) {
-  const url = new URL(`v1/models/${encodeURIComponent(levels[0].level)}:predict`, location.href).href;
-  const file = FILES[levels[0].input.kind]?.[0], json = JSON.stringify(body), isFile = signature() === "serve_bytes";
-  const quote = text => `'${text.replaceAll("'", "'\\''")}'`;
-  const [begin, end] = [`{"signature_name": "serve_bytes", "instances": [{"b64": "`, `"}]}`];
+function showCode({ signature_name, instances: [instance] }) {
+  const url = new URL(`${pathOf(levels[0])}:predict`, location.href).href;
+  const isFile = signature_name === "serve_bytes";
+  const file = isFile && FILES[levels[0].input.kind][0];
+  const begin = `{"signature_name": "${signature_name}", "instances": [`;
+  const json = `${begin}${JSON.stringify(instance)}]}`;
   $("curl").textContent = isFile
-    ? `(printf '${begin}'; base64 < ${file} | tr -d '\\n'; printf '${end}') |\n  curl --data-binary @- ${url}`
-    : `curl -d ${quote(json)} ${url}`;
-  const instance = isFile ? `{"b64": base64.b64encode(open("${file}", "rb").read()).decode()}` : JSON.stringify(body.instances[0]);
+    ? `(printf '${begin}{"b64": "'; base64 < ${file} | tr -d '\\n'; printf '"}]}') |\n  curl -d @- ${url}`
+    : `curl -d '${json.replaceAll("'", "'\\''")}' ${url}`;
+  const bytes = `{"b64": base64.b64encode(open("${file}", "rb").read()).decode()}`;
   $("python").textContent = `import ${isFile ? "base64\nimport " : ""}json
 import urllib.request
 
-example = ${instance}
-body = json.dumps({"signature_name": "${body.signature_name}", "instances": [example]})
+example = ${isFile ? bytes : JSON.stringify(instance)}
+body = json.dumps(${begin}example]})
 with urllib.request.urlopen("${url}", body.encode()) as response:
     print(json.load(response)["predictions"][0])`;
 }
@@ -365,7 +415,7 @@ async function attempt(action) {
   $("form").ariaBusy = "false";
 }
 
-const getExample = () => request(`v1/models/${encodeURIComponent(levels[0].level)}/example`);
+const getExample = () => request(`${pathOf(levels[0])}/example`);
 
 $("form").addEventListener("submit", event => {
   event.preventDefault();
@@ -381,6 +431,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", () => {
     getSelection().selectAllChildren($(button.dataset.copy));
     document.execCommand("copy");
+    $("status").textContent = "Copied.";
   });
 }
 
