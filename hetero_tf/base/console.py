@@ -30,16 +30,17 @@ class Console:
         stream: Output stream; standard error if a program reads the result from standard output.
         clock: Monotonic clock in seconds.
         quiet: Print nothing; the log still gets everything.
+        verbose: Print the details of progress.
 
     Attributes:
         phase_seconds: Seconds of each phase, by name; see `mark_phase`.
     """
 
-    def __init__(self, stream=None, clock=time.monotonic, quiet=False):
+    def __init__(self, stream=None, clock=time.monotonic, quiet=False, verbose=False):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
         self.phase_seconds = {}
-        self._quiet, self._log, self._unlogged = quiet, None, []
+        self._quiet, self._verbose, self._log, self._unlogged = quiet, verbose, None, []
         self._phase_start = clock() - process_age()
         self._live, self._lock = False, threading.Lock()
 
@@ -63,17 +64,24 @@ class Console:
             self._print(text)
             self._record(text)
 
-    def progress(self, text: str, keep: bool = True) -> None:
-        """Print and log progress; on a terminal, the next line overwrites it unless `keep`."""
+    def progress(self, text: str, keep: bool = True, details: str = "") -> None:
+        """Print and log progress.
+
+        Args:
+            text: The line to print.
+            keep: On a terminal, the next line does not overwrite it.
+            details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
+        """
         with self._lock:
-            text = escape_unprintable(text)
+            complete = escape_unprintable(details or text)
+            text = complete if self._verbose else escape_unprintable(text)
             if not self.is_terminal:
                 self._print(text)
             elif keep:
-                self._print(self._cut(text))
+                self._print(text if self._verbose else self._cut(text))
             else:
                 self._overwrite(text)
-            self._record(text)
+            self._record(complete)
 
     def live(self, text: str) -> None:
         """Overwrite the progress line of a terminal; does not log."""

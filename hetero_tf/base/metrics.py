@@ -301,6 +301,20 @@ def is_improvement(name: str, row: dict, best: dict) -> bool:
     return is_better(loss, row.get(loss), best.get(loss))
 
 
+# Abbreviations in the line of a round.
+_SHORT_WORDS = {"global ": "", "validation": "val", "accuracy": "acc", "mean average precision": "mAP"}
+
+
+def format_short(name: str, value: float | None) -> str:
+    """Format a selection metric of fixed width: "acc 95.6 %  " for global_accuracy, "val rmse 1.234  "."""
+    metric, label = find_metric(name), "test loss" if name == "global_loss" else name.replace("_", " ")
+    for word, short in _SHORT_WORDS.items():
+        label = label.replace(word, short)
+    is_percent = metric is not None and metric.unit == "%"
+    number = "-" if value is None else f"{value:4.1f} %" if is_percent else f"{value:.4g}"
+    return f"{label} {number:7}"
+
+
 def displayed_metrics(row: dict) -> dict:
     """Return the metrics of a row that progress lines print."""
     return {name: value for name, value in row.items() if (metric := find_metric(name)) and metric.shown}

@@ -104,6 +104,7 @@ FLAGS = {
     "allow_other_machine": Flag("bool", "resume although the numbers may differ", False),
     "json": Flag("bool", "print one JSON line on standard output; messages go to standard error", False),
     "quiet": Flag("bool", "print only errors and the line of --json", False),
+    "verbose": Flag("bool", "print all metrics of each round, as log.txt has them", False),
     "debug": Flag("bool", "show tracebacks", False),
     "help": Flag("bool", "show this help", False),
     "version": Flag("bool", "show the version", False),

@@ -111,7 +111,7 @@ def _run(command, flags):
     if flags.help:
         print(escape_unprintable(help.render(command)))
         return 0
-    console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
+    console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet, verbose=flags.verbose)
     module = commands.find(command or "train")
     recipe = _recipe(module.SOURCE, command, flags) if module.SOURCE else None
     interrupts.install(

@@ -40,7 +40,7 @@ from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import CustomModelKey
-from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, error_at, locate, to_plain
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Position, Setting, error_at, join_errors, locate, to_plain
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, mapping_to_yaml, resolved_text
@@ -78,8 +78,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), custom_model: bool = F
             `initial_weights` is read.
 
     Raises:
-        InputError: The recipe is invalid. The message has file, line, column and key (or the override), the problem
-            and the allowed values.
+        InputError: The recipe is invalid. The message has all errors: file, line, column and key (or the override),
+            the problem and the allowed values.
     """
     return _build(read(path), overrides, custom_model)
 
@@ -121,24 +121,54 @@ def as_recipe(value: Recipe | Mapping[str, Any] | str | Path, custom_model: bool
 def _build(source, overrides, custom_model):
     root = read_tree(source)
     # Each override with the tree before it.
-    history = []
+    history, problems = [], []
     for override in overrides:
-        history.append((override, root))
-        root = apply(root, override)
-    try:
+        try:
+            changed = apply(root, override)
+        except InputError as problem:
+            problems.append(problem)
+        else:
+            history.append((override, root))
+            root = changed
+    errors = ErrorList()
+    with errors:
         recipe, text = _check_tree(root, custom_model)
-    except InvalidValue as error:
+    if errors:
         old_spellings.check(root)
-        position = _position_of(root, error)
-        if position.in_file:
-            position = _override_at_fault(history, lambda before: _check_tree(before, custom_model)) or position
-        raise error_at(position, error.path, error.text) from error.__cause__
+        problems += _locate_errors(root, errors, history, custom_model)
+    if problems:
+        raise join_errors(source.name, problems)
     history = () if custom_model else tuple(history)
     return dataclasses.replace(recipe, path=source.name, source=text, tree=root, history=history)
 
 
+def _locate_errors(root, errors, history, custom_model):
+    """Return the errors with their positions: those of overrides, then those of files in their order."""
+    texts_before = [(override, _error_texts(before, custom_model)) for override, before in history]
+    texts = set(map(str, errors))
+
+    def locate_error(error):
+        position = _position_of(root, error)
+        if not position.in_file:
+            return position
+        # Before an override that causes an error, a tree may already have other errors of the final one.
+        return _override_at_fault(texts_before, lambda before: before < texts and str(error) not in before) or position
+
+    located = [(locate_error(error), error) for error in errors]
+    located.sort(key=lambda pair: (pair[0].in_file, pair[0].label.partition(":")[0], pair[0].index))
+    return [error_at(position, error.path, error.text) for position, error in located]
+
+
+def _error_texts(root, custom_model):
+    """Return the texts of all errors of a tree."""
+    errors = ErrorList()
+    with errors:
+        _check_tree(root, custom_model)
+    return set(map(str, errors))
+
+
 def _check_tree(root, custom_model):
-    """Build and check the recipe of a tree; return it with its resolved text. Raises `InvalidValue`."""
+    """Build and check the recipe of a tree; return it with its resolved text. Raises `InvalidValue(s)`."""
     value = to_plain(root)
     if custom_model and isinstance(value, dict):
         model = value.get("model")
@@ -148,20 +178,14 @@ def _check_tree(root, custom_model):
     return recipe, resolved_text(recipe, {"layers": []} if custom_model else value["model"])
 
 
-def _override_at_fault(history, check):
-    """Find the override after which the check fails; return its position, or None if the check never passed.
+def _override_at_fault(history, is_cause):
+    """Return the position of the last override that causes an error; None if no override does.
 
     Args:
-        history: Each override with the tree before it, see `Recipe.history`.
-        check: Raises `InputError` for an invalid tree.
+        history: Each override with the recipe before it, in any form.
+        is_cause: Returns True for the form before the override that causes the error.
     """
-    for override, before in reversed(history):
-        try:
-            check(before)
-        except InputError:
-            continue
-        return Position(label_of(override))
-    return None
+    return next((Position(label_of(override)) for override, before in reversed(history) if is_cause(before)), None)
 
 
 @contextlib.contextmanager
@@ -194,7 +218,15 @@ def _cause(recipe, position, check):
     """Return the override that caused an error, else the overrides of `data`, else the position in the file."""
     if check is None or not position.in_file:
         return position
-    cause = _override_at_fault(recipe.history, lambda before: check(_check_tree(before, False)[0]))
+
+    def passes(before):
+        try:
+            check(_check_tree(before, False)[0])
+        except InputError:
+            return False
+        return True
+
+    cause = _override_at_fault(recipe.history, passes)
     # The check of an earlier recipe uses the data of this one.
     data_overrides = [label_of(override) for override, _ in recipe.history if re.match(r"\s*data\b", override)]
     return cause or (Position(" ".join(data_overrides)) if data_overrides else position)

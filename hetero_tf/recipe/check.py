@@ -10,9 +10,9 @@ from hetero_tf.base.constraints import Option, Plugin, inline_plugin, keys
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.layers import build_model
 from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Recipe
-from hetero_tf.recipe.values import check_mapping, convert
+from hetero_tf.recipe.values import check_mapping, convert, lacks
 
 
 def build_recipe(value: dict) -> Recipe:
@@ -22,7 +22,7 @@ def build_recipe(value: dict) -> Recipe:
         value: Mapping of the keys of a recipe to plain values.
 
     Raises:
-        InvalidValue: A key, a value or the name of a plug-in is invalid.
+        InvalidValue, InvalidValues: Keys, values or names of plug-ins are invalid.
     """
     recipe = _section(Recipe, value, ())
     recipe = dataclasses.replace(recipe, client=dataclasses.replace(recipe.client, loss=recipe.loss))
@@ -33,20 +33,29 @@ def build_recipe(value: dict) -> Recipe:
 
 def _section(cls, value, path):
     """Build a section; its plug-in, if it has one, shares the mapping with its keys."""
-    plugin, values = inline_plugin(cls), {}
+    plugin, options, values, errors = inline_plugin(cls), keys(cls), {}, ErrorList()
     if plugin is None:
-        check_mapping(value, path, tuple(keys(cls)))
+        errors = check_mapping(value, path, tuple(options))
     else:
         value = {"name": value} if isinstance(value, str) else value
-        values[plugin.name] = _plugin(plugin, value, path, keys(cls))
-    for name, option in keys(cls).items():
-        if option.required and name not in value:
-            raise InvalidValue(path, f"the key {name!r} is missing ({option.doc})")
-    for name, option in keys(cls).items():
-        # A default plug-in has options too, with their defaults.
-        if name in value or isinstance(option.default, Plugin):
-            values[name] = _value(option, value.get(name, option.default), (*path, name))
+        with errors:
+            values[plugin.name] = _plugin(plugin, value, path, options)
+    for name, option in options.items() if isinstance(value, dict) else ():
+        with errors:
+            if option.required and lacks(value, name, options):
+                raise InvalidValue(path, f"the key {name!r} is missing ({option.doc}){_required_keys(option)}")
+            # A default plug-in has options too, with their defaults.
+            if name in value or isinstance(option.default, Plugin):
+                values[name] = _value(option, value.get(name, option.default), (*path, name))
+    errors.raise_all()
     return cls(**values)
+
+
+def _required_keys(option):
+    """Return the end of a sentence with the keys that a section needs."""
+    options = keys(option.constraint.section).items() if option.is_section else ()
+    required = [key for key, other in options if other.required]
+    return f"; it needs {' and '.join(required)}" if required else ""
 
 
 def _value(option, value, path):
@@ -58,19 +67,19 @@ def _value(option, value, path):
     return convert(value, option.constraint, path)
 
 
-def _plugin(key: Option, value: Any, path: tuple, common: Iterable[str] = ()) -> Plugin:
+def _plugin(selector: Option, value: Any, path: tuple, common: Iterable[str] = ()) -> Plugin:
     """Build a `Plugin` from its name or from `{name: ..., options}`; missing options get their defaults.
 
     Args:
-        key: Key that selects the plug-in; options without a name belong to its default.
+        selector: Key that selects the plug-in; options without a name belong to its default.
         value: Value in the recipe; a `Plugin` if it is a default of the schema.
         path: Its path in the recipe.
         common: Other keys that are allowed next to the options.
 
     Raises:
-        InvalidValue: The plug-in or an option is unknown, or the value of an option is invalid.
+        InvalidValue, InvalidValues: The plug-in or options are unknown, or values of options are invalid.
     """
-    kind, default = key.constraint.kind, key.default
+    kind, default = selector.constraint.kind, selector.default
     known = registry.names(kind)
     if isinstance(value, (str, Plugin)):
         value = {"name": value} if isinstance(value, str) else {"name": value.name, **value.options}
@@ -84,23 +93,32 @@ def _plugin(key: Option, value: Any, path: tuple, common: Iterable[str] = ()) ->
     if name not in known:
         raise InvalidValue((*path, "name"), f"unknown name {format_value(name)}{did_you_mean(name, known)}")
     options = registry.options(kind, name)
-    check_mapping(value, path, ("name", *common, *options), name if registry.is_registered(kind, name) else "")
-    for option in options.values():
-        if option.required and option.name not in value:
-            raise InvalidValue(path, f"the option {option.name!r} of {name} is missing ({option.doc or option.name})")
-    values = {key: option.default for key, option in options.items()}
-    in_recipe = {key: convert(value[key], options[key].constraint, (*path, key)) for key in options if key in value}
-    return Plugin(name, values | in_recipe)
+    user_plugin = name if registry.is_registered(kind, name) else ""
+    errors, values = check_mapping(value, path, ("name", *common, *options), user_plugin), {}
+    for key, option in options.items():
+        with errors:
+            if option.required and lacks(value, key, options):
+                raise InvalidValue(path, f"the option {key!r} of {name} is missing ({option.doc or key})")
+            values[key] = convert(value[key], option.constraint, (*path, key)) if key in value else option.default
+    errors.raise_all()
+    return Plugin(name, values)
 
 
 def _levels(value, path):
     """Build the `Levels` from a mix such as `a1-e9`, and from budgets that are named by a scenario."""
+    errors = ErrorList()
     if isinstance(value, dict) and "mix" in value:
-        value = {**value, "mix": _mix(value["mix"], (*path, "mix"))}
-        budgets = value.get("budgets")
+        # Valid values replace invalid ones, so that the other keys are checked too.
+        value, mix, budgets = {**value, "mix": {"a": 1}}, value["mix"], value.get("budgets")
+        with errors:
+            value["mix"] = _mix(mix, (*path, "mix"))
         if isinstance(budgets, str) and budgets in SCENARIOS:
-            value["budgets"] = _scenario(budgets, value["mix"], (*path, "budgets"))
-    levels = _section(Levels, value, path)
+            value["budgets"] = {}
+            with errors:
+                value["budgets"] = _scenario(budgets, value["mix"], (*path, "budgets"))
+    with errors:
+        levels = _section(Levels, value, path)
+    errors.raise_all()
     shares = {name: int(share) if share.is_integer() else share for name, share in levels.mix.items()}
     return dataclasses.replace(levels, mix=shares)
 

@@ -5,7 +5,7 @@ import itertools
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.model import Classes
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
@@ -56,14 +56,22 @@ UNUSED: Rules = {
 
 
 def check_keys(recipe: Recipe) -> None:
-    """Raise `InvalidValue` for the first rule that a recipe violates."""
-    _raise_first(recipe, _unknown_levels, _unknown_names, _larger_levels, _members, _idle, _limits)
-    for reason, values in CONFLICTS.items():
-        check_conflict(recipe, reason, values)
-    check_plugins(recipe)
-    for reason, values in UNUSED.items():
-        check_unused(recipe, reason, values)
-    _raise_first(recipe, _task, _units, _clients, _options, _text, _metric)
+    """Raise `InvalidValue` or `InvalidValues` for the rules that a recipe violates.
+
+    Later rules hold only for recipes without violations of earlier ones: names, then keys, then shapes.
+    """
+    errors = ErrorList()
+    _collect(errors, recipe, _unknown_levels, _unknown_names)
+    errors.raise_all()
+    _collect(errors, recipe, _larger_levels, _members, _idle, _limits)
+    for check, rules in ((check_conflict, CONFLICTS), (check_unused, UNUSED)):
+        for reason, values in rules.items():
+            with errors:
+                check(recipe, reason, values)
+    with errors:
+        check_plugins(recipe)
+    _collect(errors, recipe, _task, _units, _clients, _options, _text, _metric)
+    errors.raise_all()
     if recipe.model.layers:
         if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
             text = "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
@@ -71,10 +79,13 @@ def check_keys(recipe: Recipe) -> None:
         check_shapes(recipe)
 
 
-def _raise_first(recipe, *rules):
-    """Raise the first violation `(path, text, received value)` that a rule yields."""
-    for path, text, value in itertools.chain.from_iterable(rule(recipe) for rule in rules):
-        raise InvalidValue(path, f"{text}. Received: {format_value(value)}")
+def _collect(errors, recipe, *rules):
+    """Collect the violations that rules yield: errors, or `(path, text, received value)`."""
+    for violation in itertools.chain.from_iterable(rule(recipe) for rule in rules):
+        if not isinstance(violation, InvalidValue):
+            path, text, value = violation
+            violation = InvalidValue(path, f"{text}. Received: {format_value(value)}")
+        errors.append(violation)
 
 
 def _unknown_levels(recipe):
@@ -93,7 +104,7 @@ def _unknown_levels(recipe):
             if name not in levels.widths:
                 key = path if values is levels.mix else (*path, name)
                 text = f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
-                raise InvalidValue(key, text, key != path)
+                yield InvalidValue(key, text, key != path)
         for name in levels.names if values is not None and noun else ():
             if name not in values:
                 yield path, f"level {name!r} is missing; set the {noun} of every level of the mix", values
@@ -113,7 +124,7 @@ def _unknown_names(recipe):
         for index, name in enumerate(names):
             # A layer of a block has a name such as `1_0_block/conv`.
             if (name.split("/")[0] if known is layers else name) not in known:
-                raise InvalidValue((*path, index), f"{noun} {name!r}{did_you_mean(name, known)}")
+                yield InvalidValue((*path, index), f"{noun} {name!r}{did_you_mean(name, known)}")
     if not tuned:
         yield ("evaluate", "fine_tune", "units"), "no unit is selected; list units, or all", []
 
@@ -166,6 +177,7 @@ def _idle(recipe):
     levels, clients = recipe.levels, recipe.partition.options.get("clients")
     if set(levels.names) <= set(levels.idle):
         yield ("levels", "idle"), "all levels of the mix are idle; leave at least one out", levels.idle
+        return
     if not levels.idle or clients is None or levels.assignment == "dynamic":
         return
     each = clients // sum(levels.mix.values())

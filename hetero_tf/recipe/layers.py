@@ -6,8 +6,8 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, CustomModelKey, LayerSpec, Model, Width
-from hetero_tf.recipe.nodes import InvalidValue, Setting, format_value
-from hetero_tf.recipe.values import check_mapping, convert
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, Setting, format_value
+from hetero_tf.recipe.values import check_mapping, convert, lacks
 
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
@@ -24,24 +24,35 @@ def build_model(value: dict | CustomModelKey, path: tuple) -> Model:
         path: Its path, for error messages.
 
     Raises:
-        InvalidValue: A layer, an argument or a setting is invalid.
+        InvalidValue, InvalidValues: Layers, arguments or settings are invalid.
     """
     if isinstance(value, CustomModelKey):
         return Model(layers=(), initial_weights=_key("initial_weights", value.initial_weights, path))
-    check_mapping(value, path, tuple(keys(Model)))
+    known, others = keys(Model), {}
+    errors = check_mapping(value, path, tuple(known))
+    with errors:
+        specs, settings = _layers(value, path)
+    for name in known.keys() & value.keys() - {"settings", "layers"}:
+        with errors:
+            others[name] = _key(name, value[name], path)
+    errors.raise_all()
+    return Model(layers=specs, settings=settings, **others)
+
+
+def _layers(value, path):
+    """Return the LayerSpecs and the settings of a model."""
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise InvalidValue(
             (*path, "layers"), f"must be a list of at least one layer. Received: {format_value(value.get('layers'))}"
         )
-    settings = _settings(value.get("settings"), (*path, "settings"))
+    settings, errors = _settings(value.get("settings"), (*path, "settings")), ErrorList()
     used: set[str] = set()
     specs = _specs(_resolve(value["layers"], (*path, "layers"), settings, used), (*path, "layers"))
-    for name in settings:
-        if name not in used:
-            text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
-            raise InvalidValue((*path, "settings", name), text, at_key=True)
-    others = {name: _key(name, value[name], path) for name in value if name not in ("settings", "layers")}
-    return Model(layers=specs, settings=settings, **others)
+    for name in filter(lambda name: name not in used, settings):
+        text = f"no layer uses it; refer to it as `!setting {name}` or leave it out"
+        errors.append(InvalidValue((*path, "settings", name), text, at_key=True))
+    errors.raise_all()
+    return specs, settings
 
 
 def _key(name, value, path):
@@ -50,25 +61,30 @@ def _key(name, value, path):
 
 def _specs(items, path):
     """Return the LayerSpecs of all items."""
-    specs, exits = [], 0
+    specs, exits, errors = [], 0, ErrorList()
     for index, item in enumerate(items):
         item_path, exit = (*path, index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:
             item, item_path = item["Exit"], (*item_path, "Exit")
             exit = exits = exits + 1
-            if not isinstance(item, list):
+        with errors:
+            if exit and not isinstance(item, list):
                 text = f"must be a list of layers that ends in logits. Received: {format_value(item)}"
                 raise InvalidValue(item_path, text)
-        for kind, args, unit, position, first, layer_path in _units(item, str(index), item_path):
-            name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
-            specs.append(
-                LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
-            )
+            specs += _item_specs(item, index, exit, item_path)
         if len(specs) > MOST_LAYERS:
             raise InvalidValue(
                 item_path, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
             )
+    errors.raise_all()
     return tuple(specs)
+
+
+def _item_specs(item, index, exit, path):
+    """Yield the LayerSpecs of one item."""
+    for kind, args, unit, position, first, layer_path in _units(item, str(index), path):
+        name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
+        yield LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=layer_path)
 
 
 def _settings(value, path):
@@ -95,14 +111,17 @@ def _units(item, unit, path):
     parts = item if isinstance(item, list) else [item]
     if not parts:
         raise InvalidValue(path, "empty unit; list at least one layer")
+    errors = ErrorList()
     for position, part in enumerate(parts):
         layer_path = (*path, position) if isinstance(item, list) else path
-        kind, args, layer_path = _layer(part, layer_path)
-        yield kind, _arguments(kind, args, layer_path), unit, position, None, layer_path
+        with errors:
+            kind, args, layer_path = _layer(part, layer_path)
+            yield kind, _arguments(kind, args, layer_path), unit, position, None, layer_path
+    errors.raise_all()
 
 
 def _copies(value, unit, path):
-    check_mapping(value, path, _REPEAT)
+    check_mapping(value, path, _REPEAT).raise_all()
     for name in ("times", "layer"):
         if name not in value:
             raise InvalidValue(path, f"the key {name!r} is missing; Repeat has the keys {', '.join(_REPEAT)}")
@@ -148,14 +167,16 @@ def _layer(part, path):
 def _arguments(kind, args, path, skip=()):
     """Return the checked arguments; `skip` lists required ones that are set elsewhere."""
     options = layer_table.options(kind)
-    check_mapping(args, path, tuple(options), kind if registry.is_registered("layers", kind) else "")
-    required = sorted(name for name, option in options.items() if option.required)
-    for name in required:
-        if name not in args and name not in skip:
-            raise InvalidValue(
-                path, f"the argument {name!r} is missing; {kind} needs {', '.join(required)}", at_key=True
-            )
-    return {name: convert(value, options[name].constraint, (*path, name)) for name, value in args.items()}
+    errors = check_mapping(args, path, tuple(options), kind if registry.is_registered("layers", kind) else "")
+    required, values = sorted(name for name, option in options.items() if option.required), {}
+    for name in [name for name in required if name not in skip and lacks(args, name, options)][:1]:
+        text = f"the argument {name!r} is missing; {kind} needs {', '.join(required)}"
+        errors.append(InvalidValue(path, text, at_key=True))
+    for name in filter(options.__contains__, args):
+        with errors:
+            values[name] = convert(args[name], options[name].constraint, (*path, name))
+    errors.raise_all()
+    return values
 
 
 def _resolve(value, path, settings, used):

@@ -1,12 +1,15 @@
 """Values of a recipe with their source positions, and errors that point there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Classes, Width
 
 FRAME = 110
+MAX_PRINTED_ERRORS = 20
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,33 @@ class InvalidValue(InputError):
         self.at_key = at_key
 
 
+class InvalidValues(InputError):
+    """Several invalid values; `errors` has an `InvalidValue` for each."""
+
+    def __init__(self, errors: Sequence[InvalidValue]):
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+class ErrorList(list[InvalidValue]):
+    """Collects the invalid values of several checks: each `with` block ends at its first error."""
+
+    def __enter__(self) -> "ErrorList":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, InvalidValue):
+            self.append(error)
+        elif isinstance(error, InvalidValues):
+            self += error.errors
+        return isinstance(error, (InvalidValue, InvalidValues))
+
+    def raise_all(self) -> None:
+        """Raise `InvalidValue` or `InvalidValues` if there are errors."""
+        if self:
+            raise self[0] if len(self) == 1 else InvalidValues(self)
+
+
 def dotted(path: tuple) -> str:
     """Format `("model", "layers", 0)` as `model.layers[0]`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
@@ -74,6 +104,26 @@ def error_at(position: Position, path: tuple, text: str) -> InputError:
     """Return an `InputError` with position, path, text and the source line."""
     key = f"{dotted(path)}: " if path else ""
     return InputError(f"{position.label}: {key}{text}{position.frame()}")
+
+
+def join_errors(name: str, errors: Sequence[InputError]) -> InputError:
+    """Return one `InputError` for the errors of a recipe; neighbours at one position share their source line.
+
+    Args:
+        name: Name of the recipe in the message.
+        errors: At least one error, see `error_at`.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    lines, previous = [], None
+    for error in reversed(errors[:MAX_PRINTED_ERRORS]):
+        text, _, frame = str(error).partition("\n")
+        position = (text.partition(": ")[0], frame)
+        lines.append(text if position == previous or not frame else f"{text}\n{frame}")
+        previous = position
+    more = len(errors) - MAX_PRINTED_ERRORS
+    remaining = [f"... and {more} more"] if more > 0 else []
+    return InputError("\n".join([f"{name}: {len(errors)} errors", *reversed(lines), *remaining]))
 
 
 def locate(root: Node, path: tuple, at_key: bool = False) -> Position:

@@ -14,7 +14,7 @@ from hetero_tf.base.constraints import Plugin, walk_keys
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.nodes import InvalidValue, dotted, format_value
+from hetero_tf.recipe.nodes import ErrorList, InvalidValue, dotted, format_value
 from hetero_tf.recipe.schema import Recipe
 
 # {reason: {key: value}}, see `methods`.
@@ -120,20 +120,25 @@ def _plugin_at(recipe, path):
 
 
 def check_plugins(recipe: Recipe) -> None:
-    """Raise `InvalidValue` for the first rule of a chosen plug-in that a recipe violates."""
+    """Raise `InvalidValue` or `InvalidValues` for the rules of chosen plug-ins that a recipe violates."""
+    errors = ErrorList()
     for table_name, check in (("REQUIRES", _check_required), ("CONFLICTS", check_conflict), ("UNUSED", check_unused)):
         for plugin in chosen_plugins(recipe):
             try:
                 for reason, values in plugin.rules(table_name):
-                    check(recipe, reason, values, plugin)
-            except InvalidValue:
-                raise
+                    with errors:
+                        check(recipe, reason, values, plugin)
             except InputError as problem:
-                raise InvalidValue(plugin.path, f"{plugin.name} has an invalid rule: {problem}") from None
+                errors.append(InvalidValue(plugin.path, f"{plugin.name} has an invalid rule: {problem}"))
+    errors.raise_all()
 
 
 def _check_required(recipe, _, values, plugin):
+    errors, other_plugins = ErrorList(), set()
     for key, expected in values.items():
+        section, _, name = key.rpartition(".")
+        if section in other_plugins:
+            continue
         is_key = isinstance(expected, str) and "." in expected
         value = read_key(recipe, expected)[0].value if is_key else expected
         for current in read_key(recipe, key):
@@ -141,7 +146,10 @@ def _check_required(recipe, _, values, plugin):
                 allowed = value if isinstance(value, list) else [value]
                 text = " or ".join(each if isinstance(each, str) else format_value(each) for each in allowed)
                 text += f" (the value of {expected})" if is_key else ""
-                raise _missing(plugin, key, current, value, text)
+                errors.append(_missing(plugin, key, current, value, text))
+                # Another plug-in does not have the required options.
+                other_plugins |= {section} if name == "name" else set()
+    errors.raise_all()
 
 
 def _missing(plugin, key, current, expected, text):

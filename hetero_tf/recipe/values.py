@@ -1,13 +1,14 @@
 """Checks single values of a recipe against the constraints of keys, options and layer arguments."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
 from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import InvalidValue, format_value
+from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS, ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.schema import LEVEL, Megabytes
 
 LONGEST_TEXT = 1000
@@ -18,8 +19,8 @@ _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 
 
-def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugin: str = "") -> None:
-    """Raise `InvalidValue` unless a value is a mapping of known keys.
+def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugin: str = "") -> ErrorList:
+    """Return the errors of unknown keys; raise `InvalidValue` unless a value is a mapping.
 
     Args:
         value: The value.
@@ -31,15 +32,32 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...], user_plugi
         raise InvalidValue(
             path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {format_value(value)}"
         )
+    errors, absent = ErrorList(), [name for name in known if name not in value]
     for key in value:
         if key not in known:
-            hint = did_you_mean(key, known) if known else "; no keys are allowed here"
+            hint = "; no keys are allowed here"
+            if known and len(errors) < MAX_PRINTED_ERRORS:
+                hint = did_you_mean(key, absent if find_nearest(key, absent) else known)
             if user_plugin:
                 hint += (
                     f". Keys are the parameters that {user_plugin} defines with an annotation, such as `{key}: int` "
                     "(BUILD.md, Add a part)"
                 )
-            raise InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True)
+            errors.append(InvalidValue((*path, key), f"unknown key {format_value(key)}{hint}", at_key=True))
+    return errors
+
+
+def lacks(value: dict, key: str, known: Iterable[str]) -> bool:
+    """Return True if a required key is missing; an unknown key that resembles it is reported instead.
+
+    Args:
+        value: The mapping.
+        key: The required key.
+        known: The known keys.
+    """
+    unknown = [other for other in value if other not in known][:MAX_PRINTED_ERRORS]
+    absent = [name for name in known if name not in value]
+    return key in absent and all(find_nearest(other, absent) != key for other in unknown)
 
 
 def convert(value: object, constraint: Constraint, path: tuple) -> Any:
@@ -106,7 +124,12 @@ def _items(value, constraint, path):
         raise InvalidValue(path, f"too long; at most {MOST_ITEMS} items are allowed. Received: {len(value)} items")
     if constraint.numbered:
         value = [str(part) if type(part) is int else part for part in value]
-    return tuple(convert(part, constraint.item or _any_number(part), (*path, i)) for i, part in enumerate(value))
+    errors, items = ErrorList(), []
+    for index, part in enumerate(value):
+        with errors:
+            items.append(convert(part, constraint.item or _any_number(part), (*path, index)))
+    errors.raise_all()
+    return tuple(items)
 
 
 def _any_number(value):
@@ -125,13 +148,17 @@ def _mapping(value, constraint, path):
             f"must be a mapping of level to {item.noun()}, such as {_example(item)}{names}. "
             f"Received: {format_value(value)}",
         )
-    for name in value:
-        if constraint.named:
-            convert(name, Constraint("str"), path)
-        elif not re.fullmatch(LEVEL, name):
-            text = f"not a level; its name may contain only letters. Received: {format_value(name)}"
-            raise InvalidValue((*path, name), text, at_key=True)
-    return {name: convert(entry, item, (*path, name)) for name, entry in value.items()}
+    errors, entries = ErrorList(), {}
+    for name, entry in value.items():
+        with errors:
+            if constraint.named:
+                convert(name, Constraint("str"), path)
+            elif not re.fullmatch(LEVEL, name):
+                text = f"not a level; its name may contain only letters. Received: {format_value(name)}"
+                raise InvalidValue((*path, name), text, at_key=True)
+            entries[name] = convert(entry, item, (*path, name))
+    errors.raise_all()
+    return entries
 
 
 def _example(item):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hetero_tf.base import exits
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration, format_metrics
 from hetero_tf.base.errors import NotFinite, TooFewDevices
-from hetero_tf.base.metrics import displayed_metrics, is_improvement
+from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.traffic import accumulate_bytes
 from hetero_tf.process.learning_process import LearningProcess, State
@@ -148,8 +148,8 @@ class TrainingLoop:
         metrics_file.append(self._run.timings, timings.call_row(state.round, trained, examples, seconds, parts))
         self._calls.append((len(rows), self._console.clock() - began))
         left = timings.seconds_left(self._calls, training, self._recipe.rounds - state.round)
-        line = _progress_line(self._process, row, examples / seconds, left)
-        self._console.progress(line, keep=bool(metrics))
+        details = _detailed_line(self._process, row, examples / seconds, left)
+        self._console.progress(_round_line(self._process, row, left), bool(metrics), details)
         return next_plans
 
     def _display_call(self, planned):
@@ -245,8 +245,21 @@ def stopping_rule(process: LearningProcess) -> StoppingRule:
     return StoppingRule(rule.metric or process.selection_metric, rule.patience, rule.min_delta, every)
 
 
-def _progress_line(process, row, speed, left):
-    """The progress line of a round."""
+def _round_line(process, row, left):
+    """The line of a round, of at most 80 columns: selection metric, training loss and time left."""
+    rounds, metric = process.recipe.rounds, process.selection_metric
+    parts = [
+        f"round {row['round']:{len(str(rounds))}}/{rounds}",
+        *([format_short(metric, row[metric])] if metric in row else []),
+        "loss " + ("-" if row["loss"] is None else f"{row['loss']:.3g}").ljust(6),
+        *([f"{format_duration(left)} left"] if row["round"] < rounds else []),
+        *([f"{row['non_finite']} diverged"] if row["non_finite"] else []),
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _detailed_line(process, row, speed, left):
+    """The line of a round with all displayed metrics, as the log and --verbose show it."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"

@@ -21,8 +21,8 @@ from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 # After a sweep is killed, its runs need a moment to exit and unlock their folders.
 PATIENCE, PAUSE = 3.0, 0.1
-# Line of a finished round; lines of a running round do not show the time left.
-_ROUND = re.compile(r"round (\d+)/(\d+)  .* left  ")
+# Line of a finished round; lines of a running round do not show the loss.
+_ROUND = re.compile(r"round +(\d+)/(\d+)  (?:.*  )?loss ")
 # Prefixes of the lines with the reason why a run ended.
 _MESSAGE_PREFIXES = ("hetero_tf: ", "stopped by ")
 

@@ -76,6 +76,14 @@ def test_terminal_shows_one_progress_line_that_fits(monkeypatch):
     assert read() == "\r\x1b[2Kround 2  measured\r\ndone\r\n"
 
 
+@pytest.mark.parametrize(("verbose", "printed"), [(False, "short"), (True, "round 1  all metrics")])
+def test_the_log_and_a_verbose_console_have_the_details(tmp_path, verbose, printed):
+    console = Console(io.StringIO(), verbose=verbose)
+    console.open_log(tmp_path / "log.txt", "mark")
+    console.progress("short", details="round 1  all metrics")
+    assert console.stream.getvalue() == f"{printed}\n" and logged(tmp_path) == ["round 1  all metrics"]
+
+
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     console, read = terminal(monkeypatch, "dumb")
     console.progress("round 1")

@@ -86,6 +86,21 @@ def test_is_better_follows_the_direction_of_the_metric(name, value, best, better
     assert metrics.is_better(name, value, best) == better
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("global_accuracy", 95.63, "acc 95.6 % "),
+        ("validation_accuracy", 100.0, "val acc 100.0 %"),
+        ("global_perplexity", 12.3456, "perplexity 12.35  "),
+        ("global_loss", None, "test loss -      "),
+        ("validation_mean_average_precision", 9.87, "val mAP  9.9 % "),
+        ("local_worst_decile", 70.37, "local worst decile 70.4 % "),
+    ],
+)
+def test_short_metrics_of_the_line_of_a_round(name, value, text):
+    assert metrics.format_short(name, value) == text
+
+
 def test_progress_lines_show_selected_metrics():
     shown = metrics.displayed_metrics(
         dict.fromkeys([*metrics.all_metrics(), "clients_accuracy_a", "somebody_elses"], 1.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import programs
 import pytest
 
-from hetero_tf.base.metrics import all_metrics
+from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.reports import comparison
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.table_formats import to_table
@@ -30,12 +30,14 @@ def heads(table):
 
 def test_every_word_of_a_run_is_explained(tmp_path):
     programs.recipe_file(tmp_path)
-    run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", cwd=tmp_path)
+    run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", "--verbose", cwd=tmp_path)
     assert run.code == 0, run.err
     begins = set(re.findall(r"^([a-z]+):", run.out, re.MULTILINE))
     (phases,) = re.findall(r"^ready in [\d.]+ s \((.*)\)$", run.out, re.MULTILINE)
     (line,) = re.findall(r"^round 4/4  (.*)$", run.out, re.MULTILINE)
+    short = format_short("validation_accuracy", 95.6)
     names = {part.split()[0] for part in re.split(r"\s{2,}", line) if re.match(r"[a-z_]+ [\d.]", part)}
+    names |= set(short.partition(" 95.6 %")[0].split())
     assert {"data", "engine", "last", "next"} <= begins and {"loss", "global_accuracy"} <= names
     words = begins | names | {phase.rpartition(" ")[0] for phase in phases.split(", ")}
     assert sorted(words - TERMS) == []

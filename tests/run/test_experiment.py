@@ -304,8 +304,8 @@ class ChangingConsole(runs.StoppingConsole):
         super().__init__(99)
         self.change = change
 
-    def progress(self, text, keep=True):
-        super().progress(text, keep)
+    def progress(self, text, keep=True, details=""):
+        super().progress(text, keep, details)
         if text.startswith("round 2/"):
             self.change()
 

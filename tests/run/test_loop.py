@@ -1,6 +1,7 @@
 """The rounds of a run: planned ahead, the best kept, clients that diverge, stopped at non-finite weights."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import programs
@@ -11,9 +12,10 @@ import tiny
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
+from hetero_tf.base.metrics import all_metrics
 from hetero_tf.process.failure import OVERFLOW
 from hetero_tf.process.learning_process import LearningProcess, State
-from hetero_tf.run import calls, experiment
+from hetero_tf.run import calls, experiment, loop
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.runs import overview
 from hetero_tf.store.run_folder import RunFolder
@@ -55,6 +57,17 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric,
     assert {name: best[name] for name in measured} == measured
     of_global = again["a"]
     assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
+
+
+@pytest.mark.parametrize("name", [name for name, metric in all_metrics().items() if metric.selects])
+def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
+    process = SimpleNamespace(recipe=SimpleNamespace(rounds=1000), selection_metric=name)
+    values = (100.0, 7.1, None) if all_metrics()[name].unit else (0.01234567, 1234.5, None)
+    rows = [{"round": 10**n, name: value, "loss": 0.01234, "non_finite": 0} for n, value in enumerate(values)]
+    lines = [loop._round_line(process, row, 3605) for row in rows]
+    assert max(map(len, lines)) < 80 and len({line.index("loss 0.0123  1:00:05 h left") for line in lines}) == 1
+    last = {"round": 1000, "loss": None, "non_finite": 2}
+    assert loop._round_line(process, last, 0) == "round 1000/1000  loss -       2 diverged"
 
 
 EARLY = ("rounds=9", "early_stopping={patience: 2, metric: global_loss, min_delta: 1000}")

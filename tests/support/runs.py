@@ -85,8 +85,8 @@ class StoppingConsole(Console):
         super().__init__(io.StringIO())
         self.last = last
 
-    def progress(self, text, keep=True):
-        super().progress(text, keep)
+    def progress(self, text, keep=True, details=""):
+        super().progress(text, keep, details)
         if int(text.split("/")[0].removeprefix("round ")) >= self.last:
             raise Stopped
 

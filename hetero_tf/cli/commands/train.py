@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 CLUSTER_FLAGS = ("workers", "worker", "devices")
-FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *CLUSTER_FLAGS, *RECIPE_FLAGS)
+FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 
