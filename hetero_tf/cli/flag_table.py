@@ -101,6 +101,7 @@ FLAGS = {
     "allow_host": Flag(
         "multi_string", "additional allowed host name in requests, such as that of a proxy; may be repeated"
     ),
+    "log": Flag("list", "trackers that get the metrics of each round: mlflow, wandb; default none"),
     "allow_other_machine": Flag("bool", "resume although the numbers may differ", False),
     "json": Flag("bool", "print one JSON line on standard output; messages go to standard error", False),
     "quiet": Flag("bool", "print only errors and the line of --json", False),

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":
-    """Return the settings of --run_dir, --data_dir, --threads and --allow_other_machine."""
+    """Return the settings of --run_dir, --data_dir, --threads, --allow_other_machine and --log."""
     from hetero_tf.run.experiment import Settings
 
     hardware.configure_threads(flags.threads)
     data_dir = Path(flags.data_dir) if flags.data_dir else None
-    return Settings(run_dir_of(recipe, flags), data_dir, flags.threads, flags.allow_other_machine, command_line())
+    run_dir, trackers = run_dir_of(recipe, flags), tuple(dict.fromkeys(flags.log or ()))
+    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command_line(), trackers)
 
 
 def run_dir_of(recipe: Recipe, flags: FlagValues) -> Path:

@@ -24,7 +24,7 @@ from hetero_tf.recipe.schema import Recipe
 from hetero_tf.run import best, data_description, readme, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
-from hetero_tf.runs import facts
+from hetero_tf.runs import facts, trackers
 from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
@@ -39,6 +39,7 @@ class Settings:
         threads: Blocks of clients that train concurrently.
         allow_other_machine: Resume even if results may differ from the run so far.
         command: The command line, for the log.
+        trackers: Names of `trackers.TRACKERS` that get the metrics of each round.
     """
 
     run_dir: Path
@@ -46,6 +47,7 @@ class Settings:
     threads: int
     allow_other_machine: bool
     command: str
+    trackers: tuple[str, ...] = ()
 
 
 # `build(strategy, devices)` builds the learning process; `strategy` is a `tf.distribute` strategy or None.
@@ -105,7 +107,9 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
                 files.write_atomic(run.costs, plain_json.dump(costs, "the costs"))
             resume.write_copies(run, recipe, run_environment, console.say)
             console.open_log(run.log, _log_mark(settings, progress))
-            progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
+            with trackers.log_live(settings.trackers, run, console.say):
+                progress = TrainingLoop(run, process, progress, run_environment, console, display).train()
+                display.begin("finishing")
     return _finish(run, process, progress, run_environment, console)
 
 

@@ -86,6 +86,12 @@ def _select_numbers(costs, names):
 # Runs with more differences are named by their folders.
 MOST_DIFFERENCES = 3
 MIX = "levels.mix"
+# Keys of the plug-ins that define a method, and plug-ins that change nothing.
+METHOD_KEYS = (
+    *("round.submodel", "round.mask", "round.server", "client.stages", "client.loss"),
+    *("client.coupling", "client.correction", "client.update"),
+)
+NEUTRAL_PLUGINS = ("joint", "replace", "sum")
 
 
 @dataclass(frozen=True)
@@ -181,13 +187,33 @@ def read(folder: str | Path) -> Run | None:
     rows = [migrate_names(row) for row in _rows(run.metrics)]
     if not rows:
         return None
-    keys = keys_of(text, str(run.recipe))
-    mix = {name.removeprefix(f"{MIX}."): keys.pop(name) for name in list(keys) if name.startswith(f"{MIX}.")}
+    keys, mix = recipe_keys(text, str(run.recipe))
     _check(run.recipe, keys, mix)
     keys[MIX] = mix_text(mix)
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs))
+
+
+def recipe_keys(text: str, name: str) -> tuple[dict[str, object], dict[str, float]]:
+    """Return `{dotted key: value}` of a resolved recipe without its mix, and the mix: `{level: share}`."""
+    keys = keys_of(text, name)
+    return keys, {key.removeprefix(f"{MIX}."): keys.pop(key) for key in list(keys) if key.startswith(f"{MIX}.")}
+
+
+def hyperparameters(keys: dict[str, object]) -> dict[str, bool | float | str]:
+    """Return the keys of a recipe that trackers compare: all but the layers of the model, as numbers or text."""
+    return {
+        key: value if isinstance(value, bool | int | float) else shown(value)
+        for key, value in keys.items()
+        if not key.startswith("model.layers")
+    }
+
+
+def method_of(keys: dict[str, object]) -> str:
+    """Return the plug-ins of a recipe that define its method, such as "prefix, masked_cross_entropy"."""
+    names = (keys.get(f"{key}.name", keys.get(key)) for key in METHOD_KEYS)
+    return ", ".join(str(name) for name in names if name not in (None, *NEUTRAL_PLUGINS))
 
 
 def _rows(path):

@@ -24,7 +24,7 @@ SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|mlflow\.json|wandb\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -51,6 +51,8 @@ class RunFolder:
     classes = _path_property("classes.json", "Confusion of the classes of the global model, as `evaluate` stores it.")
     partition = _path_property("partition.npz", "The split of the data over clients.")
     data = _path_property("data.json", "Shape, classes, words and columns of the data, without examples.")
+    mlflow = _path_property("mlflow.json", "Id of the MLflow run of `--log mlflow`, and its last logged round.")
+    wandb = _path_property("wandb.json", "Id of the W&B run of `--log wandb`, and its last logged round.")
     log = _path_property("log.txt", "The terminal output.")
     readme = _path_property("README.txt", "A description of the files, for readers.")
     export = _path_property("export", "SavedModels for serving, LEVEL/VERSION.")
@@ -94,6 +96,8 @@ class RunFolder:
             self.classes,
             self.partition,
             self.data,
+            self.mlflow,
+            self.wandb,
             self.log,
         )
         for path in (self.path / LOCK, self.readme, *written):

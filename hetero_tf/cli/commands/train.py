@@ -12,13 +12,14 @@ from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.runs import trackers
 
 if TYPE_CHECKING:
     from hetero_tf.run.experiment import Execution
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 CLUSTER_FLAGS = ("workers", "worker", "devices")
-FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
+FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", "log", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 
@@ -31,6 +32,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
     Raises:
         InputError: The flags or TF_CONFIG define no cluster with this process.
     """
+    trackers.check_trackers(flags.log)
     settings = build_settings(recipe, flags)
     from hetero_tf.run import experiment
 

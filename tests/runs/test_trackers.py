@@ -1,0 +1,134 @@
+"""Live logging: to MLflow's local store and W&B's offline mode, resumed, unreachable, hanging and missing trackers."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.runs import tracker_process, trackers
+from hetero_tf.store import metrics_file
+from hetero_tf.store.run_folder import RunFolder
+
+ADVICE = "the training continues, and the same command logs the missing rounds"
+
+
+class Stopped(Exception):
+    """A run that ends with an error."""
+
+
+@pytest.fixture
+def sweep_run(write_run):
+    """A run of three rounds, the second without evaluation, in the folder of a sweep."""
+    run = RunFolder(Path(write_run("methods/digits-1", [10.0, None, 30.0], "seed=1", more={"text": "x"})))
+    (run.path.parent / "sweep.yaml").write_text("")
+    return run
+
+
+def log_twice(name, run):
+    """Log a run of three rounds and, after another process has trained a fourth, its failed continuation."""
+    messages = []
+    with trackers.log_live((name,), run, messages.append):
+        pass
+    first = json.loads(getattr(run, name).read_text())
+    metrics_file.append(run.metrics, {"round": 4, "loss": 0.5})
+    with pytest.raises(Stopped), trackers.log_live((name,), run, messages.append):
+        raise Stopped
+    assert json.loads(getattr(run, name).read_text()) == {"id": first["id"], "round": 4} and first["round"] == 3
+    assert [message.partition(":")[0] for message in messages] == [f"logging to {name}"] * 2
+    return first["id"]
+
+
+def test_mlflow_has_each_round_once(sweep_run, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    # MLflow 3 asks for this before it writes to a folder.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient(f"file:{tmp_path}/mlruns")
+    logged = client.get_run(log_twice("mlflow", sweep_run))
+    assert (logged.info.run_name, logged.info.status) == ("digits-1", "FAILED")
+    assert client.get_experiment(logged.info.experiment_id).name == "hetero_tf"
+    tags = {"method": "prefix, masked_cross_entropy", "seed": "1", "levels": "a-b-c", "sweep": "methods"}
+    assert logged.data.tags.items() >= tags.items()
+    assert logged.data.params["optimizer.learning_rate"] == "0.05" and logged.data.params["levels.mix"] == "a-b-c"
+    history = {name: [(metric.step, metric.value) for metric in client.get_metric_history(logged.info.run_id, name)]
+               for name in ("global_accuracy", "loss")}  # fmt: skip
+    assert history == {"global_accuracy": [(1, 10), (3, 30)], "loss": [(1, 1), (2, 1 / 2), (3, 1 / 3), (4, 0.5)]}
+
+
+def test_wandb_has_each_round_once(sweep_run, tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    run_id, records = log_twice("wandb", sweep_run), []
+    for path in sorted(tmp_path.glob(f"wandb/offline-run-*-{run_id}/*.wandb"), key=os.path.getmtime):
+        store = DataStore()
+        store.open_for_scan(str(path))
+        records += map(Record.FromString, iter(store.scan_data, None))
+    runs = [record.run for record in records if record.HasField("run")]
+    assert {(run.run_id, run.display_name, run.run_group, run.project) for run in runs} == {
+        (run_id, "digits-1", "methods", "hetero_tf")
+    }
+    assert {"seed: 1", "levels: a-b-c", "method: prefix, masked_cross_entropy"} <= set(runs[0].tags)
+    configuration = {item.key: item.value_json for item in runs[0].config.update}
+    assert configuration["optimizer.learning_rate"] == "0.05"
+    rows = [{"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            for record in records if record.HasField("history")]  # fmt: skip
+    assert [(row["round"], row["loss"], row.get("global_accuracy")) for row in rows] == [
+        (1, 1, 10), (2, 1 / 2, None), (3, pytest.approx(1 / 3), 30), (4, 0.5, None)
+    ]  # fmt: skip
+    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [0, 1]
+
+
+def test_unreachable_server_warns_once_and_names_the_cause(sweep_run, monkeypatch):
+    pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    messages = []
+    with trackers.log_live(("mlflow",), sweep_run, messages.append):
+        pass
+    (message,) = messages
+    assert message.startswith("warning: --log mlflow failed: API request to http://127.0.0.1:9/")
+    assert message.endswith(f"; {ADVICE}") and not sweep_run.mlflow.exists()
+
+
+def test_hanging_tracker_ends_with_the_run(sweep_run, tmp_path, monkeypatch):
+    program, messages = tmp_path / "hangs.py", []
+    program.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(tracker_process, "__file__", str(program))
+    monkeypatch.setattr(tracker_process, "MAX_FLUSH_SECONDS", 0.1)
+    monkeypatch.setattr(trackers, "GRACE_SECONDS", 0.1)
+    with trackers.log_live(("wandb",), sweep_run, messages.append):
+        pass
+    assert messages == [f"warning: --log wandb did not receive all rounds in time; {ADVICE}"]
+
+
+def test_damaged_id_of_a_logged_run_is_reported(sweep_run):
+    sweep_run.wandb.write_text('{"id": "../x", "round": 1}')
+    assert refusal(tracker_process.read_progress, sweep_run.wandb) == (
+        f"{sweep_run.wandb}: must have the id and the last round of a logged run; delete it"
+    )
+
+
+def test_reader_waits_for_the_end_of_a_line(tmp_path):
+    path, reader = tmp_path / "metrics.jsonl", tracker_process.MetricsReader(tmp_path / "metrics.jsonl")
+    assert reader.read_new(0) == []
+    path.write_bytes(b'{"round": 1, "loss": 2}\n{"round": 2, "lo')
+    assert reader.read_new(0) == [(1, {"loss": 2.0})]
+    with path.open("ab") as file:
+        file.write(b'ss": null, "global_loss": 1}\n')
+    assert reader.read_new(1) == [(2, {"global_loss": 1.0})] and reader.read_new(2) == []
+
+
+def test_unknown_and_missing_trackers_are_refused(monkeypatch):
+    assert refusal(trackers.check_trackers, ["mlfow"]) == (
+        "--log: no such tracker; did you mean 'mlflow'? Received: --log=mlfow"
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert refusal(trackers.check_trackers, ["wandb"]) == (
+        "--log wandb needs wandb, which is not installed; pip install 'hetero_tf[wandb]'"
+    )
