@@ -274,5 +274,6 @@ def main(name: str, folder: str) -> int:
         return 1
     return 0
 
+
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

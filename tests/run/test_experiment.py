@@ -17,7 +17,7 @@ from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
-from hetero_tf.runs import overview
+from hetero_tf.runs import overview, tracker_process
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
@@ -39,6 +39,14 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
         "engine: CPU, float32; 2 threads, each training one client at a time\nready in "
     )
     assert json.loads(json.dumps(summary)) == summary
+
+
+def test_trackers_follow_a_run_to_its_end(train, tmp_path, monkeypatch):
+    program = tmp_path / "tracker.py"
+    program.write_text("import sys; print(*sys.argv[1:], sys.stdin.read())")
+    monkeypatch.setattr(tracker_process, "__file__", str(program))
+    _, output = train(tmp_path / "run", RECIPE, "rounds=1", trackers=("mlflow",))
+    assert f"mlflow {tmp_path}/run finished\n" in output
 
 
 @pytest.mark.parametrize(("flags", "hinted"), [("amx_bf16 avx2", True), ("avx2", False)])

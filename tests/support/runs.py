@@ -57,10 +57,10 @@ def trainer(monkeypatch):
     # A processor with AMX units would print one more line.
     monkeypatch.setattr(hardware, "CPUINFO", Path(os.devnull))
 
-    def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
+    def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False, trackers=()):
         output = io.StringIO()
         console = console or Console(output)
-        settings = experiment.Settings(folder, data_dir, threads, allow, "command")
+        settings = experiment.Settings(folder, data_dir, threads, allow, "command", trackers)
         summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
         return summary, output.getvalue()
 

@@ -43,6 +43,24 @@ def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
     return outcomes, output.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("flags", "function", "logged"), [([], "pool.train", True), (["--dry_run"], "cost.estimate", False)]
+)
+def test_only_training_runs_log_to_trackers(tmp_path, monkeypatch, flags, function, logged):
+    pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    programs_started = []
+
+    def stop(*arguments):
+        programs_started.extend(argument for argument in arguments if isinstance(argument, pool.Program))
+        raise Locked("stopped")
+
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(f"hetero_tf.sweeps.{function}", stop)
+    sweep = ["--recipe=digits", "--seeds=0", f"--run_dir={tmp_path}/sweep", "--log=mlflow"]
+    assert main.main(["hetero_tf", "sweep", *sweep, *flags]) == Locked.code
+    assert ("--log=mlflow" in programs_started[0].words) == logged
+
+
 def test_each_run_has_a_folder_and_a_line(tmp_path):
     _, runs = sweep_of("0-2")
     outcomes, output = train(tmp_path, runs)

@@ -1,6 +1,7 @@
 """`sweep`: trains a recipe with many values, several runs in parallel; the same command resumes."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,17 @@ from absl.flags import FlagValues
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.cli import sweep_child
+from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
 from hetero_tf.cli.open_run import command_line, register_plugins
+from hetero_tf.runs.trackers import check_trackers
 
 if TYPE_CHECKING:
     from hetero_tf.sweeps.definition import SweepPart
     from hetero_tf.sweeps.pool import Program
 
 USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
-FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", "set", "plugin", "data_dir", "threads")
+FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", "log", *RECIPE_FLAGS)
 WORDS, SOURCE = "definition", None
 
 
@@ -28,6 +31,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
     start = console.clock()
+    check_trackers(flags.log)
     register_plugins(flags)
     parts, label = _read_definition(flags)
     runs = expand(parts, label)
@@ -43,7 +47,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
         folder.check(runs)
         folder.write_definition(parts, console.say)
         console.open_log(folder.log, command_line())
-        outcomes = pool.train(runs, folder, _build_program(flags, jobs), jobs, console)
+        outcomes = pool.train(runs, folder, _build_program(flags, jobs, flags.log), jobs, console)
     result = outcome.summarize(outcomes, folder.path, console.clock() - start)
     console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
@@ -70,12 +74,13 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), f"sweep of {flags.recipe}"
 
 
-def _build_program(flags: FlagValues, jobs: int) -> "Program":
+def _build_program(flags: FlagValues, jobs: int, trackers: Sequence[str] = ()) -> "Program":
     from hetero_tf.sweeps.pool import Program
 
     words = [sys.executable, sweep_child.__file__]
     words += [f"--plugin={name}" for name in flags.plugin]
     words += [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
+    words += [f"--log={','.join(trackers)}"] if trackers else []
     return Program(tuple(words), max(flags.threads // jobs, 1))
 
 
