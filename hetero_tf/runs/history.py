@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, shorten_repr
@@ -195,7 +195,7 @@ def read(folder: str | Path) -> Run | None:
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs))
 
 
-def recipe_keys(text: str, name: str) -> tuple[dict[str, object], dict[str, float]]:
+def recipe_keys(text: str, name: str) -> tuple[dict[str, Any], dict[str, float]]:
     """Return `{dotted key: value}` of a resolved recipe without its mix, and the mix: `{level: share}`."""
     keys = keys_of(text, name)
     return keys, {key.removeprefix(f"{MIX}."): keys.pop(key) for key in list(keys) if key.startswith(f"{MIX}.")}

@@ -7,11 +7,12 @@ the run folder stores the id of the tracker's run and the last logged round; a r
 import json
 import os
 import re
+import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -152,7 +153,7 @@ class WandbTracker:
     def __init__(self, description: RunDescription, run_id: str | None):
         import wandb
 
-        self.id = run_id or wandb.util.generate_id()
+        self.id = run_id or secrets.token_hex(4)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=description.name,
@@ -180,7 +181,7 @@ class WandbTracker:
         self._run.finish(0 if succeeded else 1)
 
 
-TRACKERS = {"mlflow": MlflowTracker, "wandb": WandbTracker}
+TRACKERS: dict[str, Callable[[RunDescription, str | None], Tracker]] = {"mlflow": MlflowTracker, "wandb": WandbTracker}
 
 
 class MetricsReader:
@@ -209,7 +210,7 @@ def follow(name: str, run: RunFolder) -> None:
     """Log the rows of a run to a tracker until standard input closes."""
     path, reader, end, is_running = Path(getattr(run, name)), MetricsReader(run.metrics), _RunEnd(), True
     run_id, logged = read_progress(path)
-    tracker: Tracker = TRACKERS[name](describe_run(run), run_id)
+    tracker = TRACKERS[name](describe_run(run), run_id)
     print(f"logging to {name}: {tracker.address}", flush=True)
     write_progress(path, tracker.id, logged)
     while is_running:
