@@ -32,13 +32,8 @@ WRONG = [
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-<<<<<<< HEAD
-        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, maps, max_examples, metric, out, over_selection, "
-        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
-=======
         "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, out, over_selection, "
-        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, version, versions, word, worker, workers, x, y, yes",
->>>>>>> 53b0e6c (Sweeps log each run to trackers; documents and tables name --log)
+        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
