@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
-"""Draws the picture of README that shows how levels cut a layer; `bin/hetero_tf plot` draws learning curves.
+"""Draws the figures that explain a round; `bin/hetero_tf plot` and `report` draw those of runs.
 
-benchmarks/pictures.py [--out FILE.png]
+benchmarks/pictures.py [NAME ...]    without names: all; each is written to the file that the documents show
+
+levels      three ways to choose the channels of a sub-model
+round       cut, train, merge: the shares of a weight matrix that three clients train
+norms       the inputs of one normalized channel at three levels of a trained model (trains ten rounds of digits)
+scaler      the output of a layer against the width of its input, with and without Scaler
+masked_loss the gradient of both losses for a client that has two of ten classes
 """
 
 import argparse
@@ -13,17 +19,10 @@ from hetero_tf.base import hardware
 from hetero_tf.base.files import replace_file
 from hetero_tf.base.registry import find
 
-PICTURE = Path(__file__).resolve().parent / "pictures" / "levels.png"
 # The layer, and the number of clients of the round with each share of its channels.
 INPUTS, OUTPUTS, CLIENTS = 16, 32, {"a": (1.0, 2), "b": (0.5, 3), "c": (0.25, 5)}
 WAYS = {"prefix": "prefix (HeteroFL)", "rolling": "rolling (FedRolex), round 5", "random": "random (Federated Dropout)"}
-
-
-def parse(arguments=None):
-    """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=PICTURE, help="PNG file to write")
-    return parser.parse_args(arguments)
+LEVEL_COLOURS = {"a": "#0072b2", "b": "#d55e00", "c": "#009e73"}
 
 
 def coverage(way, round_number=5):
@@ -57,18 +56,147 @@ def draw_levels(figure):
     bar.set_label("clients of the round that train an entry: the merge divides by this number, entry by entry")
 
 
+def draw_round(figure):
+    """A round of three clients: the global weights, the share of each client, and the merge of each entry."""
+    import numpy as np
+    from matplotlib.patches import FancyArrowPatch, Rectangle
+
+    size, widths, cell = 8, {"a": 8, "b": 4, "c": 2}, 0.8
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 44), ylim=(16.5, -2.3), aspect="equal")
+    axes.axis("off")
+
+    def matrix(x, y, side, colour):
+        for row, column in np.ndindex(side, side):
+            corner = (x + column * cell, y + row * cell)
+            axes.add_patch(
+                Rectangle(corner, cell, cell, facecolor=colour(row, column), edgecolor="white", linewidth=0.6)
+            )
+
+    def arrow(start, end):
+        style = {"arrowstyle": "-|>", "mutation_scale": 13, "color": "#777777", "linewidth": 1.3}
+        axes.add_patch(FancyArrowPatch(start, end, **style))
+
+    counts = ("#cfe2f3", "#8db8dd", "#2f6ea8")
+    matrix(2, 5, size, lambda row, column: "#d0d0d0")
+    for y, (number, (level, width)) in zip((0, 7.4, 12.2), enumerate(widths.items(), 1)):
+        axes.add_patch(
+            Rectangle((2, 5), width * cell, width * cell, fill=False, edgecolor=LEVEL_COLOURS[level], linewidth=2.2)
+        )
+        matrix(16, y, width, lambda row, column, level=level: LEVEL_COLOURS[level])
+        middle = y + width * cell / 2
+        text = f"{width} of {size} channels: {width * width} of {size * size} weights"
+        axes.text(23.2, middle - 0.7, f"client {number}, level {level}", fontsize=10, va="center", weight="bold")
+        axes.text(23.2, middle + 0.7, text, fontsize=9, va="center")
+        arrow((9, 8.2), (15.6, middle))
+        arrow((33.1, middle), (35.3, 8.2))
+    matrix(35.6, 5, size, lambda row, column: counts[sum(max(row, column) < width for width in widths.values()) - 1])
+    for side, count, colour in ((2, 3, "white"), (6, 2, "black"), (12, 1, "black")):
+        middle = side * cell / 2
+        axes.text(35.6 + middle, 5 + middle, str(count), color=colour, ha="center", va="center", fontsize=12)
+    for x, text in ((5.2, "global weights of a layer"), (38.8, "new global weights")):
+        axes.text(x, 4.2, text, ha="center", fontsize=10, weight="bold")
+    for x, text in ((12, "1  cut"), (24.5, "2  train on each client's data"), (38.8, "3  merge")):
+        axes.text(x, -1.2, text, ha="center", fontsize=11.5, color="#7b241c", weight="bold")
+    text = "number of clients that\ntrained an entry, which\nbecomes their mean"
+    axes.text(38.8, 13.6, text, ha="center", va="center", fontsize=9)
+
+
+def draw_norms(figure):
+    """Densities of one channel before a norm, at three levels of the same global weights: they need statistics each."""
+    import keras
+
+    import hetero_tf
+
+    process = hetero_tf.learning_process(hetero_tf.load_recipe("digits"))
+    state = process.initialize()
+    for _ in range(10):
+        state, _ = process.next(state)
+    axes = figure.add_subplot()
+    for level in CLIENTS:
+        _, *preprocessing, network = process.model(state, level=level).layers
+        norm = [layer for layer in network.layers if "norm" in layer.__class__.__name__.lower()][1]
+        values = process.dataset.test.x
+        for layer in preprocessing:
+            values = layer(values)
+        values = keras.Model(network.inputs, norm.input).predict(values, verbose=0)[..., 0].ravel()
+        label = f"level {level}: mean {values.mean():.2f}, standard deviation {values.std():.2f}"
+        axes.hist(values, 40, density=True, histtype="step", linewidth=1.8, color=LEVEL_COLOURS[level], label=label)
+    axes.set(xlabel="input of the norm, one channel, all test images", ylabel="density")
+    figure.legend(frameon=False, loc="outside upper center")
+
+
+def draw_scaler(figure):
+    """Mean output of a unit with positive inputs against the share of its inputs, relative to the full width."""
+    import numpy as np
+
+    from hetero_tf.layers.scaler import Scaler
+
+    rng, widths = np.random.default_rng(0), (1, 0.5, 0.25, 0.125, 0.0625)
+    inputs, kernel = np.maximum(rng.normal(size=(4096, 256)), 0), rng.uniform(0, 1, (256, 64))
+    outputs = {width: inputs[:, : int(256 * width)] @ kernel[: int(256 * width)] for width in widths}
+    axes = figure.add_subplot()
+    for enabled, label in ((False, "without Scaler"), (True, "with Scaler: divided by the width in training")):
+        means = [np.mean(Scaler(width, enabled)(outputs[width], training=True)) for width in widths]
+        colour = LEVEL_COLOURS["a" if enabled else "b"]
+        axes.plot(widths, np.divide(means, means[0]), "o-" if enabled else "s--", color=colour, label=label)
+    axes.set(xlabel="width of the sub-model", ylabel="mean output / mean output at width 1", ylim=(0, 1.15))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(widths, ["1", "1/2", "1/4", "1/8", "1/16"])
+    axes.legend(frameon=False, loc="center left")
+
+
+def draw_masked_loss(figure):
+    """Gradients of the logits: the mask leaves logits of classes that the client lacks alone."""
+    import numpy as np
+    import tensorflow as tf
+
+    labels, target = (2, 7), 2
+    logits = tf.constant(np.random.default_rng(2).normal(size=10))
+    present = tf.constant([label in labels for label in range(10)])
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, name in zip(panels, ("cross_entropy", "masked_cross_entropy")):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = find("losses", name).loss(logits[None], tf.constant([target]), present[None], 0)
+        colours = [LEVEL_COLOURS["a"] if label in labels else "#b0b0b0" for label in range(10)]
+        panel.bar(range(10), tape.gradient(value, logits).numpy(), color=colours)
+        panel.axhline(0, color="#333333", linewidth=0.8)
+        panel.set(title=name, xlabel="class", xticks=range(10))
+    panels[0].set_ylabel("gradient of the logit")
+    figure.suptitle("A client with the classes 2 and 7 (blue), an example of class 2", fontsize=11)
+
+
+# {name: (file, function, size in inches)}
+FIGURES = {
+    "levels": ("benchmarks/pictures/levels.png", draw_levels, (10, 3.4)),
+    "round": ("docs/pictures/round.png", draw_round, (10, 4.27)),
+    "norms": ("docs/pictures/norms.png", draw_norms, (7, 3.8)),
+    "scaler": ("docs/pictures/scaler.png", draw_scaler, (7, 3.2)),
+    "masked_loss": ("docs/pictures/masked_loss.png", draw_masked_loss, (8, 3.2)),
+}
+
+
 def main(arguments=None):
-    """Draws the picture."""
-    out = parse(arguments).out
+    """Draws the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures to draw")
+    parser.add_argument("--to", type=Path, default=checkout.ROOT, help="folder of the files, the checkout")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(FIGURES)):
+        parser.error(f"NAME must be one of {', '.join(FIGURES)}. Received: {', '.join(unknown)}")
     from matplotlib.figure import Figure
 
     hardware.import_quietly()
-    figure = Figure(figsize=(10, 3.4), dpi=130, layout="constrained", facecolor="white")
-    draw_levels(figure)
-    PICTURE.parent.mkdir(exist_ok=True)
-    with replace_file(out) as file:
-        figure.savefig(file, format="png", metadata={"Software": None})
-    print(f"drew {out}")
+    for name in options.names or FIGURES:
+        file, draw, size = FIGURES[name]
+        figure = Figure(figsize=size, dpi=130, layout="none" if name == "round" else "constrained", facecolor="white")
+        draw(figure)
+        path = options.to / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as picture:
+            figure.savefig(picture, format="png", metadata={"Software": None})
+        print(f"drew {path}")
 
 
 if __name__ == "__main__":
