@@ -1,0 +1,58 @@
+"""The notebooks run from the wheel alone, in a folder without the checkout, and print what they show."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((CHECKOUT / "docs/notebooks").glob("*.ipynb"))
+nbformat = pytest.importorskip("nbformat")
+execute = programs.script("docs/notebooks/execute.py").execute
+
+
+def texts(notebook):
+    """The printed lines of each cell, without numbers, which differ in the last digits between processors."""
+    streams = (
+        "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    )
+    return [re.sub(r"\W*\d[\d.,]*\W*|\r", "#", text) for text in streams]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_stored(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output.get("name") == "stderr" or output.output_type == "error" for output in outputs)
+    assert "hetero_tf/" not in "".join(texts(notebook)) and path.stat().st_size < 200_000
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the installed wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder)]
+    done = subprocess.run([sys.executable, *command, str(CHECKOUT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, installed, tmp_path, monkeypatch):
+    others = [
+        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and CHECKOUT != Path(entry)
+    ]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), *others]))
+    notebook = execute(path, tmp_path)
+    expected = nbformat.read(path, as_version=4)
+    for printed, stored in zip(texts(notebook), texts(expected), strict=True):
+        assert set(stored.splitlines()) == set(printed.splitlines())
