@@ -32,7 +32,7 @@ REQUIRED = [
     "tensorflow-datasets>=4.9.7,<5",  # names of prepared sets and their folders
 ]
 CRYPTOGRAPHY = ["cryptography>=42.0"]
-DOCS = ["mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
+DOCS = ["mkdocs-jupyter>=0.25", "mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
 # The public classes of Flower stay within a major version; the programs that are started here are tested at 1.41.
 FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<2; python_version >= '3.11'"]
 LITERT = ["ai-edge-litert>=2.0,<3"]  # writes and reads the flatbuffer of one major version

@@ -93,7 +93,7 @@ def draw_round(figure):
     matrix(35.6, 5, size, lambda row, column: counts[sum(max(row, column) < width for width in widths.values()) - 1])
     for side, count, colour in ((2, 3, "white"), (6, 2, "black"), (12, 1, "black")):
         middle = side * cell / 2
-        axes.text(35.6 + middle, 5 + middle, str(count), color=colour, ha="center", va="center", fontsize=12)
+        axes.text(35.6 + middle, 5 + middle, str(count), color=colour, ha="center", va="center", fontsize=12, zorder=5)
     for x, text in ((5.2, "global weights of a layer"), (38.8, "new global weights")):
         axes.text(x, 4.2, text, ha="center", fontsize=10, weight="bold")
     for x, text in ((12, "1  cut"), (24.5, "2  train on each client's data"), (38.8, "3  merge")):

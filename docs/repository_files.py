@@ -1,4 +1,4 @@
-"""MkDocs hook: files of the repository outside `docs/` that a page links to become pages of the site.
+"""MkDocs hook: patterns in the navigation; files of the repository outside `docs/` that a page links to become pages.
 
 A page links to a file as GitHub needs it, by a relative path. At build time the file's page is `repository/PATH`: a
 Markdown file as it is, a text file as a code block, a folder as its README or the list of its files. Other
@@ -26,20 +26,37 @@ LANGUAGES = {
 }
 
 
+def on_config(config):
+    """Replace the patterns of the navigation by the pages of their folders."""
+    docs = Path(config.docs_dir)
+
+    def expanded(items):
+        for item in items:
+            if isinstance(item, dict):
+                yield {title: part if isinstance(part, str) else list(expanded(part)) for title, part in item.items()}
+            elif "*" in item:
+                yield from sorted(path.relative_to(docs).as_posix() for path in docs.glob(item))
+            else:
+                yield item
+
+    config.nav = config.nav and list(expanded(config.nav))
+    return config
+
+
 def on_files(files, config):
-    """Add a file of the site for each file of the repository that a page links to, directly or through others."""
+    """Add a page for each file of the repository that the navigation names or a page links to, also through others."""
     root = Path(config.config_file_path).parent
-    pages = [root / "docs" / file.src_uri for file in files.documentation_pages()]
-    while pages:
-        page = pages.pop()
-        for path in linked(page, root):
-            uri = site_uri(path, root)
-            if uri.startswith(FOLDER) and files.get_file_from_path(uri) is None:
-                text = content(path, root)
-                files.append(
-                    File.generated(config, uri, **({"abs_src_path": str(path)} if text is None else {"content": text}))
-                )
-                pages += [path] if path.suffix == ".md" else []
+    paths = [root / name for name in re.findall(rf"{FOLDER}/([^'\s]+\.md)", str(config.nav))]
+    for file in files.documentation_pages():
+        paths += linked(root / "docs" / file.src_uri, root)
+    while paths:
+        path = paths.pop()
+        uri = site_uri(path, root)
+        if uri.startswith(FOLDER) and files.get_file_from_path(uri) is None:
+            text = content(path, root)
+            source = {"abs_src_path": str(path)} if text is None else {"content": text}
+            files.append(File.generated(config, uri, **source))
+            paths += linked(path, root) if path.suffix == ".md" else []
     return files
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the notebooks of this folder and stores their outputs: docs/notebooks/execute.py [NAME ...]"""
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,8 @@ FOLDER = Path(__file__).resolve().parent
 def execute(path: Path, folder: Path | str) -> nbformat.NotebookNode:
     """Return a notebook after a run in a folder, without what libraries log; raise `CellExecutionError` on an error."""
     notebook = nbformat.read(path, as_version=4)
+    # `!python` in a cell is this interpreter.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

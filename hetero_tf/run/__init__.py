@@ -9,6 +9,7 @@ Modules:
     data_description  The description of the data in a run folder, with its own sha256
     experiment        Runs a recipe in its folder: starts or resumes, builds, trains, and reports
     keras_callbacks   Calls Keras callbacks during a training in Python
+    live_curves       A callback that draws curves in a notebook while a process trains
     load_run          Loads a run folder
     loop              The training loop: plans a call of the compiled round while the previous one runs
     readme            README.txt of a run folder: its files, and the commands for it

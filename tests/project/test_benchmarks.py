@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -232,31 +230,6 @@ def test_device_benchmark_compares_a_device_with_the_simulator():
     assert (result["recipe"], result["level"]) == ("tiny_digits", "c") and result["parameters"] > 0
     assert result["loss_difference"] < 1e-4 and result["weights_difference"] < 1e-3
     assert result["file_bytes"] > 1000 and result["ms_per_step"] > 0 and 10 < result["peak_rss_mb"] < 300
-
-
-NOTEBOOK = ROOT / "benchmarks" / "notebook.py"
-
-
-def test_the_notebook_page_contains_the_code_of_the_script():
-    shown = NOTEBOOK.with_suffix(".md").read_text(encoding="utf-8")
-    cells = re.split(r"^# %%.*\n", NOTEBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    code = [cell.strip() for cell in cells if not cell.startswith("#")]
-    assert len(code) > 5 and [cell for cell in code if f"```python\n{cell}\n```" not in shown] == []
-
-
-@pytest.mark.long
-def test_the_notebook_runs(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    # Six rounds run every line.
-    whole, shorter = NOTEBOOK.read_text(encoding="utf-8"), tmp_path / "shorter.py"
-    shorter.write_text(whole.replace('"rounds": 45,', '"rounds": 6,'), encoding="utf-8")
-    assert shorter.read_text(encoding="utf-8") != whole
-    done = subprocess.run(
-        [sys.executable, shorter], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"^seed (\d), round \d+: a [\d.]+, b [\d.]+$", done.stdout, re.MULTILINE) == ["0", "1", "2"]
-    assert len(re.findall(r"^client \d  level [ab]", done.stdout, re.MULTILINE)) == 10
 
 
 def test_rows_of_large_populations_are_consistent():

@@ -49,7 +49,7 @@ def installed(tmp_path_factory):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, installed, tmp_path, monkeypatch):
     others = [
-        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and CHECKOUT != Path(entry)
+        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry) != CHECKOUT
     ]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), *others]))
     notebook = execute(path, tmp_path)
