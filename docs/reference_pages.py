@@ -48,7 +48,8 @@ API = {
     "Callbacks": {
         f"hetero_tf.run.callbacks.{name}": f"run/callbacks.py:{name}"
         for name in ("RoundEnd", "Trained", "EarlyStopping", "Checkpoint", "log")
-    },
+    }
+    | {"hetero_tf.run.live_curves.LiveCurves": "run/live_curves.py:LiveCurves"},
     "Data": {
         "hetero_tf.data.from_arrays": "data/in_memory.py:from_arrays",
         "hetero_tf.data.from_tf_data": "data/in_memory.py:from_tf_data",
