@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 
@@ -10,9 +11,9 @@ OPTIONS = {"proximal": {"mu": 0.3}}  # {correction: options without a default}
 SHAPE, STEPS, RATE = (3, 7), (2, 1, 5), 0.1
 
 
-@pytest.fixture(params=registry.names("corrections"))
-def name(request):
-    return request.param
+@shipped("corrections", OPTIONS)
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def draw(name, dtype="float64", seed=0):
@@ -20,53 +21,6 @@ def draw(name, dtype="float64", seed=0):
     module, rng = registry.find("corrections", name), np.random.default_rng(seed)
     weights, start, memory, *slots = tf.constant(rng.normal(size=(3 + len(module.READS), *SHAPE)), dtype)
     return weights, start, memory if module.REMEMBERS else None, tuple(slots)
-
-
-def terms_of(name, weights, start, memory, slots, steps=STEPS):
-    """The term of a correction and, if it has one, its new memory."""
-    module, options = registry.find("corrections", name), OPTIONS.get(name, {})
-    terms = [module.correct(weights, start, memory, slots, **options)]
-    if module.REMEMBERS:
-        rate = tf.constant(RATE, weights.dtype)
-        terms.append(module.remember(memory, weights, start, slots, tf.constant(steps), rate, **options))
-    return terms
-
-
-def test_remember_exists_only_if_declared_and_reads_are_slots_of_servers(name):
-    module = registry.find("corrections", name)
-    assert hasattr(module, "remember") == module.REMEMBERS
-    server_slots = {slot for server in registry.names("servers") for slot in registry.find("servers", server).SLOTS}
-    assert isinstance(module.READS, tuple) and set(module.READS) <= server_slots
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_terms_of_batched_clients_equal_terms_of_single_clients(name, dtype):
-    values = draw(name, dtype)
-    batched = terms_of(name, *values)
-    for client in range(len(STEPS)):
-        row = slice(client, client + 1)
-        single = terms_of(
-            name, *tf.nest.map_structure(lambda value: None if value is None else value[row], values), STEPS[row]
-        )
-        for whole, one in zip(batched, single, strict=True):
-            assert whole.shape == SHAPE and whole.dtype == dtype
-            np.testing.assert_array_equal(whole[row], one)
-
-
-def test_terms_are_zero_at_the_start_with_empty_memory(name):
-    _, start, *others = draw(name)
-    zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
-    for value in terms_of(name, start, start, *zeros):
-        assert not value.numpy().any()
-
-
-def test_a_graph_has_no_stateful_operation(name):
-    weights, start, memory, slots = draw(name)
-    graph = tf.function(lambda weights, start: terms_of(name, weights, start, memory, slots))
-    for one, other in zip(graph(weights, start), terms_of(name, weights, start, memory, slots), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-14)
-    operations = graph.get_concrete_function(weights, start).graph.get_operations()
-    assert not any(operation.op_def.is_stateful for operation in operations)
 
 
 def terms(name, weights, start, memory):

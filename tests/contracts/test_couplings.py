@@ -5,19 +5,19 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 from hetero_tf.methods.losses import cross_entropy
 
-OPTIONS = {}  # {coupling: options without a default}
 # Options that enable all terms.
 WHOLE = {"weighted": {"gamma": 0.5, "from_round": 2}, "mutual": {"floor": 1e-3}}
 CLASSES = 5
 
 
-@pytest.fixture(params=registry.names("couplings"))
-def name(request):
-    return request.param
+@shipped("couplings", WHOLE)
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def draw(outputs, shape=(2, 3), seed=0, scale=2.0, dtype="float64"):
@@ -30,7 +30,7 @@ def couple(name, logits, targets, round=4, **options):
     """The coupled loss of every example, with cross-entropy as the objective."""
     module = registry.find("couplings", name)
     losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
-    arguments = {**OPTIONS.get(name, {}), **options}
+    arguments = options
     return module.couple(losses, logits if module.READS_LOGITS else None, targets, tf.constant(round), **arguments)
 
 
@@ -48,76 +48,6 @@ def softmax(z):
 
 def divergence(q, p):
     return sum(a * math.log(a / b) for a, b in zip(q, p, strict=True))
-
-
-@pytest.mark.parametrize("shape", [(2, 3), (1, 4), (2, 3, 2)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(name, shape, dtype):
-    for outputs in (1, 2, 4):
-        for scale in (2.0, 1e4):
-            logits, targets = draw(outputs, shape, scale=scale, dtype=dtype)
-            loss = couple(name, logits, targets, **WHOLE.get(name, {}))
-            assert loss.shape == shape and loss.dtype == dtype
-            assert np.isfinite(loss).all()
-            assert all(np.isfinite(slope).all() for slope in slopes(name, logits, targets, **WHOLE.get(name, {})))
-
-
-def test_separable_coupling_sums_its_single_outputs(name):
-    logits, targets = draw(3)
-    separate = sum(couple(name, [one], targets, **WHOLE.get(name, {})) for one in logits)
-    is_sum = np.allclose(couple(name, logits, targets, **WHOLE.get(name, {})), separate, rtol=1e-12)
-    assert getattr(registry.find("couplings", name), "SEPARABLE", False) == is_sum
-
-
-def test_the_loss_of_a_single_output_is_cross_entropy_in_every_round(name):
-    logits, targets = draw(1)
-    for round in (0, 500):
-        loss = couple(name, logits, targets, round, **WHOLE.get(name, {}))
-        assert loss.numpy().tobytes() == cross_entropy.loss(logits[0], targets, None, 0).numpy().tobytes()
-
-
-def test_batched_clients_get_the_losses_of_single_clients(name):
-    logits, targets = draw(3)
-    whole = couple(name, logits, targets, **WHOLE.get(name, {}))
-    for client in range(2):
-        single_loss = couple(
-            name, [one[client : client + 1] for one in logits], targets[client : client + 1], **WHOLE.get(name, {})
-        )
-        np.testing.assert_allclose(whole[client], single_loss[0], rtol=1e-14)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_non_finite_outputs_give_nan_for_their_example_only(name, value):
-    logits, targets = draw(2)
-    expected = couple(name, logits, targets, **WHOLE.get(name, {}))
-    bad = [logits[0], logits[1].numpy()]
-    bad[1][0, 1, 2] = value
-    actual = couple(name, [bad[0], tf.constant(bad[1])], targets, **WHOLE.get(name, {}))
-    assert np.isnan(actual[0, 1])
-    np.testing.assert_array_equal(actual[1], expected[1])
-
-
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_graph_with_unknown_batch_sizes_is_stateless_and_equals_eager(name, jit):
-    logits, targets = draw(3)
-    outputs = [tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3
-    signature = [outputs, tf.TensorSpec([2, None], tf.int32), tf.TensorSpec([], tf.int32)]
-
-    @tf.function(input_signature=signature, jit_compile=jit)
-    def graph(logits, targets, round):
-        module = registry.find("couplings", name)
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
-            loss = module.couple(losses, logits, targets, round, **WHOLE.get(name, {}))
-        return loss, tape.gradient(loss, logits, unconnected_gradients="zero")
-
-    loss_by_example, gradients = graph(logits, targets, tf.constant(4))
-    np.testing.assert_allclose(loss_by_example, couple(name, logits, targets, **WHOLE.get(name, {})), rtol=1e-12)
-    for one, other in zip(gradients, slopes(name, logits, targets, **WHOLE.get(name, {})), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-14)
-    operations = graph.get_concrete_function().graph.get_operations()
-    assert not any(operation.op_def.is_stateful for operation in operations)
 
 
 # The published formulas for one example: (losses, logits [outputs, classes], round) -> loss.

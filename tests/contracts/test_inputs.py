@@ -4,102 +4,21 @@ import numpy as np
 import oracle
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 from refusals import refusal
 
 from hetero_tf.base import registry
-from hetero_tf.inputs import Input, Labels, all_labels
+from hetero_tf.inputs import all_labels
 from hetero_tf.inputs.images import PAD, crop_flip
-from hetero_tf.recipe.geometry import FORMS
+from hetero_tf.testing.data_checks import STORED
+from hetero_tf.testing.data_checks import read_batch as batch
 
-RNG = np.random.default_rng(0)
-IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4, 6).astype(np.int32))
-TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
-ROWS = (RNG.normal(5, 3, (6, 7)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
-WORDS = (RNG.integers(0, 9, (6, 5)).astype(np.int32), RNG.integers(0, 4, 6).astype(np.int32))
-SERIES = (RNG.normal(5, 3, (6, 9, 2)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
-CLIPS = (RNG.integers(-(2**13), 2**13, (6, 1000)).astype(np.int16), RNG.integers(0, 4, 6).astype(np.int32))
-# Stored examples and number of labels, by the kind of data.
-STORED = {
-    **{"arrays": (ROWS, 4), "audio": (CLIPS, 4), "images": (IMAGES, 4), "sequences": (WORDS, 4)},
-    **{"series": (SERIES, 4), "table": (ROWS, 4), "text": (TEXT, 9)},
-}
+IMAGES, TEXT, CLIPS = (STORED[kind][0] for kind in ("images", "text", "audio"))
 
 
-def stored_examples(name):
-    """The stored examples of an input, and their number of labels."""
-    return STORED[registry.constant("inputs", name, "DATA") or "images"]
-
-
-@pytest.fixture(params=registry.names("inputs"))
-def case(request):
-    """The module's `build`, stored examples and number of labels."""
-    return registry.find("inputs", request.param).build, *stored_examples(request.param)
-
-
-def batch(source, stored, labels, rows, key=(1, 2, 3, 4), training=True):
-    x, y = stored
-    x, rows, start, key = map(tf.constant, (x, rows, 0, key))
-    return source.batch(x, None if y is None else tf.constant(y), rows, start, key, labels, training=training)
-
-
-def test_attributes_describe_the_batches(case):
-    build, stored, classes = case
-    for dtype in ("float32", "float64"):
-        source = build(dtype)
-        assert isinstance(source, Input)
-        inputs, targets = batch(source, stored, all_labels(classes), [4, 1, 2])
-        assert inputs.dtype == (source.dtype or dtype)
-        assert targets.dtype == tf.int32
-        assert inputs.shape[0] == targets.shape[0] == 3
-        shape = source.shape(stored[0])
-        assert all(want in (None, have) for want, have in zip(shape, inputs.shape[1:], strict=True))
-        starts = source.starts(stored[0])
-        assert starts[0] == 0
-        assert list(starts) == sorted(set(starts))
-
-
-@pytest.mark.parametrize("name", registry.names("inputs"))
-def test_constants_describe_model_inputs_and_targets(name):
-    (stored, classes), source = stored_examples(name), registry.find("inputs", name).build("float32")
-    _, targets = batch(source, stored, all_labels(classes), [0, 1])
-    assert len(source.shape(stored[0])) == len(FORMS[registry.constant("inputs", name, "FORM")])
-    assert targets.shape.rank == {"label": 1, "positions": 2}[registry.constant("inputs", name, "TARGETS")]
-    per_channel = registry.constant("inputs", name, "PER_CHANNEL") or ()
-    assert set(per_channel) <= registry.options("inputs", name).keys()
-
-
-def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
-    build, stored, classes = case
-    source = build("float32")
-    for training in (False, True):
-        eager = batch(source, stored, all_labels(classes), [0, 3, 3], training=training)
-        graph = tf.function(lambda: batch(source, stored, all_labels(classes), [0, 3, 3], training=training))()
-        for one, other in zip(eager, graph):
-            np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("name", registry.names("inputs"))
-def test_a_batch_of_several_clients_equals_the_batches_of_each_client(name):
-    build, (stored, classes) = registry.find("inputs", name).build, stored_examples(name)
-    rows, keys = np.asarray([[0, 3, 3], [5, 1, 2]]), np.asarray([[1, 2, 3], [1, 2, 4]], np.int32)
-    choices = {one.name: one.constraint.choices for one in registry.options("inputs", name).values()}
-    for options in ({}, *({option: value} for option, values in choices.items() for value in values or ())):
-        source = build("float32", **options)
-        for training in (False, True):
-            batched = batch(source, stored, all_labels(classes), rows, keys, training)
-            for client in range(2):
-                single = batch(source, stored, all_labels(classes), rows[client], keys[client], training)
-                for one, other in zip(batched, single, strict=True):
-                    assert one[client].numpy().tobytes() == other.numpy().tobytes()
-
-
-def test_targets_index_the_labels_of_the_client(case):
-    build, stored, classes = case
-    table = tf.constant(RNG.permutation(classes), tf.int32)
-    labels = Labels(local=lambda targets: tf.gather(table, targets), count=classes)
-    mine = batch(build("float32"), stored, labels, [0, 1, 2])[1]
-    plain = batch(build("float32"), stored, all_labels(classes), [0, 1, 2])[1]
-    np.testing.assert_array_equal(mine, tf.gather(table, plain))
+@shipped("inputs")
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged():

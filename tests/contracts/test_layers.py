@@ -1,24 +1,23 @@
 """Contract of every layer in the package; a new layer is tested automatically."""
 
-import inspect
 from typing import get_args
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 from refusals import refusal
 
-from hetero_tf.base import registry
 from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization, normalize
 from hetero_tf.models.build_model import layer_class
+from hetero_tf.testing.layer_checks import PIXELS
 
 RNG = np.random.default_rng(0)
-PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
+VECTORS, WORDS = RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
 # Arguments without a default, and inputs other than images; a new layer with such needs an entry.
 ARGUMENTS = {
     "Dropout": ({"rate": 0.3}, VECTORS),
@@ -43,95 +42,13 @@ ARGUMENTS = {
 }
 
 
-@pytest.fixture(params=registry.names("layers"))
-def made(request):
-    """`(dtype=...) -> a fresh layer`, and its inputs."""
-    arguments, inputs = ARGUMENTS.get(request.param, ({}, PIXELS))
-    return lambda **more: layer_class(request.param)(**{**arguments, **more}), inputs
-
-
-def called(layer, inputs, training=False):
-    layer(inputs)
-    return layer(inputs, training=training).numpy() if _has_training(layer) else layer(inputs).numpy()
-
-
-def _has_training(layer):
-    return "training" in inspect.signature(layer.call).parameters
-
-
-def test_constructor_arguments_are_attributes_and_documented(made):
-    layer = made[0]()
-    names = [name for name in inspect.signature(type(layer).__init__).parameters if name not in ("self", "kwargs")]
-    if type(layer).__init__ is not keras.layers.Layer.__init__:
-        for name in names:
-            assert hasattr(layer, name)
-            assert name in registry.argument_docs(inspect.getdoc(type(layer)))
-    assert "shape" in type(layer).__doc__
-
-
-def test_the_config_records_every_argument_that_is_passed(made):
-    layer = made[0]()
-    if type(layer).__init__ is keras.layers.Layer.__init__:
-        return
-    names = [name for name in inspect.signature(type(layer).__init__).parameters if name not in ("self", "kwargs")]
-    arguments = {name: getattr(layer, name) for name in names}
-    layer = made[0](**arguments)
-    assert arguments.items() <= layer.get_config().items()
-    assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
-
-
-def test_a_layer_from_its_config_gives_equal_outputs(made):
-    make, inputs = made
-    layer = make(name="one")
-    outputs = called(layer, inputs)
-    again = type(layer).from_config(layer.get_config())
-    again(inputs)
-    again.set_weights(layer.get_weights())
-    assert again.name == "one"
-    assert again.get_config() == layer.get_config()
-    assert called(again, inputs).tobytes() == outputs.tobytes()
-    assert [v.path for v in again.variables] == [v.path for v in layer.variables]
-
-
-def test_a_model_with_the_layer_can_be_saved_and_loaded(made, tmp_path):
-    make, inputs = made
-    symbol = keras.Input(inputs.shape[1:], dtype="int32" if inputs.dtype.kind == "i" else "float32")
-    model = keras.Model(symbol, make()(symbol))
-    model.save(tmp_path / "layer.keras")
-    again = keras.models.load_model(tmp_path / "layer.keras")
-    assert again(inputs).numpy().tobytes() == model(inputs).numpy().tobytes()
-
-
-def test_symbolic_and_eager_shapes_agree(made):
-    make, inputs = made
-    layer = make()
-    symbol = layer(keras.Input(batch_shape=inputs.shape, dtype="int32" if inputs.dtype.kind == "i" else "float32"))
-    assert tuple(symbol.shape) == tuple(layer.compute_output_shape(inputs.shape)) == called(layer, inputs).shape
-
-
-def test_float64_layers_compute_in_float64(made):
-    make, inputs = made
-    layer = make(dtype="float64")
-    for training in (False, True):
-        assert called(layer, inputs, training).dtype == np.float64
-    assert {v.dtype for v in layer.trainable_variables} <= {"float64"}
-    rough = make(dtype="float32")
-    rough(inputs)
-    layer.set_weights(rough.get_weights())
-    # A part in float32 would cause a large difference.
-    assert np.abs(called(layer, inputs) - called(rough, inputs)).max() < 1e-4
-
-
-def test_gradients_reach_every_trainable_value_and_are_finite(made):
-    make, inputs = made
-    layer = make(dtype="float64")
-    layer(inputs)
-    with tf.GradientTape() as tape:
-        outputs = layer(inputs, training=True) if _has_training(layer) else layer(inputs)
-        loss = tf.reduce_sum(outputs**2 * RNG.random(outputs.shape))
-    for gradient in tape.gradient(loss, [v.value for v in layer.trainable_variables]):
-        assert gradient is not None
-        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+@shipped(
+    "layers",
+    {name: arguments for name, (arguments, _) in ARGUMENTS.items()},
+    inputs={name: inputs for name, (_, inputs) in ARGUMENTS.items()},
+)
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 @pytest.mark.parametrize("rank", [2, 3, 4])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 
@@ -11,9 +12,9 @@ MASKABLE = np.arange(SHAPE[1]) % 5 != 0
 KEYS = tf.constant([[0, 1, 2], [0, 1, 5], [0, 1, 7]])
 
 
-@pytest.fixture(params=registry.names("masks"))
-def name(request):
-    return request.param
+@shipped("masks")
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def drawn(dtype="float64", seed=0):
@@ -25,39 +26,6 @@ def masked(name, start, share, weights=None, clients=slice(None), **options):
     module, number = registry.find("masks", name), int(share * MASKABLE.sum())
     state = tf.stop_gradient(module.prepare(start, KEYS[clients], tf.constant(MASKABLE), number, **options))
     return module.mask(start if weights is None else weights, state, **options), state
-
-
-@pytest.mark.parametrize("share", [1.0, 0.25, 1 / 16])
-def test_a_mask_selects_the_share_of_maskable_entries_and_all_others(name, share):
-    mask = masked(name, drawn(), share)[0].numpy()
-    assert set(np.unique(mask)) <= {0.0, 1.0}
-    assert (mask[:, ~MASKABLE] == 1).all()
-    assert mask[:, MASKABLE].sum(1).tolist() == [int(share * MASKABLE.sum())] * 3
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batched_clients_get_the_masks_of_single_clients(name, dtype):
-    start, weights = drawn(dtype), drawn(dtype, 1)
-    whole, state = masked(name, start, 0.25, weights)
-    assert whole.shape == SHAPE and whole.dtype == dtype
-    counts = registry.find("masks", name).counts(weights, start, state)
-    assert counts.shape == SHAPE and counts.dtype == tf.bool
-    for client in range(3):
-        row = slice(client, client + 1)
-        np.testing.assert_array_equal(whole[row], masked(name, start[row], 0.25, weights[row], row)[0])
-
-
-def test_masked_entries_get_no_gradient_and_others_a_finite_one(name):
-    # Zeros among the weights: a threshold of 0 must divide nothing by 0.
-    weights = drawn() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
-    for share in (1.0, 0.25):
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            mask = masked(name, weights, share)[0]
-            value = tf.reduce_sum(weights * mask * drawn(seed=2))
-        gradient = tape.gradient(value, weights).numpy()
-        assert np.isfinite(gradient).all()
-        assert ((gradient != 0) == (mask.numpy() != 0)).all()
 
 
 def test_fiarse_keeps_its_threshold_in_a_round_and_masks_the_current_weights():

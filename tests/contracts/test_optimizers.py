@@ -4,6 +4,7 @@ import numpy as np
 import oracle_steps
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Plugin
@@ -20,9 +21,9 @@ FORMS = [
 ]
 
 
-@pytest.fixture(params=registry.names("optimizers"))
-def name(request):
-    return request.param
+@shipped("optimizers")
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def start(name, dtype="float64", seed=0):
@@ -47,29 +48,6 @@ def drawn(count, dtype="float64"):
     return tf.constant(np.random.default_rng(1).normal(size=(count, *SHAPE)), dtype)
 
 
-def test_every_option_has_a_default(name):
-    assert not any(option.required for option in registry.options("optimizers", name).values())
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batched_clients_move_like_single_clients(name, dtype):
-    weights, slots = start(name, dtype)
-    (batched,), after = stepped(name, drawn(1, dtype), weights, slots, (4, 0, 9))
-    assert batched.dtype == dtype and len(after) == len(slots)
-    for client, count in enumerate((4, 0, 9)):
-        row = slice(client, client + 1)
-        gradients = drawn(1, dtype)[:, row]
-        (single,), single_slots = stepped(name, gradients, weights[row], tuple(slot[row] for slot in slots), (count,))
-        for one, other in zip((single, *single_slots), (batched, *after), strict=True):
-            np.testing.assert_array_equal(one, other[row])
-
-
-def test_the_first_step_follows_the_negative_gradient(name):
-    zeros = tf.zeros(SHAPE, tf.float64)
-    (moved,), _ = stepped(name, drawn(1), zeros, (zeros,) * len(start(name)[1]))
-    assert (moved * drawn(1)[0].numpy() < 0).all()
-
-
 @pytest.mark.parametrize(("name", "options"), FORMS)
 def test_several_steps_equal_numpy(name, options):
     weights, slots = start(name)
@@ -82,16 +60,6 @@ def test_several_steps_equal_numpy(name, options):
             Plugin(name, defaults | options), value, gradient, expected_slots, RATE, count
         )
         np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)
-
-
-def test_graph_is_stateless_and_equals_eager(name):
-    module, (weights, slots) = registry.find("optimizers", name), start(name)
-    count, (gradients,) = tf.constant([1, 2, 3]), drawn(1)
-    graph = tf.function(lambda *values: module.step(*values, slots, RATE, count))
-    expected, _ = module.step(weights, gradients, slots, RATE, count)
-    np.testing.assert_allclose(graph(weights, gradients)[0], expected, rtol=1e-14)
-    operations = graph.get_concrete_function(weights, gradients).graph.get_operations()
-    assert not any(operation.op_def.is_stateful for operation in operations)
 
 
 def test_adam_is_invariant_to_the_scale_of_gradients_and_sgd_is_not():

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 
@@ -13,24 +14,9 @@ OPTIONS = {
 }  # options without a default
 
 
-@pytest.fixture(params=registry.names("schedules"))
-def multiplier(request):
-    function = registry.find("schedules", request.param).multiplier
-    return lambda round: function(round, **OPTIONS.get(request.param, {}))
-
-
-def test_multipliers_are_plain_floats_between_0_and_1_for_any_round(multiplier):
-    for round in (*range(30), 10**6):
-        value = multiplier(round)
-        assert type(value) is float
-        assert 0 <= value <= 1
-        assert multiplier(round) == value
-
-
-def test_multipliers_start_at_1_and_never_increase(multiplier):
-    multipliers = [multiplier(round) for round in range(30)]
-    assert multipliers[0] == 1
-    assert multipliers == sorted(multipliers, reverse=True)
+@shipped("schedules", OPTIONS)
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def test_steps_fall_after_the_listed_rounds():

@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import tensorflow as tf
+from contract_cases import shipped
 from refusals import refusal
 
 from hetero_tf import recipe
@@ -32,9 +33,9 @@ def injected(module, mean):
     return {name: value for name, value in arguments.items() if name in parameters}
 
 
-@pytest.fixture(params=registry.names("servers"))
-def name(request):
-    return request.param
+@shipped("servers")
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def rounds(count, dtype="float64", seed=0, shape=SHAPE):
@@ -54,58 +55,6 @@ def played(name, changes, dtype="float64", seed=0, **options):
         weights, slots = apply(weights, mean, coverage, slots)
         states.append((weights, slots))
     return states
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_uncovered_entries_and_their_slots_stay_bit_equal(name, dtype):
-    apply, num_slots = server(name)
-    rng = np.random.default_rng(0)
-    # Slots of earlier rounds: squares must not be negative.
-    slots = tuple(rng.random(SHAPE).astype(dtype) for _ in range(num_slots))
-    for coverage, change in rounds(10, dtype):
-        old = rng.normal(size=SHAPE).astype(dtype)
-        old[0, 0], coverage[0, 0] = -0.0, 0
-        away = coverage == 0
-        new, after = apply(old, np.where(away, old, old + change), coverage, slots)
-        for one, other in zip((new, *after), (old, *slots), strict=True):
-            assert one.dtype == dtype and one.shape == SHAPE and np.isfinite(one).all()
-            assert one[away].tobytes() == other[away].tobytes()
-            assert (one[~away] != other[~away]).all()
-
-
-def test_the_first_round_moves_towards_the_mean(name):
-    ((coverage, change),) = rounds(1)
-    apply, num_slots = server(name)
-    old = np.random.default_rng(1).normal(size=SHAPE)
-    new, _ = apply(old, np.where(coverage > 0, old + change, old), coverage, (np.zeros(SHAPE),) * num_slots)
-    assert (((new - old) * change)[coverage > 0] > 0).all()
-
-
-def test_coverage_may_broadcast(name):
-    apply, num_slots = server(name)
-    rng = np.random.default_rng(1)
-    old, mean, *slots = rng.random((2 + num_slots, *SHAPE))
-    for shape in ((4, 1), (), (1, 5)):
-        coverage = rng.integers(1, 4, shape).astype(float)
-        whole = apply(old, mean, np.broadcast_to(coverage, SHAPE).copy(), slots)
-        actual = apply(old, mean, coverage, slots)
-        for one, other in zip((actual[0], *actual[1]), (whole[0], *whole[1]), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_graph_is_stateless_and_equals_eager(name):
-    module = registry.find("servers", name)
-    apply, num_slots = server(name)
-    rng = np.random.default_rng(2)
-    old, mean, coverage, *slots = rng.random((3 + num_slots, *SHAPE))
-    graph = tf.function(lambda *values: module.apply(*values[:3], values[3:], **injected(module, mean)))
-    actual = graph(*map(tf.constant, (old, mean, coverage, *slots)))
-    expected = apply(old, mean, coverage, slots)
-    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-14)
-    for one, other in zip(actual[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-14)
-    operations = graph.get_concrete_function(*map(tf.constant, (old, mean, coverage, *slots))).graph.get_operations()
-    assert not any(operation.op_def.is_stateful for operation in operations)
 
 
 # The published formulas for one entry: (w, mean, count, slots) -> (w, slots).

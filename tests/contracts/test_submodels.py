@@ -1,49 +1,17 @@
 """Contract of every sub-model in the package."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 
 CASES = [(1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11)]
 
 
-@pytest.fixture(params=registry.names("submodels"))
-def keep(request):
-    function = registry.find("submodels", request.param).keep
-
-    def call(size, count, round=0, client=0, seed=0):
-        return function(size, count, *(tf.constant(value) for value in (round, client, seed))).numpy()
-
-    call.function = function
-    return call
-
-
-def test_coordinates_are_distinct_int32_inside_the_axis(keep):
-    for size, count in CASES:
-        for round, client, seed in ((0, 0, 0), (3, 1, 7), (1000, 99, 2**31 - 1)):
-            coordinates = keep(size, count, round, client, seed)
-            assert coordinates.dtype == np.int32
-            assert coordinates.shape == (count,)
-            assert len(set(coordinates.tolist())) == count
-            assert 0 <= coordinates.min() <= coordinates.max() < size
-
-
-def test_a_full_axis_contains_all_coordinates(keep):
-    for size in (1, 4, 9):
-        assert sorted(keep(size, size, 5, 2, 1).tolist()) == list(range(size))
-
-
-def test_coordinates_are_a_pure_function_and_equal_in_a_graph(keep):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 3)
-    def graph(round, client, seed):
-        return keep.function(16, 11, round, client, seed)
-
-    for numbers in ((0, 0, 0), (4, 2, 9), (5, 2, 9)):
-        eager = keep(16, 11, *numbers)
-        assert eager.tolist() == keep(16, 11, *numbers).tolist() == graph(*map(tf.constant, numbers)).numpy().tolist()
-    assert graph.experimental_get_tracing_count() == 1
+@shipped("submodels")
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def test_prefix_is_nested_and_the_same_for_all_clients():

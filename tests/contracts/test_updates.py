@@ -1,8 +1,8 @@
 """Contract of every update in the package."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
+from contract_cases import shipped
 
 from hetero_tf.base import registry
 
@@ -11,9 +11,9 @@ SHAPE, STEPS = (3, 7), (2, 1, 5)
 KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
 
 
-@pytest.fixture(params=registry.names("updates"))
-def name(request):
-    return request.param
+@shipped("updates", OPTIONS)
+def test_a_plugin_keeps_the_contract(check):
+    check()
 
 
 def draw(dtype="float64"):
@@ -26,24 +26,6 @@ def updated(name, weights, start, clients=slice(None), **options):
     arguments = {**OPTIONS.get(name, {}), **options}
     keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
     return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **arguments).numpy()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batched_clients_get_the_updates_of_single_clients(name, dtype):
-    batched = updated(name, *draw(dtype))
-    assert batched.shape == SHAPE and batched.dtype == dtype
-    for client in range(len(STEPS)):
-        row = slice(client, client + 1)
-        np.testing.assert_array_equal(batched[row], updated(name, *draw(dtype), row))
-
-
-def test_equal_keys_give_equal_updates_in_a_stateless_graph(name):
-    weights, start = draw()
-    module, options = registry.find("updates", name), OPTIONS.get(name, {})
-    graph = tf.function(lambda *values: module.update(*values, tf.constant(STEPS), tf.constant(KEYS), **options))
-    np.testing.assert_allclose(graph(weights, start), updated(name, weights, start), rtol=1e-14)
-    operations = graph.get_concrete_function(weights, start).graph.get_operations()
-    assert not any(operation.op_def.is_stateful for operation in operations)
 
 
 def test_clip_limits_each_clients_distance_and_keeps_its_direction():

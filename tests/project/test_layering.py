@@ -21,7 +21,7 @@ LINES = (
     ("planning", "models"),
     ("rounds", "evaluation"),
     ("process",),
-    ("run", "reference"),
+    ("run", "reference", "testing"),
     ("describe", "export", "workers", "sweeps", "reports", "devices", "starter"),
     ("cli",),
     ("__main__",),

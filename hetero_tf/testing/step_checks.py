@@ -1,0 +1,203 @@
+"""Contracts of plug-ins of local steps and the server: corrections, optimizers, updates, servers and schedules."""
+
+import inspect
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import registry
+from hetero_tf.testing.subject import Subject
+
+# Clients and values of each; steps of each client before; keys of each client; the learning rate.
+SHAPE, STEPS, RATE = (3, 7), (2, 1, 5), 0.1
+KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
+REGISTERED, SERVER_SHAPE = 20, (4, 5)
+DTYPES = ("float32", "float64")
+
+
+def _rows(values, client):
+    """The row of one client in a structure of arrays; None stays."""
+    return tf.nest.map_structure(lambda value: None if value is None else value[client : client + 1], values)
+
+
+def _draw(count, dtype="float64", seed=0):
+    return tuple(tf.constant(np.random.default_rng(seed).normal(size=(count, *SHAPE)), dtype))
+
+
+def _correction_values(subject, dtype="float64"):
+    """Weights, start, memory (None if the correction has none) and the slots that it reads."""
+    module = subject.module
+    weights, start, memory, *slots = _draw(3 + len(module.READS), dtype)
+    return weights, start, memory if module.REMEMBERS else None, tuple(slots)
+
+
+def _terms(subject, weights, start, memory, slots, steps=STEPS):
+    """The term of a correction and, if it has one, its new memory."""
+    terms = [subject.call("correct", weights, start, memory, slots)]
+    if subject.module.REMEMBERS:
+        rate = tf.constant(RATE, weights.dtype)
+        terms.append(subject.call("remember", memory, weights, start, slots, tf.constant(steps), rate))
+    return terms
+
+
+def check_correction_constants(subject: Subject) -> None:
+    """`remember` exists only if declared; `READS` names slots of servers."""
+    module = subject.module
+    subject.require(hasattr(module, "remember") == module.REMEMBERS, "REMEMBERS must say whether `remember` exists")
+    server_slots = {slot for server in registry.names("servers") for slot in registry.find("servers", server).SLOTS}
+    is_valid = isinstance(module.READS, tuple) and set(module.READS) <= server_slots
+    subject.require(is_valid, f"READS must be a tuple of slots of servers, {sorted(server_slots)}", module.READS)
+
+
+def check_corrections_of_clients(subject: Subject) -> None:
+    """Batched clients get the terms of single clients, in the form and type of the weights."""
+    for dtype in DTYPES:
+        values = _correction_values(subject, dtype)
+        batched = _terms(subject, *values)
+        for term in batched:
+            subject.require(term.shape == SHAPE and term.dtype == dtype, "terms must have the weights' form and type")
+        for client in range(len(STEPS)):
+            single = _terms(subject, *_rows(values, client), STEPS[client : client + 1])
+            for one, other in zip(batched, single, strict=True):
+                subject.require_close(one[client : client + 1], other, "batched clients must get single clients' terms")
+
+
+def check_correction_at_the_start(subject: Subject) -> None:
+    """Terms are zero at the start with an empty memory; a graph is stateless and equals the eager terms."""
+    weights, start, *others = _correction_values(subject)
+    zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
+    for term in _terms(subject, start, start, *zeros):
+        subject.require(not term.numpy().any(), "terms must be zero at the start with an empty memory")
+    graph = tf.function(lambda weights, start: _terms(subject, weights, start, *others))
+    for one, other in zip(graph(weights, start), _terms(subject, weights, start, *others), strict=True):
+        subject.require_close(one, other, "a graph must return the eager terms", rtol=1e-14)
+    subject.require_stateless(lambda weights, start: _terms(subject, weights, start, *others), weights, start)
+
+
+def _optimizer_values(subject, dtype="float64"):
+    """Weights and slots of a client after some steps: squares are not negative."""
+    rng = np.random.default_rng(0)
+    weights = tf.constant(rng.normal(size=SHAPE), dtype)
+    return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in subject.module.SLOTS)
+
+
+def check_optimizer_defaults(subject: Subject) -> None:
+    """Every option has a default."""
+    required = [option.name for option in registry.options("optimizers", subject.name).values() if option.required]
+    subject.require(not required, "every option of an optimizer must have a default", required)
+
+
+def check_optimizer_of_clients(subject: Subject) -> None:
+    """Batched clients move like single ones; the first step follows the negative gradient; the graph is stateless."""
+    counts = tf.constant([4, 0, 9])
+    for dtype in DTYPES:
+        (gradients,), (weights, slots) = _draw(1, dtype, seed=1), _optimizer_values(subject, dtype)
+        rate = tf.constant(RATE, dtype)
+        moved, after = subject.call("step", weights, gradients, slots, rate, counts)
+        subject.require(moved.dtype == dtype and len(after) == len(slots), "a step must return weights and all slots")
+        for client in range(SHAPE[0]):
+            row = slice(client, client + 1)
+            single = subject.call("step", weights[row], gradients[row], _rows(slots, client), rate, counts[row])
+            for one, other in zip((moved, *after), (single[0], *single[1]), strict=True):
+                subject.require_close(one[row], other, "batched clients must move like single ones")
+    zeros = tf.zeros(SHAPE, tf.float64)
+    first, _ = subject.call("step", zeros, gradients, (zeros,) * len(slots), rate, tf.constant([0, 0, 0]))
+    subject.require((first * gradients < 0).numpy().all(), "the first step must follow the negative gradient")
+    graph = tf.function(lambda weights, gradients: subject.call("step", weights, gradients, slots, rate, counts))
+    subject.require_close(graph(weights, gradients)[0], moved, "a graph must return the eager weights", rtol=1e-14)
+    subject.require_stateless(graph, weights, gradients)
+
+
+def _updated(subject, dtype="float64", clients=slice(None)):
+    start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
+    # The first client moves less than the others.
+    weights, start = tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
+    keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
+    return weights[clients], start[clients], steps, keys
+
+
+def check_updates_of_clients(subject: Subject) -> None:
+    """Batched clients get the updates of single ones; equal keys give equal updates in a stateless graph."""
+    for dtype in DTYPES:
+        values = _updated(subject, dtype)
+        batched = subject.call("update", *values)
+        is_valid = batched.shape == SHAPE and batched.dtype == dtype
+        subject.require(is_valid, "an update must have the weights' form and type", (batched.shape, batched.dtype))
+        for client in range(len(STEPS)):
+            row = slice(client, client + 1)
+            single = subject.call("update", *_updated(subject, dtype, row))
+            subject.require_close(batched[row], single, "batched clients must get the updates of single ones")
+    graph = tf.function(lambda *values: subject.call("update", *values))
+    subject.require_close(graph(*values), batched, "equal keys must give equal updates, also in a graph", rtol=1e-14)
+    subject.require_stateless(graph, *values)
+
+
+def _apply(subject, old, mean, coverage, slots):
+    """The new values and slots of a server in NumPy."""
+    tensors = [tf.constant(value) for value in (old, mean, coverage)]
+    new, after = subject.call("apply", *tensors, tuple(map(tf.constant, slots)), **_injected(subject, mean))
+    return [new.numpy(), *(slot.numpy() for slot in after)]
+
+
+def _injected(subject, mean):
+    """The keywords that are not options: those of every server, and those in this server's signature."""
+    arguments = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
+    parameters = inspect.signature(subject.module.apply).parameters
+    return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def check_uncovered_entries(subject: Subject) -> None:
+    """Entries without coverage and their slots stay bit-equal; others change, first towards the mean."""
+    for dtype in DTYPES:
+        rng = np.random.default_rng(0)
+        # Slots of earlier rounds: squares must not be negative.
+        slots = [rng.random(SERVER_SHAPE).astype(dtype) for _ in subject.module.SLOTS]
+        for _ in range(10):
+            coverage = rng.integers(0, 4, SERVER_SHAPE).astype(dtype)
+            change, old = rng.normal(size=(2, *SERVER_SHAPE)).astype(dtype)
+            old[0, 0], coverage[0, 0] = -0.0, 0
+            away, mean = coverage == 0, np.where(coverage == 0, old, old + change)
+            for one, other in zip(_apply(subject, old, mean, coverage, slots), (old, *slots), strict=True):
+                is_valid = one.dtype == dtype and one.shape == SERVER_SHAPE and np.isfinite(one).all()
+                subject.require(is_valid, "values and slots must stay finite, in their form and type")
+                subject.require_close(one[away], other[away], "an entry without coverage must stay bit-equal")
+                subject.require((one[~away] != other[~away]).all(), "an entry with coverage must change")
+        first = _apply(subject, old, mean, coverage, [np.zeros(SERVER_SHAPE, dtype) for _ in slots])[0]
+        moved = ((first - old) * change)[~away]
+        subject.require((moved > 0).all(), "the first round must move towards the mean")
+
+
+def check_coverage_and_graph(subject: Subject) -> None:
+    """Coverage may broadcast; the graph is stateless and equals the eager values."""
+    rng = np.random.default_rng(1)
+    old, mean, *slots = rng.random((2 + len(subject.module.SLOTS), *SERVER_SHAPE))
+    for shape in ((4, 1), (), (1, 5)):
+        coverage = rng.integers(1, 4, shape).astype(float)
+        expected = _apply(subject, old, mean, np.broadcast_to(coverage, SERVER_SHAPE).copy(), slots)
+        for one, other in zip(_apply(subject, old, mean, coverage, slots), expected, strict=True):
+            subject.require_close(one, other, "coverage may have axes of size 1")
+    values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
+    graph = tf.function(lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)))
+    new, after = graph(*values)
+    for one, other in zip((new, *after), _apply(subject, *map(np.asarray, values[:3]), slots), strict=True):
+        subject.require_close(one, other, "a graph must return the eager values", rtol=1e-14)
+    subject.require_stateless(graph, *values)
+
+
+def check_schedule(subject: Subject) -> None:
+    """Multipliers are plain floats from 1 down to at least 0, which never increase."""
+    multipliers = [subject.call("multiplier", round) for round in (*range(30), 10**6)]
+    subject.require(all(type(value) is float for value in multipliers), "a multiplier must be a float", multipliers)
+    subject.require(multipliers[0] == 1, "the multiplier of round 0 must be 1", multipliers[0])
+    is_falling = multipliers == sorted(multipliers, reverse=True) and multipliers[-1] >= 0
+    subject.require(is_falling, "multipliers must never increase or be negative", multipliers)
+    subject.require(subject.call("multiplier", 7) == multipliers[7], "equal rounds must have equal multipliers")
+
+
+CHECKS = {
+    "corrections": (check_correction_constants, check_corrections_of_clients, check_correction_at_the_start),
+    "optimizers": (check_optimizer_defaults, check_optimizer_of_clients),
+    "updates": (check_updates_of_clients,),
+    "servers": (check_uncovered_entries, check_coverage_and_graph),
+    "schedules": (check_schedule,),
+}

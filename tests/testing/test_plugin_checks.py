@@ -1,0 +1,76 @@
+"""Plug-ins that violate the contract of their kind, each with the rule that `check_plugin` reports."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+from hetero_tf import testing
+from hetero_tf.base import registry
+
+KEEP = 'def keep(size, count, round, client, seed, *, step: int = 1):\n    """Coordinates.\n\n    Args:\n        step: step\n    """\n'
+LAYER = '''import keras
+class Twice(keras.layers.Layer):
+    """Doubles its input of any shape.
+
+    Args:
+        factor: factor
+    """
+    def __init__(self, factor=2, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+    def call(self, inputs):
+        return inputs * self.factor
+'''
+STEP = 'import tensorflow as tf\nSLOTS = ()\ndef step(weights, gradients, slots, rate, count):\n    """Step."""\n    return '
+LOSS = 'import tensorflow as tf\nMASKS_LABELS = False\ndef loss(outputs, targets, present, outside):\n    """Loss."""\n    return '
+CASES = [
+    ("submodels", KEEP.replace("        step: step\n", "") + "    return list(range(count))\n", "describe every option"),
+    ("submodels", KEEP.replace("seed, ", "") + "    return 0\n", "must have the parameters size count round client seed"),
+    ("submodels", f"import tensorflow as tf\n{KEEP}    return tf.zeros([count], tf.int32)\n", "distinct coordinates"),
+    ("submodels", f"import tensorflow as tf\n{KEEP}    return tf.range(count, dtype=tf.int64)\n", "must be int32"),
+    ("schedules", "def multiplier(round):\n    return 1.0 + round\n", "never increase"),
+    ("servers", 'SLOTS = ()\ndef apply(old, mean, coverage, slots, *, registered):\n    """Mean."""\n    return old * 0.5, slots\n', "without coverage must stay bit-equal"),
+    ("optimizers", f"{STEP}weights + rate * gradients, slots\n", "follow the negative gradient"),
+    ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the updates of single ones"),
+    ("losses", f"{LOSS}tf.reduce_mean(outputs ** 2)\n", "leading axes"),
+    ("losses", f"{LOSS}tf.reduce_mean(tf.stop_gradient(outputs) * outputs, -1)\n", "the gradient is that of the loss"),
+    ("metrics", 'import tensorflow as tf\nTARGETS = ("label",)\nBETTER = "higher"\nUNIT = None\ndef metric(scores, targets):\n    """Zero."""\n    return tf.zeros([], tf.float64)\n', "perfect scores must be higher"),
+    ("layers", LAYER.replace("        factor: factor\n", ""), "`Args:` must describe every argument"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Function that writes and imports a module."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
+
+    def write(text):
+        name = f"tested_plugin_{abs(hash(text))}"
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return write
+
+
+@pytest.mark.parametrize(("kind", "text", "rule"), CASES, ids=[f"{kind}-{rule}" for kind, _, rule in CASES])
+def test_a_violated_rule_is_reported_with_the_plugin(module, kind, text, rule):
+    plugin = module(text)
+    message = refusal(testing.check_plugin, kind, plugin, kind=AssertionError)
+    assert rule in message and ("Twice" if kind == "layers" else plugin.__name__) in message
+
+
+def test_a_correct_plugin_passes_with_its_example(module):
+    testing.check_plugin("layers", module(LAYER), inputs=np.ones((2, 3)))
+
+
+def test_wrong_kinds_are_reported(module):
+    plugin = module(LAYER)
+    assert refusal(testing.check_plugin, "losses", plugin, kind=ValueError) == (
+        f"`module` must define a plug-in of the kind losses. Received: {plugin.__name__}"
+    )
+    assert refusal(testing.plugin_checks, "loss", "x", kind=ValueError).endswith("updates. Received: kind='loss'")
