@@ -103,9 +103,14 @@ class Console:
         self._write(CLEAR + DIM + self._cut(text) + PLAIN)
         self._live = True
 
-    def _cut(self, text):
+    @property
+    def width(self) -> int | None:
+        """Number of columns of the terminal; None for other streams."""
         # Some terminals report no width; some wrap after the last column.
-        width = (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1
+        return (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1 if self.is_terminal else None
+
+    def _cut(self, text):
+        width = self.width
         return text if len(text) <= width else text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
 
     def _write(self, text):

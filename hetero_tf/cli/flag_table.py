@@ -86,7 +86,7 @@ FLAGS = {
     "target": Flag("float", "target value of the first metric; default none"),
     "at": Flag("list", "rounds at which to show the first metric, such as 10,20; default none"),
     "published": Flag("list", "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none"),
-    "as": Flag("enum", "format of the table", "markdown", choices=("markdown", "csv", "latex", "json")),
+    "as": Flag("enum", "format of the table", "text", choices=("text", "markdown", "csv", "latex", "json")),
     "x": Flag("enum", "x axis", "round", choices=("round", "bytes", "seconds", "parameters", "paper_flops")),
     "y": Flag("string", "metric to draw; default that of the global model"),
     "band": Flag("enum", "meaning of the bands over seeds", "range", choices=("range", "std")),

@@ -17,4 +17,5 @@ Modules:
     style          Style of all figures: colour-blind safe colours, legends below the axes, and output files
     summaries      Metric summary and costs of one run; mean and spread over several values
     table_formats  Writes the rows of a comparison as Markdown, LaTeX, HTML, CSV or JSON
+    text_tables    Writes a comparison as aligned text
 """

@@ -289,14 +289,23 @@ def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     Returns:
         A text for each run; "" for all if no key or more than `MOST_DIFFERENCES` keys differ.
     """
+    reported = differing_keys(runs, without)
+    if len(reported) > MOST_DIFFERENCES:
+        return ["" for _ in runs]
+    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in reported if key in run.keys) for run in runs]
+
+
+def differing_keys(runs: Sequence[Run], without: Collection[str]) -> list[str]:
+    """Return the keys in which runs differ, without those that the name of a plug-in implies.
+
+    Args:
+        runs, without: See `differences`.
+    """
     keys = dict.fromkeys(key for run in runs for key in run.keys if key not in without)
     differing = [key for key in keys if any(run.keys.get(key) != runs[0].keys.get(key) for run in runs)]
     # Options that only one of two plug-ins has are implied by its name.
     dependent = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
-    reported = [key for key in differing if key not in dependent]
-    if len(reported) > MOST_DIFFERENCES:
-        return ["" for _ in runs]
-    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in reported if key in run.keys) for run in runs]
+    return [key for key in differing if key not in dependent]
 
 
 def _name_of(key):

@@ -19,7 +19,8 @@ def no_handlers(monkeypatch):
 
 def printed(capsys, *arguments):
     """Exit code, standard output and standard error of the command."""
-    code = main.main(["hetero_tf", "compare", *arguments])
+    table_format = [] if "--as" in arguments else ["--as", "markdown"]
+    code = main.main(["hetero_tf", "compare", *arguments, *table_format])
     return code, *capsys.readouterr()
 
 

@@ -255,7 +255,9 @@ def test_command_reports_results_and_exit_code(working_folder, capsys):
     out, err = capsys.readouterr()
     result = json.loads(out)
     assert (result["finished"], result["failed"], len(result["runs"])) == (2, 0, 2)
-    assert err.startswith("2 runs in s, 2 in parallel; all recipes are valid\n") and "next: hetero_tf list s" in err
+    assert err.startswith("2 runs in s, 2 in parallel; all recipes are valid\n")
+    commands = ("compare s", "plot s --out curves.png", "report s --out report.html")
+    assert err.endswith("next: " + "\n      ".join(f"hetero_tf {words}" for words in commands) + "\n")
     assert main.main([*words, "--seeds=0-1,7"]) == 7
     out, err = capsys.readouterr()
     assert [run["state"] for run in json.loads(out)["runs"]] == ["skipped", "skipped", "failed"]

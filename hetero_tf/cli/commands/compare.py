@@ -15,13 +15,19 @@ FLAGS, WORDS, SOURCE = ("run", "metric", "target", "at", "published", "as", "out
 
 def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
-    from hetero_tf.reports import comparison, published, table_formats
+    from hetero_tf.reports import comparison, published, table_formats, text_tables
     from hetero_tf.runs.history import gather, grouped
 
     runs, sentences = gather(named_folders(flags, "compare"))
     published_values, requested = published.select_published(flags.published)
-    rows = comparison.compare(grouped(runs), flags.metric, flags.target, _rounds(flags.at), published_values)
-    text = table_formats.FORMATS[str(flags["as"].value)](rows, requested)
+    groups, table_format = grouped(runs), str(flags["as"].value)
+    options = (groups, flags.metric, flags.target, _rounds(flags.at))
+    rows = comparison.compare(*options, published_values)
+    if table_format == "text":
+        width = None if flags.out else console.width
+        text = text_tables.to_text(*options, (published_values, requested), width)
+    else:
+        text = table_formats.FORMATS[table_format](rows, requested)
     if flags.out:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")

@@ -1,5 +1,6 @@
 """`sweep`: trains a recipe with many values, several runs in parallel; the same command resumes."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +53,9 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
         raise Unfinished(f"{folder.path}: {_describe_failures(outcomes)}; the same command retries them", result)
-    console.say(f"next: {program_name()} list {folder.path}")
+    path, program = shlex.quote(str(folder.path)), program_name()
+    commands = (f"compare {path}", f"plot {path} --out curves.png", f"report {path} --out report.html")
+    console.say("next: " + "\n      ".join(f"{program} {words}" for words in commands))
     return result
 
 

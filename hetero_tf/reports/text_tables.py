@@ -1,0 +1,110 @@
+"""Writes a comparison as aligned text: a table for each task and metric, best run first, and the differing keys."""
+
+import io
+import textwrap
+from collections.abc import Sequence
+
+from hetero_tf.base.metrics import find_metric
+from hetero_tf.reports.comparison import compare
+from hetero_tf.reports.published import PublishedValue
+from hetero_tf.reports.summaries import default_metrics, direction, known_metrics
+from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
+from hetero_tf.runs.history import Run, differing_keys, shown
+
+# Columns, or suffixes of metric names, besides those of --at.
+COLUMNS = ("rounds", "last", "best", "target_round", "target_bytes", "bytes", "published")
+MOST_VALUES, MOST_KEYS = 6, 12
+# Least columns of names; a narrower terminal wraps the lines of a table.
+NARROWEST_NAME = 16
+# Width of output that is not a terminal, in which no cell may be wrapped.
+UNLIMITED = 10_000
+
+
+def to_text(
+    groups: dict[str, list[Run]],
+    metrics: Sequence[str] = (),
+    target: float | None = None,
+    at: Sequence[int] = (),
+    published: tuple[Sequence[PublishedValue], Sequence[PublishedValue]] = ((), ()),
+    width: int | None = None,
+) -> str:
+    """Return the tables of a comparison as text.
+
+    Args:
+        groups, target, at: See `comparison.compare`.
+        metrics: Metrics, each with a table for each task that has it. Empty: the first default metric of each task.
+        published: Output of `published.select_published`.
+        width: Columns of the terminal; None: unlimited.
+    """
+    tables: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for name, group in groups.items():
+        # A run that is not evaluated yet has the loss of its training.
+        known, default = known_metrics(group), (default_metrics(group) or ["loss"])[0]
+        # The task of texts with a word at each position is named by their input.
+        task = shown(group[0].keys["input.name" if default == "global_perplexity" else "task.name"])
+        for metric in [metric for metric in metrics if metric in known] if metrics else [default]:
+            tables.setdefault((task, metric), {})[name] = group
+    parts = []
+    for (task, metric), runs in tables.items():
+        rows = compare(runs, [metric], target, at, published[0])
+        parts.append("\n".join(_table(task, metric, rows, published[1], width) + _differences(runs, width)))
+    return "\n\n".join(parts)
+
+
+def _table(task, metric, rows, requested, width):
+    """Return the title and the lines of one table."""
+    sign, known = direction(metric), find_metric(metric)
+
+    def rank(row):
+        best = row[f"{metric} best"]["mean"]
+        return (best is None, 0 if best is None else -sign * best)
+
+    def is_shown(key):
+        is_seeds = key == "seeds" and any(len(row["seeds"]) > 1 for row in rows)
+        return is_seeds or key in COLUMNS or key.startswith(f"{metric} ")
+
+    table = to_table(sorted(rows, key=rank), [value for value in requested if value.metric == metric], is_shown)
+    heads = [head.removeprefix(f"{metric} ") for head in table.heads]
+    unit = f" in {known.unit}" if known and known.unit else ""
+    title = f"{task}: {metric}{unit}, {'higher' if sign > 0 else 'lower'} is better"
+    return [*_wrap([title], width), *_align(Table(heads, table.rows, []), width), *_wrap(table.notes, width)]
+
+
+def _align(table, width):
+    """Return the lines of a table; if it is too wide, the first column is folded."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for head, *cells in zip(table.heads, *table.rows):
+        is_text = head in WORDS
+        longest = None if is_text else max(map(len, (head, *cells)))
+        justify = "left" if is_text else "right"
+        grid.add_column(Text(head), justify=justify, overflow="fold", no_wrap=not is_text, min_width=longest)
+    for row in table.rows:
+        grid.add_row(*map(Text, row))
+    output = io.StringIO()
+    least = NARROWEST_NAME + sum(2 + (column.min_width or 0) for column in grid.columns)
+    Console(file=output, width=max(width or UNLIMITED, least), color_system=None).print(grid)
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def _differences(groups, width):
+    """Return lines with the keys in which the recipes differ, and their values."""
+    runs, lines = [group[0] for group in groups.values()], []
+    keys = differing_keys(runs, ("name", "seed"))
+    if any(key.startswith("model.layers") for key in keys):
+        keys = ["model.layers", *(key for key in keys if not key.startswith(("model.layers", "model.settings")))]
+        lines.append("  model.layers and its settings")
+    for key in keys[len(lines) : MOST_KEYS]:
+        values = list(dict.fromkeys(shown(run.keys[key]) if key in run.keys else "-" for run in runs))
+        more = [f"and {len(values) - MOST_VALUES} more"] if len(values) > MOST_VALUES else []
+        lines.append(f"  {key}: {', '.join(values[:MOST_VALUES] + more)}")
+    lines += [f"  and {len(keys) - MOST_KEYS} more keys"] if len(keys) > MOST_KEYS else []
+    return _wrap(["the recipes differ in", *to_single_lines(Table([], [], lines)).notes], width) if lines else []
+
+
+def _wrap(lines, width):
+    """Return lines that fit into `width` columns."""
+    return [part for line in lines for part in textwrap.wrap(line, width or UNLIMITED, subsequent_indent="    ")]
