@@ -30,6 +30,6 @@ def test_requested_columns_fit_into_a_narrow_terminal(write_run):
     text = text_tables.to_text(groups, ["global_accuracy", "loss"], 8.0, [1], width=60)
     assert max(map(len, text.splitlines())) <= 86 and len(text.split("\n\n")) == 2
     folded = text_tables.to_text(groups, width=45).splitlines()
-    assert max(map(len, folded[2:6])) <= 48 and folded[2].split()[-3:-1] == ["10", "10"]
+    assert max(map(len, folded[2:6])) <= 48 and folded[3].split()[-3:-1] == ["10", "10"]
     whole = text_tables.to_text(groups).splitlines()
     assert whole[2].startswith("a_long_name (client.epochs=2)  ") and whole[2].split()[-4:-1] == ["1", "10", "10"]
