@@ -110,7 +110,7 @@ ADVICE = {
     **dict.fromkeys(
         ("Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
         "a recipe is a sequence of layers, and this layer merges branches; use a block such as PreActivationBlock, or "
-        "build the model in Python (BUILD.md, In Python)",
+        "build the model in Python (docs/guides/keras_models.md)",
     ),
     **dict.fromkeys(
         ("Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "SimpleRNN", "StackedRNNCells"),

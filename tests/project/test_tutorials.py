@@ -1,4 +1,4 @@
-"""The tutorials are true: their flags exist, every command runs as written, and prints the lines that they show."""
+"""The tutorials and guides are true: their flags exist, every command runs as written, and prints the lines that they show."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from hetero_tf.cli.flags import define_flags
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("tutorials/*.md")])
+PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("tutorials/*.md"), *DOCS.glob("guides/*.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -82,8 +82,8 @@ def test_equal_runs_are_merged_and_name_conflicts_refused():
     assert refusal(expanded, text) == ("s.yaml: two different runs have the name x; rename one of them in the list")
 
 
-def test_readme_sweep_is_valid():
-    text = (Path(__file__).resolve().parents[2] / "recipes" / "README.md").read_text()
+def test_sweep_of_the_guide_is_valid():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text()
     (block,) = re.findall(r"^    # mine.yaml\n((?:    .*\n)+)", text, re.MULTILINE)
     runs = expanded(textwrap.dedent(block))
     assert len(runs) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in runs} == {"mnist", "slow"}
