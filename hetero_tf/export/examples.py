@@ -51,7 +51,8 @@ def example_row(spec: Mapping) -> list[str]:
     texts, position, means = [], 0, spec["normalised_by"].get("mean") or ()
     for column in spec["columns"]:
         mean = [np.format_float_positional(float(f"{value:.3g}"), trim="-") for value in means[position : position + 1]]
-        values = [*column["categories"][:1], DATE_EXAMPLES.get(column.get("date")), *mean, column.get("fill"), "0"]
+        fill, date = column.get("fill"), column.get("date")
+        values = [*column["categories"][:1], date and (fill or DATE_EXAMPLES[date]), *mean, fill, "0"]
         texts.append(next(value for value in values if value is not None))
         position += len(column["features"])
     return texts

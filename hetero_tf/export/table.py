@@ -45,7 +45,8 @@ class TableTask(LabelledTask):
     def serve_rows(self, rows: tf.Tensor, tables: dict[str, tf.lookup.StaticHashTable]) -> dict[str, tf.Tensor]:
         """Return outputs with class names for the texts of table rows, in the order of the columns."""
         columns = self.process.dataset.columns or ()
-        return self.serving_default(encode_rows(self.check(rows, len(columns)), columns, tables))
+        # Missing values are filled in already; NaN is an invalid text.
+        return self.add_class_names(self.classify(encode_rows(self.check(rows, len(columns)), columns, tables)))
 
     def serving_default(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return outputs with class names for values of the table."""
