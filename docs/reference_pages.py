@@ -33,13 +33,14 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields")
 # The Python interface: public name -> definition, as FILE:NAME; of a class also its public methods.
 API = {
     "Recipes, training and runs": {
-        "hetero_tf.load_recipe": "recipe/__init__.py:load",
+        "hetero_tf.load_recipe": "__init__.py:load_recipe",
         "hetero_tf.learning_process": "process/learning_process.py:learning_process",
         "hetero_tf.train": "run/callbacks.py:train",
         "hetero_tf.load_run": "__init__.py:load_run",
         "hetero_tf.load_model": "export/formats/keras.py:load",
         "hetero_tf.static_norms": "models/custom_model.py:static_norms",
         "hetero_tf.base.registry.register_plugin": "base/registry.py:register_plugin",
+        "hetero_tf.testing.check_plugin": "testing/__init__.py:check_plugin",
     },
     "The learning process": {
         "hetero_tf.process.learning_process.LearningProcess": "process/learning_process.py:LearningProcess",
@@ -397,7 +398,7 @@ def _signature(node):
     if keywords:
         texts.insert(len(texts) - len(keywords), "*")
     line = f"({', '.join(texts)}) -> {returns}"
-    return line if len(line) < 90 else f"(\n{''.join(f'    {text},{chr(10)}' for text in texts)}) -> {returns}"
+    return line if len(line) < 60 else f"(\n{''.join(f'    {text},{chr(10)}' for text in texts)}) -> {returns}"
 
 
 def _annotation(node):

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 
 def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe":
-    """Load and check a recipe; see `recipe.load`."""
+    """Load and check a recipe.
+
+    Args:
+        path: A YAML file, or the name of a shipped recipe such as `mnist` or `tiny/mnist`.
+        overrides: Texts `path=value`, applied in order, such as `levels.mix=a1-e9`.
+
+    Raises:
+        InputError: The recipe is invalid; the message has every error with file, line, column and key.
+    """
     from hetero_tf import recipe
 
     return recipe.load(path, overrides)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "hetero_tf"
-# Their modules are plug-ins, which recipes/README.md lists.
+# Their modules are plug-ins, which docs/reference lists.
 PLUGINS = ("data/embedded", "methods", "partitions")
 PACKAGES = sorted(
     path.parent
