@@ -91,6 +91,7 @@ FLAGS = {
     "y": Flag("string", "metric to draw; default that of the global model"),
     "band": Flag("enum", "meaning of the bands over seeds", "range", choices=("range", "std")),
     "out": Flag("string", "file or folder to write"),
+    "open": Flag("bool", "open the page in a browser", False),
     "classes": Flag("bool", "also show the results of each class, and its confusion with others", False),
     "draw": Flag("string", "PNG file to draw into: the split, or the confusion of the classes; default none"),
     "format": Flag("list", "additional formats, such as keras,onnx,litert,litert_train; default none"),

@@ -1,6 +1,12 @@
 """Builds one self-contained HTML page about runs, with embedded figures and no external requests."""
 
+import base64
+import contextlib
+import hashlib
 import html
+import itertools
+import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +22,7 @@ from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.sections import Picture, Section, all_sections
+from hetero_tf.reports.summaries import direction
 from hetero_tf.runs.history import Run
 
 if TYPE_CHECKING:
@@ -52,7 +59,7 @@ def make_report(
         published: Values of papers, shown next to runs of their recipe.
         requested: Values of papers that get separate rows.
     """
-    rows = compare(groups, published=published)
+    rows = _best_first(compare(groups, published=published))
     sections = all_sections(groups, rows, requested)
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))
@@ -62,7 +69,9 @@ def make_report(
         f"{_format_count(len(runs), 'run')} of {_format_count(len(groups), 'recipe')}, {finished} finished. Generated "
         f"{time.strftime('%Y-%m-%d %H:%M')} by hetero_tf {__version__} from the run folders."
     )
-    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+    template = TEMPLATE.read_text(encoding="utf-8")
+    text = Template(template).substitute(
+        script_digest=_script_digest(template),
         title=_text(title),
         lead=_text(lead),
         warnings="\n".join(f'<p class="note warning">{_text(sentence)}</p>' for sentence in warnings),
@@ -70,6 +79,22 @@ def make_report(
         sections="\n".join(map(_section, sections)),
     )
     return Report(text, {picture.name: picture.figure for section in sections for picture in section.pictures})
+
+
+def _best_first(rows):
+    """Sort the rows by the last value of their first metric; rows without it are last."""
+    key = next((name for name in rows[0] if name.endswith(" last")), None)
+    if key is None:
+        return rows
+    sign = direction(key.removesuffix(" last"))
+    # Python's sort is stable, so equal rows keep the order of the folders.
+    return sorted(rows, key=lambda row: math.inf if row[key]["mean"] is None else -sign * row[key]["mean"])
+
+
+def _script_digest(template):
+    """Return the digest by which the page's policy allows its script and no other one."""
+    (script,) = re.findall("<script>(.*?)</script>", template, re.DOTALL)
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def write_report(report: Report, path: Path) -> Path:
@@ -104,13 +129,20 @@ def _section(section: Section) -> str:
         facts = (f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in section.facts.items())
         parts.append(f"<dl>{''.join(facts)}</dl>")
     parts += [table_formats.in_html(table) for table in section.tables]
+    if section.legend:
+        parts.append(f"<ul class=legend>{''.join(map(_legend_entry, section.legend, itertools.count()))}</ul>")
     if section.pictures:
         parts += ['<div class="figures">', *map(_figure, section.pictures), "</div>"]
     return "\n".join([*parts, "</section>"])
 
 
+def _legend_entry(name: str, index: int) -> str:
+    return f"<li>{style.line_svg(index)}{_text(name)}</li>"
+
+
 def _figure(picture: Picture) -> str:
-    drawn = style.inline_svg(picture.figure, picture.title, picture.name)
+    with style.hidden_legend(picture.figure) if picture.has_page_legend else contextlib.nullcontext():
+        drawn = style.inline_svg(picture.figure, picture.title, picture.name)
     return f"<figure>{drawn}<figcaption><b>{_text(picture.title)}.</b> {_text(picture.caption)}</figcaption></figure>"
 
 

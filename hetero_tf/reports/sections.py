@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BAND = "range"
+# Decimals of percentages in tables.
+DECIMALS = 2
 # Metrics with learning curves, after those of the tasks.
 CURVE_METRICS = ("local_accuracy", "tuned_accuracy", "global_loss", "loss")
 MOST_SPLITS = 6
@@ -93,12 +95,17 @@ def _machines(groups) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with the name of its files, title and caption."""
+    """A figure with the name of its files, title and caption.
+
+    Attributes:
+        has_page_legend: The legend of the page replaces that of the figure; the files of the figure keep theirs.
+    """
 
     name: str
     title: str
     caption: str
     figure: "Figure"
+    has_page_legend: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ class Section:
     title: str
     about: str = ""
     facts: dict[str, str] = field(default_factory=dict)
+    legend: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
@@ -140,13 +148,17 @@ def _non_empty(*candidates):
     return [table for table in candidates if table.rows]
 
 
+def _is_result(key):
+    return not tables.is_cost(key) and not tables.is_of_level(key)
+
+
 def _results(rows, requested):
-    table = tables.to_table(rows, requested, lambda key: not tables.is_cost(key) and not tables.is_of_level(key))
+    table = tables.to_table(rows, requested, _is_result, DECIMALS)
     about = (
         "Means and standard deviations over seeds. “last” is the last measured round; “best” is picked on "
         "validation data if there are any; otherwise on the test set, so it is optimistic."
     )
-    return Section("reached", "Results", about, tables=[table])
+    return Section("reached", "Results", about, tables=[tables.results_first(table)])
 
 
 def _curves(groups):
@@ -162,7 +174,7 @@ def _curves(groups):
         except InputError:
             # Runs of earlier versions lack data for this figure, or it would be empty.
             continue
-    return Section("curves", "Learning curves", pictures=pictures)
+    return Section("curves", "Learning curves", legend=list(groups) if pictures else [], pictures=pictures)
 
 
 def _curve(groups, metric, x):
@@ -172,7 +184,7 @@ def _curve(groups, metric, x):
     better = f", {known.better} is better" if known and known.better else ""
     title = f"{metric} over {'rounds' if x == 'round' else 'traffic'}"
     caption = f"{_capitalize(meaning)}{better}. {_band(learning_curves)}"
-    return Picture(f"{metric}-{x}", title, caption, figures.draw_curves(learning_curves, metric, x, BAND))
+    return Picture(f"{metric}-{x}", title, caption, figures.draw_curves(learning_curves, metric, x, BAND), True)
 
 
 def _size(groups, metric, x):
@@ -201,11 +213,13 @@ def _levels_and_clients(groups, rows):
     pictures, prefix = [], breakdowns.level_metric_prefix(groups)
     if prefix is not None:
         caption = (
-            "The model of each level, cut from the global model, on the test set at the last measured round. Bars: "
-            "lowest to highest seed."
+            "The model of each level, cut from the global model, on the test set at the last measured round, in the "
+            "colours of the learning curves. Bars: lowest to highest seed."
         )
         values = breakdowns.level_values(groups, prefix)
-        pictures.append(Picture("levels", "Models of the levels", caption, breakdowns.draw_levels(values, prefix)))
+        pictures.append(
+            Picture("levels", "Models of the levels", caption, breakdowns.draw_levels(values, prefix), True)
+        )
     spreads = breakdowns.client_spreads(groups)
     if spreads:
         caption = (
@@ -213,7 +227,7 @@ def _levels_and_clients(groups, rows):
             "standard deviation near its noise floor is not significant: equally good clients would differ by chance."
         )
         pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(spreads)))
-    table = [tables.to_table(rows, [], tables.is_of_level)] if prefix is not None else []
+    table = [tables.to_table(rows, [], tables.is_of_level, DECIMALS)] if prefix is not None else []
     return Section("levels", "Levels and clients", tables=table, pictures=pictures)
 
 
@@ -280,9 +294,9 @@ def _split(number, partition, names):
     sizes, shares = drawing.presence(partition)
     is_binary = bool(np.isin(shares, (0, 1)).all())
     figure = style.figure(3.0)
-    drawing.draw_into(figure, partition, sizes, shares, "" if is_binary else "share of the clients with the label")
+    drawing.draw_into(figure, partition, sizes, shares, "share of the clients with the label")
     caption = "Above: training examples of each client. Below: " + (
-        "labels of each client (dark)." if is_binary else "share of neighbouring clients that have a label."
+        "labels of each client: 1 is present." if is_binary else "share of neighbouring clients that have a label."
     )
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)

@@ -132,6 +132,33 @@ def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title
         drawn.supxlabel(title, fontsize=8, color="#555555")
 
 
+@contextlib.contextmanager
+def hidden_legend(drawn: "Figure") -> Iterator[None]:
+    """Hide the legend of a figure and the room below the axes that it takes."""
+    size = drawn.get_size_inches()
+    drawn.draw_without_rendering()
+    height = sum(entry.get_window_extent().height for entry in drawn.legends) / drawn.dpi
+    legends = drawn.legends
+    drawn.legends = []
+    drawn.set_size_inches(size[0], size[1] - height)
+    try:
+        yield
+    finally:
+        drawn.legends = legends
+        drawn.set_size_inches(*size)
+
+
+def line_svg(index: int) -> str:
+    """Return an SVG element with the line of an index, for a legend in HTML."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(0.5, 0.15), layout="none")
+    axes = drawn.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.plot((0, 1, 2), (0, 0, 0), **line_style(index), markevery=(1, 2))
+    return inline_svg(drawn, "", f"line-{index}").replace('role="img" aria-label=""', 'aria-hidden="true"')
+
+
 def figure_text(name: str, limit: int = 64) -> str:
     """Return a name for a figure: one line, escaped control characters, truncated to `limit`."""
     clean = escape_unprintable(name).replace("\n", "\\n")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.console import escape_unprintable
+from hetero_tf.base.metrics import find_metric
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import level_prefixes
 
@@ -58,13 +59,19 @@ class Table:
     notes: list[str]
 
 
-def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool] = bool) -> Table:
+def to_table(
+    rows: Sequence[dict],
+    requested: Sequence[PublishedValue],
+    shown: Callable[[str], bool] = bool,
+    decimals: int | None = None,
+) -> Table:
     """Format the rows of `comparison.compare` as a text table.
 
     Args:
         rows: At least one row.
         requested: Published values that get separate rows.
         shown: Predicate that selects the keys to show as columns; all by default.
+        decimals: Decimals of percentages; None for four digits.
     """
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
@@ -74,7 +81,9 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
     lines = []
     for row in rows:
         first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
-        cells = [first_cells[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
+        cells = [first_cells[name] for name in first] + [
+            _cell(key, row[key], len(row["seeds"]), decimals) for key in keys
+        ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name in dict.fromkeys(value.name for value in requested):
         values = [value for value in requested if value.name == name]
@@ -105,6 +114,14 @@ def is_of_level(key: str) -> bool:
     return key.startswith(level_prefixes())
 
 
+def results_first(table: Table) -> Table:
+    """Move the columns that describe the runs, except their names, behind the results."""
+    order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
+    return Table(
+        [table.heads[index] for index in order], [[row[index] for index in order] for row in table.rows], table.notes
+    )
+
+
 def _is_column(key, rows):
     value = rows[0][key]
     if key in HIDDEN_COLUMNS:
@@ -122,14 +139,22 @@ def _head(key):
     return f"{key.rpartition(' ')[0]} {_column(key).head}".strip()
 
 
-def _cell(key, value, seeds):
+def _cell(key, value, seeds, decimals):
     unit = _column(key).unit
     if not isinstance(value, dict):
         return "-" if value is None else f"{value / unit:,.4g}"
     if value["mean"] is None:
         return "-"
-    text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
+    mean, spread = value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit
+    text = _with_spread(mean, spread)
+    if decimals is not None and _is_percentage(key):
+        text = f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")
     return text if value["of"] == seeds else f"{text} ({value['of']} of {seeds})"
+
+
+def _is_percentage(key):
+    metric = find_metric(key.rpartition(" ")[0])
+    return metric is not None and metric.unit == "%" and not key.endswith(tuple(COLUMNS))
 
 
 def _with_spread(mean, spread):
@@ -198,7 +223,7 @@ def in_html(table: Table) -> str:
     # Names may break at underscores, so that numbers determine the width of columns.
     heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
     looks = [' class="words"' if head in WORDS else "" for head in table.heads]
-    head = "".join(f'<th scope="col"{look}>{cell}</th>' for look, cell in zip(looks, heads))
+    head = "".join(f'<th scope="col"{look}><button>{cell}</button></th>' for look, cell in zip(looks, heads))
     rows = "".join(f"<tr>{''.join(f'<td{look}>{cell}</td>' for look, cell in zip(looks, line))}</tr>" for line in lines)
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"

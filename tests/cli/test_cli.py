@@ -32,7 +32,7 @@ WRONG = [
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, out, over_selection, "
+        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, open, out, over_selection, "
         "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
@@ -204,7 +204,7 @@ COMMAND_FLAGS = {
     "list": ("run", "plugin", "plugins"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "published", "out"),
-    "report": ("run", "published", "out"),
+    "report": ("run", "published", "out", "open"),
     "tensorboard": ("run", "out"),
     "explain": ("word", "plugin"),
     "schema": ("plugin",),

@@ -1,5 +1,7 @@
 """The page of a report: complete in itself, whatever runs left or are named; and that it is written whole."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -90,17 +92,48 @@ def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
     page = Page(out.read_text())
     sections = [value for value in page.of("id") if value in SECTIONS]
     assert sections == list(SECTIONS) and [f"#{name}" for name in SECTIONS] == page.of("href")[: len(SECTIONS)]
-    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 5
-    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert (
+        page.tags.count("svg") - page.tags.count("li") == page.tags.count("figure") == len(PICTURES)
+        and page.tags.count("table") == 5
+    )
+    # The policy allows the script that sorts tables, and no other one.
+    (script,) = re.findall("<script>(.*?)</script>", out.read_text(), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in out.read_text() and page.tags.count("script") == 1
+    assert not {"link", "img", "iframe", "object"} & set(page.tags)
     # Nothing is fetched: addresses lead to places in the page, or hold the pixels of a split.
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))
     assert not page.of("src") and "@import" not in out.read_text() and "url(http" not in out.read_text()
     assert len(page.of("id")) == len(set(page.of("id")))
     text = " ".join(page.output)
-    assert "4 runs of 2 recipes, 4 finished." in text and "20.5 ± 0.5" not in text and "30 ± 0" in text
+    assert (
+        "4 runs of 2 recipes, 4 finished." in text
+        and "20.5 ± 0.5" not in text
+        and "30.00 ± 0.00 30.00 ± 0.00 a 2 2" in " ".join(text.split())
+    )
     assert f"cat 4 25.0 100.0 {HOSTILE} (3)" in " ".join(text.split())
     names = {path.name for path in (tmp_path / "report_figures").iterdir()}
     assert names == {f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")}
+
+
+def test_results_are_sorted_best_first_and_runs_keep_their_line(write_run, capsys, tmp_path):
+    for name, accuracy in (("low", 10.0), ("high", 90.0), ("middle", 50.0)):
+        write_run(f"runs/{name}", [accuracy], f"name={name}")
+    report(capsys, tmp_path / "runs", "--out", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    rows = re.findall('<tr><td class="words">(high|middle|low)</td><td>([0-9.]+)', text)
+    assert rows[:3] == [("high", "90.00"), ("middle", "50.00"), ("low", "10.00")]
+    (legend,) = re.findall("<ul class=legend>(.*?)</ul>", text, re.DOTALL)
+    assert re.findall("</svg>(.*?)</li>", legend) == ["high", "low", "middle"]
+    assert [colour in legend for colour in ("#0072b2", "#d55e00", "#009e73", "#cc79a7")] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("can_open", "note"), [(True, ""), (False, "note: no browser could be started; open {out}\n")])
+def test_open_shows_the_page_in_a_browser(write_run, capsys, tmp_path, monkeypatch, can_open, note):
+    out, opened = tmp_path / "report.html", []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or can_open)
+    _, output, _ = report(capsys, write_run("one", [10.0]), "--out", out, "--open")
+    assert opened == [f"file://{out}"] and output.partition("\n")[2] == note.format(out=out)
 
 
 def test_damaged_results_of_classes_are_rejected(write_run, capsys, tmp_path):

@@ -1,5 +1,6 @@
 """`report`: one HTML page about runs, finished or running, with figures, tables and costs."""
 
+import webbrowser
 from pathlib import Path
 
 from absl.flags import FlagValues
@@ -8,7 +9,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.cli.commands.compare import named_folders
 
 USAGE, SUMMARY = "report RUN...", "one HTML page: curves, tables, costs"
-FLAGS, WORDS, SOURCE = ("run", "published", "out"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "published", "out", "open"), "run", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
@@ -25,4 +26,6 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     console.say(f"wrote {path}, and its {len(report.pictures)} figures into {pictures}")
     for sentence in sentences:
         console.say(sentence)
+    if flags.open and not webbrowser.open(path.resolve().as_uri()):
+        console.say(f"note: no browser could be started; open {path}")
     return {"out": str(path), "figures": str(pictures), "runs": len(runs)}
