@@ -152,7 +152,8 @@ def line_svg(index: int) -> str:
     """Return an SVG element with the line of an index, for a legend in HTML."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(0.5, 0.15), layout="none")
+    drawn = Figure(figsize=(0.5, 0.15))
+    drawn.set_layout_engine("none")
     axes = drawn.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.plot((0, 1, 2), (0, 0, 0), **line_style(index), markevery=(1, 2))
