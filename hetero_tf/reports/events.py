@@ -1,7 +1,7 @@
 """Writes the metrics of runs as TensorBoard event files.
 
-Each number of the metrics becomes a scalar at its round, and the recipe a text. Updates of single clients are not
-included, because runs do not store them.
+Each number of the metrics becomes a scalar at its round, and the recipe a text and the hyperparameters of the HParams
+plug-in. Updates of single clients are not included, because runs do not store them.
 """
 
 import io
@@ -11,12 +11,20 @@ from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import require_modules
-from hetero_tf.reports.summaries import active_clients
-from hetero_tf.runs.history import Run, is_number
+from hetero_tf.base.metrics import first_metrics
+from hetero_tf.reports.summaries import active_clients, known_metrics
+from hetero_tf.runs.history import Run, hyperparameters, is_number
 from hetero_tf.store.run_folder import RunFolder
 
 # TensorBoard reads files with "tfevents" in the name; a fixed name replaces the file of an earlier call.
 FILE = "events.out.tfevents.hetero_tf"
+# TensorBoard sorts groups by name, so numbers put the results first. Prefix of a metric -> group.
+GROUPS = {
+    **dict.fromkeys(("global", "validation"), "1_results"),
+    "level": "2_levels",
+    **dict.fromkeys(("local", "tuned", "clients"), "3_clients"),
+    **dict.fromkeys(("bytes", "train", "simulated"), "5_costs"),
+}
 
 
 def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
@@ -39,6 +47,7 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
         files.check_write_target(run_folder, folder=True)
         with files.disk_errors(run_folder, "create the folder"):
             run_folder.mkdir(exist_ok=True)
+    files.write_atomic(folder / FILE, _experiment(runs))
     for run, run_folder in zip(runs, run_folders):
         files.write_atomic(run_folder / FILE, _events(run))
     return run_folders
@@ -53,18 +62,23 @@ def _names(runs):
     ]
 
 
+def tag_of(metric: str) -> str:
+    """Return the tag of a metric, GROUP/METRIC; "train_flops" is a cost, "loss" belongs to the training."""
+    return f"{GROUPS.get(metric.partition('_')[0], '4_training')}/{metric}"
+
+
 def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
     """Yield (round, tag, value) of all numbers of a run; a tag is GROUP/METRIC."""
     for row in run.rows:
         for name, value in row.items():
             if is_number(value) and name != "round":
-                yield row["round"], f"{name.partition('_')[0]}/{name}", float(value)
+                yield row["round"], tag_of(name), float(value)
         for level, count in active_clients(row).items():
-            yield row["round"], f"levels/{level}", float(count)
+            yield row["round"], f"4_training/active_{level}", float(count)
     for row in run.timings:
         for name, value in row.items():
             if name.endswith("seconds") and is_number(value):
-                yield row["round"], f"time/{name}", float(value)
+                yield row["round"], f"6_time/{name}", float(value)
 
 
 def _events(run: Run) -> bytes:
@@ -75,7 +89,8 @@ def _events(run: Run) -> bytes:
     file = io.BytesIO()
     writer, wall_times = RecordWriter(file), _wall_times(run)
     writer.write(event_pb2.Event(wall_time=wall_times[0], file_version="brain.Event:2").SerializeToString())
-    writer.write(event_pb2.Event(wall_time=wall_times[0], summary=_recipe(run)).SerializeToString())
+    for summary in (_recipe(run), _session(run, wall_times)):
+        writer.write(event_pb2.Event(wall_time=wall_times[0], summary=summary).SerializeToString())
     for round, tag, value in scalars(run):
         values = [summary_pb2.Summary.Value(tag=tag, simple_value=value)]
         event = event_pb2.Event(
@@ -94,6 +109,69 @@ def _recipe(run: Run) -> Any:
     metadata = summary_pb2.SummaryMetadata(plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="text"))
     tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text])
     return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="recipe", metadata=metadata, tensor=tensor)])
+
+
+def _experiment(runs) -> bytes:
+    """Return an event file with the columns of the HParams plug-in: differing keys first, and the selecting metric."""
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.plugins.hparams import api_pb2
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    keys = [hyperparameters(run.keys) for run in runs]
+    names = dict.fromkeys(name for values in keys for name in values)
+    ordered = sorted(names, key=lambda name: all(values.get(name) == keys[0].get(name) for values in keys))
+    experiment = api_pb2.Experiment(
+        hparam_infos=[api_pb2.HParamInfo(name=name, type=_data_type(keys, name)) for name in ordered],
+        metric_infos=[
+            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag_of(metric)), display_name=metric)
+            for metric in _results(runs)
+        ],
+    )
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    writer.write(event_pb2.Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
+    summary = _hparams_summary("_hparams_/experiment", experiment=experiment)
+    writer.write(event_pb2.Event(wall_time=0, summary=summary).SerializeToString())
+    return file.getvalue()
+
+
+def _data_type(keys, name):
+    from tensorboard.plugins.hparams import api_pb2
+
+    kinds = {type(values[name]) for values in keys if name in values}
+    if kinds == {bool}:
+        return api_pb2.DATA_TYPE_BOOL
+    return api_pb2.DATA_TYPE_FLOAT64 if kinds <= {int, float} else api_pb2.DATA_TYPE_STRING
+
+
+def _results(runs) -> list[str]:
+    """Return the metrics of the results, the selecting one first."""
+    known = [name for name in known_metrics(runs) if tag_of(name).startswith(("1_", "2_", "3_"))]
+    defaults = [f"{model}_{name}" for model in ("validation", "global") for name in first_metrics()]
+    selecting = [*(str(run.keys.get("evaluate.best")) for run in runs), *defaults]
+    return sorted(known, key=lambda name: selecting.index(name) if name in selecting else len(selecting))
+
+
+def _session(run: Run, wall_times: dict[int, float]) -> Any:
+    """Return the summary with the hyperparameters of a run."""
+    from google.protobuf import struct_pb2
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    session = plugin_data_pb2.SessionStartInfo(
+        group_name=Path(run.folder).resolve().name, start_time_secs=wall_times[0]
+    )
+    for key, value in hyperparameters(run.keys).items():
+        kind = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
+        session.hparams[key].CopyFrom(struct_pb2.Value(**{kind: value}))
+    return _hparams_summary("_hparams_/session_start_info", session_start_info=session)
+
+
+def _hparams_summary(tag, **content):
+    from tensorboard.compat.proto import summary_pb2
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+    data = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=data, tensor=metadata.NULL_TENSOR)])
 
 
 def _wall_times(run: Run) -> dict[int, float]:
