@@ -22,6 +22,7 @@ Modules:
     seeds             Random numbers as pure functions of (seed
     sound_decoding    Decodes WAV files in a graph, like `sound_files.read_clip` in Python
     sound_files       Reads WAV files, also damaged and hostile ones: sizes and rates in a header are only claims
+    units             Numbers with three digits and a prefix, from one parameter to a billion operations
     version           The version of the package, which every package may import
     written_gradient  Decorator for tensor functions with a custom gradient
 """

@@ -43,6 +43,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         labels=partition.label_mask.sum(axis=1),
         split=partition.summary(dataset.strata[0]),
         source=dataset.source,
+        targets=dataset.targets,
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,

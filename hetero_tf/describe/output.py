@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.console import format_engine, format_table
+from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.describe import load_tables
 from hetero_tf.describe.loads import Loads
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
 from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.store.plain_json import finite
 
-WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
+# Noun of the outputs by the form of the targets; "classes" for others.
+OUTPUTS = {"positions": "words", "numbers": "targets", "label_set": "labels"}
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,13 @@ class Description:
     Attributes:
         recipe: Name of the recipe.
         example: Shape of one input.
-        classes: Number of labels, or words of the vocabulary.
+        classes: Number of outputs: classes, labels, targets, or words of the vocabulary.
         levels: `{level: LevelCost}`, all widths of the recipe.
         mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
         labels: int [clients], number of labels of each client.
         split: Summary of the partition; None if unknown.
         source: Source of the data, or None.
+        targets: Form of the targets, see `data.targets`.
         stand_in_for: The data set that is replaced by a stand-in, or None.
         engine: Output of `rounds.engine.report`, or None without data.
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
@@ -44,6 +47,7 @@ class Description:
     labels: np.ndarray
     split: dict | None = None
     source: str | None = None
+    targets: str = "label"
     stand_in_for: str | None = None
     engine: dict | None = None
     loads: Loads | None = None
@@ -92,7 +96,9 @@ def to_text(description: Description, variables: bool = True) -> str:
 
 def _heading(description):
     shape = " x ".join(str(size) for size in description.example)
-    lines = [f"{description.recipe}: inputs {shape}, {description.classes:,} labels"]
+    lines = [
+        f"{description.recipe}: inputs {shape}, {description.classes:,} {OUTPUTS.get(description.targets, 'classes')}"
+    ]
     if description.source is not None:
         lines.append(f"data: {description.source}")
     lines += description.data
@@ -109,40 +115,48 @@ def _heading(description):
 
 def _levels(description):
     """Return one row for each level, and the mean of the mix as last row."""
-    rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B")]
+    rows = [("level", "width", "clients", "params", "size", "FLOPs", "MACs", "down", "up")]
     for level, cost in description.levels.items():
-        share = description.mix.get(level)
-        rows.append((level, f"{cost.width:g}", "-" if share is None else f"{100 * share:.1f} %", *_figures(vars(cost))))
+        rows.append(
+            (level, f"{cost.width:g}", _clients(description, description.mix.get(level)), *_figures(vars(cost)))
+        )
     mix = costs_to_json(description.levels, description.mix)["mix"]
-    rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix)))
+    rows.append(("mix", f"{mix['ratio']:.2f}", _clients(description, 1), *_figures(mix)))
     return format_table(rows)
 
 
+def _clients(description, share):
+    """Format the number of clients of a level, and their share."""
+    return "-" if share is None else f"{share * len(description.labels):,.4g} ({100 * share:.0f} %)"
+
+
 def _figures(values):
-    parameters, *others = (f"{values[name]:,.0f}" for name in WHOLE)
-    return parameters, f"{values['megabytes']:,.2f}", *others
+    parameters, *operations = (format_count(values[name]) for name in ("parameters", "paper_flops", "multiply_adds"))
+    size = format_bytes(values["megabytes"] * MEGABYTE)
+    return parameters, size, *operations, *(format_bytes(values[name]) for name in ("bytes_down", "bytes_up"))
 
 
 def _notes(description):
     labels = description.labels
     spread = ""
     if labels.min() != labels.max():
-        spread = f", mean over clients with {labels.min():,} to {labels.max():,} of {description.classes:,} labels"
+        spread = f",\n  mean over clients with {labels.min():,} to {labels.max():,} of {description.classes:,} labels"
     return (
-        "mix: means weighted by share; its width is the mean number of parameters relative to the global model.\n"
-        "FLOPs: forward pass of one example, in the convention of the HeteroFL paper.\n"
-        "inference: one example, with all weights of a network or the weights of one unit at a time.\n"
-        f"down, up: bytes of weights per client and round{spread}."
+        "mix: means over the clients; width: mean size relative to the global model\n"
+        "FLOPs, MACs: forward pass of one example; FLOPs as in the HeteroFL paper\n"
+        f"down, up: weights that a client receives and sends in a round{spread}\n"
+        "below: memory of training a batch, and of the inference of one example with all\n"
+        "  weights of a network or those of one unit at a time"
     )
 
 
 def _memory(description):
     """Return one row for each level: training memory by kind, and inference memory."""
-    heads = ("weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB", "inference MB")
-    rows = [("level", *heads, "unit by unit MB")]
+    heads = ("weights", "gradients", "optimizer", "activations", "training", "inference", "by unit")
+    rows = [("level", *heads)]
     for level, cost in description.levels.items():
         kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
-        rows.append((level, *(f"{amount / MEGABYTE:,.2f}" for amount in kinds)))
+        rows.append((level, *map(format_bytes, kinds)))
     return format_table(rows)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import keras
 import numpy as np
@@ -204,18 +205,33 @@ def test_training_memory_matches_a_manual_count(optimizer, slots):
     assert memory.activations == 4 * 5 * (3 * 32 + 2 + 10)
     plain = to_json(description)["levels"]["b"]
     assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
-    table = next(block for block in to_text(description).split("\n\n") if "activations MB" in block)
-    assert "  training MB  inference MB  unit by unit MB" in table.split("\n")[0] and "activations" in plain["memory"]
+    table = next(block for block in to_text(description).split("\n\n") if "activations" in block.split("\n")[0])
+    assert "  training  inference  by unit" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
-def test_memory_table_is_in_megabytes():
+def test_level_table_has_clients_and_units_that_suit_small_models():
+    description = describe_recipe(small(mix="a1-b3"), (4, 4, 1), 10, labels=[10] * 4)
+    text = to_text(description, variables=False)
+    rows = [re.split(r"\s{2,}", line) for line in text.split("\n\n")[1].splitlines()]
+    assert [row[:5] for row in rows] == [
+        ["level", "width", "clients", "params", "size"],
+        ["a", "1", "1 (25 %)", "98", "392 B"],
+        ["b", "0.5", "3 (75 %)", "54", "216 B"],
+        ["mix", "0.66", "4 (100 %)", "65", "260 B"],
+    ]
+    # 16 positions with kernels of 3 x 3 x 4, and 4 x 10 in the dense layer.
+    assert rows[1][6] == "616" and max(map(len, text.splitlines())) < 90
+
+
+def test_memory_table_has_a_unit_in_each_cell():
     description = describe_recipe(small(), (4, 4, 1), 10)
     memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
     inference = InferenceMemory(4 * 2**20, 2**18)
     levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
     lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0})).splitlines()
-    row = lines[next(number for number, line in enumerate(lines) if "activations MB" in line) + 1]
-    assert row.split() == ["a", "1.00", "2.00", "3.00", "2.50", "8.50", "4.00", "0.25"]
+    row = lines[next(number for number, line in enumerate(lines) if "  activations  " in line) + 1]
+    expected = ["a", "1 MB", "2 MB", "3 MB", "2.5 MB", "8.5 MB", "4 MB", "256 KB"]
+    assert re.split(r"\s{2,}", row) == expected
 
 
 def test_levels_wider_than_the_global_model_are_described():
@@ -273,14 +289,14 @@ def test_text_has_aligned_tables():
     description = describe(hetero_tf.learning_process(small()))
     blocks = to_text(description).split("\n\n")
     assert blocks[0] == (
-        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\npictures: 4 x 4 pixels, grey, uint8\n"
+        "dense: inputs 4 x 4 x 1, 10 classes\ndata: synthetic images (seed 0)\npictures: 4 x 4 pixels, grey, uint8\n"
         "classes: 10 with 20 examples each\nengine: CPU, float32; "
         f"{hardware.core_count()} threads, each training one client at a time"
     )
     for table in (blocks[1], *blocks[3:]):
         assert len({len(line) for line in table.splitlines()}) == 1
     rows = {line.split()[0]: line.split() for line in blocks[1].splitlines()}
-    assert rows["a"][1:6] == ["1", "25.0", "%", "98", "0.00"] and list(rows) == ["level", "a", "b", "mix"]
+    assert rows["a"][1:6] == ["1", "1", "(25", "%)", "98"] and list(rows) == ["level", "a", "b", "mix"]
     assert "split over 4 clients" in blocks[4]
     kernel = next(line.split() for line in blocks[5].splitlines() if "padded_conv2d/kernel" in line)
     assert kernel[1:] == ["3x3x1x4", "3x3x1x2"]
@@ -289,7 +305,7 @@ def test_text_has_aligned_tables():
 
 def test_text_reports_uneven_labels_and_stand_in_data():
     description = describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
-    assert "mean over clients with 3 to 100 of 1,000 labels." in to_text(description)
+    assert "mean over clients with 3 to 100 of 1,000 labels\n" in to_text(description)
     assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])))
     stand_in = dataclasses.replace(description, stand_in_for="mnist", source="digits")
     assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in to_text(stand_in)

@@ -1,0 +1,22 @@
+"""Numbers with three digits and a prefix, from one parameter to a billion operations."""
+
+
+def format_count(value: float, unit: str = "", base: int = 1000) -> str:
+    """Format a count: 450 as "450", 19,658 as "19.7 K", 1,234,567 as "1.23 M".
+
+    Args:
+        value: The count.
+        unit: Appended to the prefix, such as "B".
+        base: Ratio of two prefixes.
+    """
+    for prefix in ("", "K", "M", "G"):
+        number = f"{value:.0f}" if abs(value) >= 100 or not prefix and value == round(value) else f"{value:.3g}"
+        if abs(float(number)) < base:
+            return f"{number} {prefix}{unit}".rstrip()
+        value /= base
+    return f"{value:,.0f} T{unit}" if value >= 100 else f"{value:.3g} T{unit}"
+
+
+def format_bytes(count: float) -> str:
+    """Format bytes in units of 1,024, as Keras does: 700 as "700 B", 79,000 as "77.1 KB"."""
+    return format_count(count, "B", 1024)
