@@ -12,7 +12,7 @@ from hetero_tf.cli.flags import define_flags
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(GUIDES.glob("*.md"))}
 # Lines about other programs.
-OTHERS = re.compile("tensorflow_model_server|ovms|vit_checkpoint|--side|scaling.py")
+OTHERS = re.compile("chromium|tensorflow_model_server|ovms|vit_checkpoint|--side|scaling.py")
 
 
 @pytest.mark.parametrize("name", TEXTS)
