@@ -1,5 +1,6 @@
 """Packaging of hetero_tf: `pip install .`, or `pip install -e '.[test]'` to work on it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -74,8 +75,13 @@ EXTRAS = {
     "wandb": WANDB,
 }
 
+# A device that trains with LiteRT needs no TensorFlow. `HETERO_TF_DISTRIBUTION=device` builds the distribution
+# hetero_tf_device: the same modules with the requirements of such a device. Install one of the two.
+DEVICE = [ABSL, NUMPY, YAML, *FLOWER, *LITERT]
+IS_DEVICE = os.environ.get("HETERO_TF_DISTRIBUTION") == "device"
+
 setup(
-    name="hetero_tf",
+    name="hetero_tf_device" if IS_DEVICE else "hetero_tf",
     version=version(),
     description="Federated learning of one global TensorFlow model by clients that train sub-models of different sizes",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
@@ -95,8 +101,10 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.10",
-    install_requires=REQUIRED,
-    extras_require={**EXTRAS, "all": sorted({need for needs in EXTRAS.values() for need in needs})},
+    install_requires=DEVICE if IS_DEVICE else REQUIRED,
+    extras_require={}
+    if IS_DEVICE
+    else {**EXTRAS, "all": sorted({need for needs in EXTRAS.values() for need in needs})},
     # The recipes lie at the top of the checkout, where a person looks for them, and in the package once installed.
     packages=[*find_packages(include=["hetero_tf", "hetero_tf.*"]), "hetero_tf.recipes"],
     package_dir={"hetero_tf.recipes": "recipes"},

@@ -2,18 +2,25 @@
 
 import contextlib
 import gc
+import importlib.util
 import os
 import sys
 from pathlib import Path
 
-from hetero_tf.base.errors import MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 
 # With batches of 10, kernels are too small to split.
 KERNEL_THREADS = 1
 
 
 def import_quietly() -> None:
-    """Import TensorFlow without its start-up messages, which no setting silences completely."""
+    """Import TensorFlow without its start-up messages, which no setting silences completely.
+
+    Raises:
+        InputError: It is not installed, such as on a device with the distribution hetero_tf_device.
+    """
+    if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None:
+        raise InputError("this command needs TensorFlow, which is not installed; pip install hetero_tf")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -170,6 +170,29 @@ def test_a_device_needs_no_tensorflow(cnn):
     ]
 
 
+FLEET_CLIENT = """
+import sys
+
+sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets", "pyarrow"))
+from hetero_tf.devices import machine
+from hetero_tf.devices.job import Job
+from hetero_tf.devices.messages import Message, to_npy
+
+recipe, export = sys.argv[1:]
+device = machine.build_device(Job(recipe, "recipe.yaml", (), None, 1, "", client=1, litert=export))
+introduction = device.respond("introduction", Message({}, {}))
+weights = {path: to_npy(value) for path, value in device.device.pull().items()}
+report = device.respond("training", Message(weights, {"round": 0, "learning_rate": 0.05}))
+print(introduction.metadata["client"], report.metadata["loss"] > 0, report.arrays.keys() == weights.keys())
+"""
+
+
+def test_a_client_of_a_fleet_needs_no_tensorflow(cnn):
+    process, _, versions = cnn
+    done = programs.python(FLEET_CLIENT, process.recipe.source, str(versions["c"]))
+    assert done.stdout == "1 True True\n", done.stderr
+
+
 def test_push_resets_the_optimizer(cnn):
     process, state, versions = cnn
     plan = process.plan(0)

@@ -1,0 +1,114 @@
+"""The container files and the source distribution: linted, replayed without a daemon, and complete."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+
+import ports
+import programs
+import pytest
+from programs import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+
+
+def instructions(name):
+    """The values of an instruction, with joined lines, without comments."""
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+    return re.findall(rf"^{name} (.*)$", text, re.MULTILINE)
+
+
+def tracked():
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is not a Git checkout")
+    return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_the_dockerfile_has_no_lint():
+    if shutil.which("hadolint", path=str(sys.prefix + "/bin")) is None and shutil.which("hadolint") is None:
+        pytest.skip("hadolint is not installed")
+    program = shutil.which("hadolint", path=str(sys.prefix + "/bin")) or shutil.which("hadolint")
+    done = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_images_have_a_pinned_base_and_a_user_without_rights():
+    assert [
+        re.fullmatch(r"(python:\d+\.\d+\.\d+-\S+|base) AS \w+", base) is not None for base in instructions("FROM")
+    ] == [True] * 3
+    assert instructions("USER") == ["1000:1000"] * 2
+    assert {"HOME=/work", "TMPDIR=/tmp", "HETERO_TF_DATA=/data"} <= set(instructions("ENV")[0].split())
+
+
+def test_the_serving_image_has_the_bounds_of_setup_py():
+    text = (ROOT / "setup.py").read_text("utf-8")
+    (line,) = [run for run in instructions("RUN") if "tensorflow-cpu" in run]
+    needs = [need.replace("-cpu", "") for need in re.findall(r'"([^"]+)"', line)]
+    assert needs and [need for need in needs if f'"{need}"' not in text] == []
+
+
+@pytest.mark.long
+def test_the_copied_files_train_and_serve(tmp_path):
+    """COPY, ENTRYPOINT and CMD, with the packages of this environment and a read-only copy of the sources."""
+    source, work = tmp_path / "source", tmp_path / "work"
+    source.mkdir()
+    work.mkdir()
+    for words in map(str.split, instructions("COPY")):
+        assert all(f"!{name}" in (ROOT / ".dockerignore").read_text().split() for name in words[:-1])
+        for name in words[:-1]:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / words[-1], ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, source)
+    subprocess.run(["chmod", "-R", "a-w", source], check=True)
+    env = programs.environment(PYTHONPATH=str(source), HOME=str(work), PYTHONDONTWRITEBYTECODE="1")
+    train, serve = ([*json.loads(entry)[1:]] for entry in reversed(instructions("ENTRYPOINT")))
+    options = {"cwd": work, "env": env}
+    assert programs.command(*train, *json.loads(instructions("CMD")[1]), **options).returncode == 0
+    for words in (
+        ["--recipe=tiny/digits", "--set=rounds=1"],
+        ["export", "--run_dir=runs/digits-rounds=1", "--out=export"],
+    ):
+        done = programs.command(*train, *words, **options)
+        assert done.returncode == 0, done.stderr
+    port = ports.free_ports(1)[0]
+    words = [word.replace("/work/", f"{work}/") for word in json.loads(instructions("CMD")[0])]
+    command = [sys.executable, "-m", "hetero_tf", *serve, *words, f"--port={port}"]
+    with subprocess.Popen(command, cwd=work, env=env, stdout=subprocess.DEVNULL) as server:
+        try:
+            end = time.monotonic() + 300
+            while True:
+                try:
+                    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200
+                    break
+                except OSError:
+                    assert time.monotonic() < end and server.poll() is None
+                    time.sleep(0.5)
+        finally:
+            server.terminate()
+
+
+@pytest.mark.long
+def test_the_source_distribution_has_all_tracked_files_and_its_tests_run(tmp_path):
+    files, source = tracked(), tmp_path / "source"
+    for name in files:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "setup.py", "-q", "sdist", "-d", tmp_path]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=600)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert [name for name in files if not (unpacked / name).is_file()] == []
+    tests = ["tests/base/test_registry.py", "tests/recipe/test_recipe.py", "-n", "0", "-q", "-p", "no:cacheprovider"]
+    env = programs.environment(PYTHONPATH=str(unpacked))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *tests], cwd=unpacked, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout

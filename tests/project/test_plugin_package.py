@@ -1,0 +1,45 @@
+"""The package of docs/plugins.md is installed, listed, tested and trained with."""
+
+import json
+import re
+import subprocess
+import sys
+
+import programs
+import pytest
+from programs import ROOT
+
+TEXT = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+
+
+def written(folder):
+    """The files of the page: the paragraph before each block begins with its path."""
+    for before, text in re.findall(r"((?:(?!```).)*)```(?:toml|python)\n(.*?)```", TEXT, re.DOTALL):
+        path = folder / re.findall(r"^`([\w/.]+)` ", before, re.MULTILINE)[-1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "hetero_tf_windows" / "__init__.py").touch()
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file())
+
+
+@pytest.mark.long
+def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
+    source, site = tmp_path / "source", tmp_path / "site"
+    assert written(source) == [
+        *("hetero_tf_windows/__init__.py", "hetero_tf_windows/windows.py"),
+        *("pyproject.toml", "tests/test_windows.py"),
+    ]
+    options = ("--no-deps", "--no-build-isolation", "-q", "--disable-pip-version-check", "--target")
+    install = [sys.executable, "-m", "pip", "install", *options, str(site), str(source)]
+    subprocess.run(install, check=True, timeout=600)
+    env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")
+    listed = programs.command("list", "--plugins", cwd=tmp_path, env=env)
+    assert listed.stdout.splitlines()[0] == "windows  hetero-tf-windows 0.1.0  hetero_tf_windows.windows"
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "tests"]
+    subprocess.run(tested, cwd=tmp_path, env=env, check=True, timeout=600)
+    words = ("--recipe=tiny/digits", "--set=round.submodel=windows", "--run_dir=run", "--set=rounds=1")
+    trained = programs.command("--plugin=windows", *words, cwd=tmp_path, env=env)
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads((tmp_path / "run/environment.json").read_text())["plugins"] == ["hetero_tf_windows.windows"]
+    evaluated = programs.command("evaluate", "--run_dir=run", "--plugin=windows", cwd=tmp_path, env=env)
+    assert evaluated.returncode == 0, evaluated.stderr
