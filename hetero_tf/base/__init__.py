@@ -2,7 +2,7 @@
 
 Modules:
 
-    children          Child processes: start, read output, stop, and describe the exit code
+    children          Child processes: start, fork, read output, stop, and describe the exit code
     console           Console output: one progress line on a terminal, plain lines when piped, and a log file
     constraints       Allowed values of recipe keys, options of plug-ins and arguments of layers, as annotations
     errors            Errors that the command line prints as one sentence, each with its exit code

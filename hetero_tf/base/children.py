@@ -1,12 +1,14 @@
-"""Child processes: start, read output, stop, and describe the exit code."""
+"""Child processes: start, fork, read output, stop, and describe the exit code."""
 
 import contextlib
+import json
 import os
 import select
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hetero_tf.base import exits
 
@@ -16,33 +18,55 @@ PAUSE = 200
 STOPPING = 5.0
 
 
-def start(command: Sequence[str], inherit_output: bool = False) -> subprocess.Popen:
+def start(command: Sequence[str], inherit_output: bool = False, descriptors: Sequence[int] = ()) -> subprocess.Popen:
     """Start a program; it exits together with this process if it calls `exit_with_parent(0)`.
 
     Args:
         command: The program and its flags.
         inherit_output: Write to the output of this process; otherwise the caller reads `stdout`.
+        descriptors: File descriptors that the program inherits.
     """
     return subprocess.Popen(
         command,
-        # Never written to: the child exits when this end of the pipe closes, see `exit_with_parent`.
+        # The child exits when this end of the pipe closes, see `exit_with_parent`. Only `serve_forks` reads from it.
         stdin=subprocess.PIPE,
         stdout=None if inherit_output else subprocess.PIPE,
         stderr=None if inherit_output else subprocess.STDOUT,
+        pass_fds=descriptors,
         text=True,
         errors="backslashreplace",
     )
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Stop a process of `start` and wait a few seconds for its end."""
-    process.terminate()
+    """Close the pipe to a process of `start`, and wait a few seconds for its end; see `exit_with_parent`."""
+    assert process.stdin is not None
+    process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPING)
 
 
-def read_lines(process: subprocess.Popen) -> Iterator[str]:
-    """Yield the lines that a process of `start` prints, until the process ends.
+def serve_forks(results: int, work: Callable[[list[str]], int]) -> None:
+    """Fork for each line of standard input, one at a time, until it closes.
+
+    Args:
+        results: Descriptor for the exit code of each fork, a line each; negative for the number of a signal.
+        work: Called in the fork with the words of the line, a JSON list; returns the exit code.
+    """
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                code = work(json.loads(line))
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.write(results, f"{code}\n".encode())
+
+
+def read_lines(process: subprocess.Popen, has_ended: Callable[[], bool]) -> Iterator[str]:
+    """Yield the lines that a process of `start` prints, until `has_ended()`.
 
     Waiting for the end of the pipe is not enough: its child processes may keep the pipe open after a SIGKILL.
     """
@@ -50,8 +74,8 @@ def read_lines(process: subprocess.Popen) -> Iterator[str]:
     descriptor, poll, rest = process.stdout.fileno(), select.poll(), b""
     poll.register(descriptor, select.POLLIN)
     while True:
-        # Poll the process before the pipe: output read after its end is complete.
-        ended = process.poll() is not None
+        # Test this before the pipe: output read after the end is complete.
+        ended = has_ended()
         block = os.read(descriptor, 2**16) if poll.poll(0 if ended else PAUSE) else None
         *complete, rest = (rest + (block or b"")).split(b"\n")
         for line in complete:

@@ -13,8 +13,12 @@ from hetero_tf.base.errors import InputError, MemoryProblem
 KERNEL_THREADS = 1
 
 
-def import_quietly() -> None:
+def import_quietly(list_devices: bool = True) -> None:
     """Import TensorFlow without its start-up messages, which no setting silences completely.
+
+    Args:
+        list_devices: Also silence the first query for devices. It initializes CUDA, after which a process must not
+            fork.
 
     Raises:
         InputError: It is not installed, such as on a device with the distribution hetero_tf_device.
@@ -29,8 +33,8 @@ def import_quietly() -> None:
         with _no_collection():
             import tensorflow as tf
 
-        # The first device query prints too.
-        tf.config.list_physical_devices()
+        if list_devices:
+            tf.config.list_physical_devices()
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)

@@ -9,5 +9,5 @@ Modules:
     interrupts   Handles Ctrl-C and signals of batch systems immediately
     main         The command line: dispatch flags to a command; print errors as one sentence and set the exit code
     open_run     Shared by commands: the settings of a run, and the state of a run folder
-    sweep_child  Entry point of a run that `sweep` starts: the normal program, which exits together with the sweep
+    sweep_child  Entry point of the runs that `sweep` starts: the normal program, which exits together with the sweep
 """

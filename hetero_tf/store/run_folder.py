@@ -7,6 +7,7 @@ it, left by a kill during the first second, is started again.
 import contextlib
 import fcntl
 import os
+import platform
 import re
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.store import checkpoints
 
 LOCK = "run.lock"
+# Bytes of the lock file: a process id, and the name of its machine.
+HOLDER_LIMIT = 256
 RECIPE = "recipe.yaml"
 # The definition of a sweep, stored in the folder of its runs.
 SWEEP = "sweep.yaml"
@@ -106,19 +109,19 @@ class RunFolder:
             files.check_write_target(path, folder=True)
 
     @property
-    def holder(self) -> int | None:
-        """Id of the process that holds the lock, or None. Nothing is written."""
+    def holder(self) -> str | None:
+        """Id of the process that holds the lock, such as "12" or "12 on node7", or None. Nothing is written."""
         with (
             contextlib.suppress(OSError),
             open(os.open(self.path / LOCK, os.O_RDONLY | files.SAFE_OPEN_FLAGS), "rb") as file,
         ):
-            text = file.read(20).strip()
+            process = _parse_process(file.read(HOLDER_LIMIT))
             # Test the lock only if a live process may hold it: the test could make a starting process fail.
-            if text.isdigit() and folders.is_process_alive(int(text)):
+            if process is not None:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return int(text)
+                    return process
         return None
 
     @contextlib.contextmanager
@@ -165,7 +168,7 @@ class RunFolder:
             try:
                 files.lock(descriptor, path, wait=False)
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+                os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode()[:HOLDER_LIMIT], 0)
             except BlockingIOError as error:
                 holder = _holder(descriptor)
                 os.close(descriptor)
@@ -186,8 +189,18 @@ def _holder(descriptor):
     can take seconds.
     """
     for _ in range(1000):
-        text = os.pread(descriptor, 20, 0).strip()
-        if text.isdigit() and folders.is_process_alive(int(text)):
-            return int(text)
+        process = _parse_process(os.pread(descriptor, HOLDER_LIMIT, 0))
+        if process is not None:
+            return process
         time.sleep(0.01)
-    return text.decode(errors="replace") or "unknown"
+    return "unknown"
+
+
+def _parse_process(content):
+    """Return the process of a lock file: "12", or "12 on node7" on another machine; None if it is dead or invalid."""
+    text, _, host = content.decode(errors="replace").strip().partition(" ")
+    if not text.isdigit():
+        return None
+    if host and host != platform.node():
+        return f"{text} on {host}"
+    return text if folders.is_process_alive(int(text)) else None

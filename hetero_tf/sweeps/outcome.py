@@ -18,7 +18,8 @@ class RunOutcome:
     Attributes:
         run: The run.
         folder: Its folder.
-        state: FINISHED, SKIPPED (finished earlier), FAILED or ELSEWHERE.
+        state: FINISHED, SKIPPED (finished earlier, or by another process), FAILED, or ELSEWHERE (another process trains
+            it).
         resumed_after: The round after which the run was resumed; 0: not resumed.
         seconds: Wall time in this sweep.
         problem: Error message of a failed run.
@@ -66,7 +67,7 @@ def summarize(outcomes: Sequence[RunOutcome], folder: Path, seconds: float) -> d
         "run_dir": str(folder),
         "runs": [outcome.to_json() for outcome in outcomes],
         "finished": sum(outcome.state in (FINISHED, SKIPPED) for outcome in outcomes),
-        "failed": sum(outcome.state in (FAILED, ELSEWHERE) for outcome in outcomes),
+        "failed": sum(outcome.state == FAILED for outcome in outcomes),
         "seconds": round(seconds, 1),
     }
 
@@ -76,6 +77,6 @@ def to_text(result: dict) -> str:
     resumed = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
     skipped = sum(run["state"] == SKIPPED for run in result["runs"])
     parts = [f"{result['finished']} of {len(result['runs'])} runs are finished"]
-    parts += [f"{skipped} of them earlier"] if skipped else []
+    parts += [f"{skipped} of them earlier or elsewhere"] if skipped else []
     parts += [f"resumed: {', '.join(resumed)}"] if resumed else []
     return "; ".join(parts)

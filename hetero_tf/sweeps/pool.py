@@ -1,14 +1,15 @@
 """Trains the runs of a sweep as parallel processes, and shows their progress."""
 
-import re
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 
-from hetero_tf.base import children, exits, files
+from hetero_tf.base import files
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys
@@ -16,28 +17,12 @@ from hetero_tf.runs import facts, overview
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.launcher import Launcher, Program
 from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, RunOutcome, format_outcome
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-# After a sweep is killed, its runs need a moment to exit and unlock their folders.
-PATIENCE, PAUSE = 3.0, 0.1
-# Line of a finished round; lines of a running round do not show the loss.
-_ROUND = re.compile(r"round +(\d+)/(\d+)  (?:.*  )?loss ")
-# Prefixes of the lines with the reason why a run ended.
-_MESSAGE_PREFIXES = ("hetero_tf: ", "stopped by ")
-
-
-@dataclass(frozen=True)
-class Program:
-    """Command of a run.
-
-    Attributes:
-        words: The program and the flags of every run.
-        threads: Threads of a new run; a resumed run keeps its count, on which its exact numbers depend.
-    """
-
-    words: tuple[str, ...]
-    threads: int
+# Seconds between two attempts to train a run that another process trains.
+PAUSE = 1.0
 
 
 @dataclass
@@ -52,7 +37,7 @@ class _Progress:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def line(self) -> str:
-        failed = sum(outcome.state in (FAILED, ELSEWHERE) for outcome in self.ended)
+        failed = sum(outcome.state == FAILED for outcome in self.ended)
         parts = [f"{len(self.ended) - failed}/{self.total} runs done", f"{len(self.running)} running"]
         parts += [f"{failed} failed"] if failed else []
         return "  ".join(parts)
@@ -72,9 +57,12 @@ def train(
 ) -> list[RunOutcome]:
     """Train the unfinished runs, and print a line for each run that ends.
 
+    Other processes may train runs of the same folder, also on other machines: each run has a lock. Wait for their runs,
+    and resume those that they leave unfinished.
+
     Args:
-        runs: All runs of the sweep.
-        folder: Folder of the sweep, locked by this process.
+        runs: The runs to train.
+        folder: Folder of the sweep.
         program: Command of a run.
         jobs: Parallel runs.
         console: Output.
@@ -82,32 +70,50 @@ def train(
     Returns:
         Outcome of each run, in the order of `runs`.
     """
-    progress, clock = _Progress(len(runs)), console.clock
-    progress.rounds_left = {run.name: run.recipe.rounds for run in runs}
-    with ProgressDisplay(console) as display, ThreadPoolExecutor(jobs) as pool:
+    progress = _Progress(len(runs), {run.name: run.recipe.rounds for run in runs})
+    launchers: SimpleQueue[Launcher] = SimpleQueue()
+    outcomes: dict[str, RunOutcome] = {}
+    with ProgressDisplay(console) as display, contextlib.ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
         display.begin(progress.line())
-        start = clock()
+        start = console.clock()
 
         def refresh():
-            display.update(progress.line(), progress.expected(clock() - start), progress.details())
+            display.update(progress.line(), progress.expected(console.clock() - start), progress.details())
 
         def train_one(run):
-            outcome = _train_run(run, folder.of(run), program, progress, refresh, console)
+            launcher = launchers.get()
+            try:
+                outcome = _train_run(run, folder.of(run), launcher, program.threads, progress, refresh, console)
+            finally:
+                launchers.put(launcher)
             with progress.lock:
-                progress.ended.append(outcome)
                 progress.running.pop(run.name, None)
-                progress.rounds_left.pop(run.name, None)
-                console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
+                if outcome.state != ELSEWHERE:
+                    progress.ended.append(outcome)
+                    progress.rounds_left.pop(run.name, None)
+                    console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
                 refresh()
             return outcome
 
-        return list(pool.map(train_one, runs))
+        for _ in range(jobs):
+            launchers.put(stack.enter_context(Launcher(program)))
+        left = list(runs)
+        while left:
+            for outcome in pool.map(train_one, left):
+                outcomes[outcome.run.name] = outcome
+            elsewhere = [outcome for outcome in outcomes.values() if outcome.state == ELSEWHERE]
+            if len(left) == len(runs):
+                for outcome in elsewhere:
+                    console.say(f"{outcome.run.name}: {outcome.problem}; waiting for it")
+            left = [outcome.run for outcome in elsewhere]
+            time.sleep(PAUSE if left else 0)
+    return [outcomes[run.name] for run in runs]
 
 
-def _train_run(run, folder, program, progress, refresh, console):
+def _train_run(run, folder, launcher, new_threads, progress, refresh, console):
     """Train one run to its end, and return its outcome."""
     try:
-        done, is_finished, threads = _read_progress(run, folder, program.threads)
+        done, is_finished, threads = read_progress(run, folder, new_threads)
     except Locked as locked:
         return RunOutcome(run, folder, ELSEWHERE, problem=str(locked))
     except UserError as refusal:
@@ -129,7 +135,7 @@ def _train_run(run, folder, program, progress, refresh, console):
         progress.rounds_left[run.name] = run.recipe.rounds - done
         progress.running[run.name] = f"{done}/{run.recipe.rounds}"
         refresh()
-    code, problem, seconds = run_program([*program.words, *run_flags(run, folder), f"--threads={threads}"], on_round)
+    code, problem, seconds = launcher.run([*run_flags(run, folder), f"--threads={threads}"], on_round)
     state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
     return RunOutcome(run, folder, state, done, seconds, problem)
 
@@ -139,18 +145,16 @@ def run_flags(run: SweepRun, folder: Path) -> list[str]:
     return [f"--recipe={run.path}", f"--run_dir={folder}", *(f"--set={override}" for override in run.overrides)]
 
 
-def _read_progress(run, folder, threads):
+def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool, int]:
     """Return the finished rounds of a run, whether it needs no more of them, and the threads that it must use.
 
     Raises:
         Locked: Another process trains the run.
         InputError: The folder is damaged, or contains a run of another recipe.
     """
-    run_folder, patience = RunFolder(folder), time.monotonic() + PATIENCE
-    while run_folder.holder is not None:
-        if time.monotonic() > patience:
-            raise Locked(f"{folder}: process {run_folder.holder} uses this run folder")
-        time.sleep(PAUSE)
+    run_folder = RunFolder(folder)
+    if (holder := run_folder.holder) is not None:
+        raise Locked(f"{folder}: process {holder} uses this run folder")
     run_overview = overview.overview(folder) if overview.is_run(folder) else None
     if run_overview is None or (run_overview.state != overview.DAMAGED and not run_overview.round):
         return 0, False, threads
@@ -174,24 +178,3 @@ def _stored_threads(run_folder, default):
     except (UserError, KeyError, TypeError):
         return default
     return threads if type(threads) is int and threads > 0 else default
-
-
-def run_program(command: Sequence[str], on_round: Callable[[int, int], None]) -> tuple[int, str, float]:
-    """Run the program to its end.
-
-    Args:
-        command: The program and its flags.
-        on_round: Called with the number of a finished round and the total.
-
-    Returns:
-        The exit code, the error message if the code is not 0, and the seconds.
-    """
-    start, message = time.monotonic(), ""
-    with children.start(command) as process, exits.before_exit(lambda: children.stop(process)):
-        for line in children.read_lines(process):
-            if match := _ROUND.match(line):
-                on_round(int(match[1]), int(match[2]))
-            message = line.strip() if line.startswith(_MESSAGE_PREFIXES) else message
-        code = process.wait()
-    problem = message.removeprefix(_MESSAGE_PREFIXES[0]) or children.describe_exit(code)
-    return code, problem if code else "", time.monotonic() - start

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, Locked
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.store.run_folder import SWEEP
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import SweepRun, expand
+
+LOCK = "sweep.lock"
 
 
 @dataclass(frozen=True)
@@ -41,33 +43,28 @@ class SweepFolder:
         return self.path / run.name
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Create the folder if needed, and lock it until this process ends.
+    def lock(self, notify: Callable[[str], None]) -> Iterator[None]:
+        """Create the folder if needed, and lock its definition during the block; wait for another sweep's block.
 
         Raises:
             InputError: The folder contains other files and no sweep.
-            Locked: Another sweep uses the folder.
             DiskProblem: The system refused.
         """
         with files.disk_errors(self.path, "look at"):
-            names = os.listdir(self.path) if self.path.is_dir() else []
-        if not self.path.is_dir() and os.path.lexists(self.path):
+            # In this order: another sweep may create the folder in between.
+            exists, is_folder = os.path.lexists(self.path), self.path.is_dir()
+            names = os.listdir(self.path) if is_folder else []
+        if exists and not is_folder:
             raise InputError(f"{self.path}: is not a folder; choose another one by --run_dir")
-        if names and self.definition_file.name not in names and "sweep.lock" not in names:
+        if names and self.definition_file.name not in names and LOCK not in names:
             raise InputError(
                 f"{self.path}: contains other files ({', '.join(sorted(names)[:3])}) and no sweep; choose an empty or "
                 "new folder by --run_dir"
             )
         with files.disk_errors(self.path, "create"):
             self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = files.open_for_update(self.path / "sweep.lock", os.O_RDWR, "lock")
-        try:
-            files.lock(descriptor, self.path / "sweep.lock", wait=False)
+        with files.hold_lock(self.path / LOCK, notify):
             yield
-        except BlockingIOError as error:
-            raise Locked(f"{self.path}: another sweep uses this folder; wait for it or choose another one") from error
-        finally:
-            os.close(descriptor)
 
     def check(self, runs: Sequence[SweepRun]) -> None:
         """Refuse a sweep that neither equals nor extends the sweep of the folder.

@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, export_dir, export_version, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, open, out, over_selection, "
-        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
+        "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
+        "engine, estimate, export_dir, export_version, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, on, only, open, out, over_selection, "
+        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -190,7 +190,10 @@ COMMAND_FLAGS = {
         *OF_RECIPES,
     ),
     "launch": ("local", "recipe", "run_dir", "engine", "allow_other_machine", "log", "verbose", *OF_RECIPES),
-    "sweep": ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", "log", *OF_RECIPES),
+    "sweep": (
+        *("definition", "recipe", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log", *OF_RECIPES),
+        *("dry_run", "estimate", "commands", "on", "slurm"),
+    ),
     "describe": ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", "classes", "draw", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
@@ -233,6 +236,7 @@ VALUES = {
     "as": "csv",
     "x": "bytes",
     "band": "std",
+    "on": "slurm",
     "target": "1",
     "set": "seed=1",
 }

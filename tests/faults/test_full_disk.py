@@ -1,6 +1,7 @@
 """Full disks, file size limits, read-only file systems, and two processes with one run folder."""
 
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -139,7 +140,7 @@ def test_lock_is_freed_by_kill(tmp_path):
     process.send_signal(signal.SIGKILL)
     stop(process)
     with RunFolder(tmp_path / "run").lock():
-        assert (tmp_path / "run" / "run.lock").read_text() == f"{os.getpid()}\n"
+        assert (tmp_path / "run" / "run.lock").read_text() == f"{os.getpid()} {platform.node()}\n"
 
 
 def test_reads_while_checkpoints_are_pruned(tmp_path):

@@ -88,7 +88,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
     )
     for lock, name in (
         (RunFolder(tmp_path / "run").lock, "run/run.lock"),
-        (SweepFolder(tmp_path / "sweep").lock, "sweep/sweep.lock"),
+        (lambda: SweepFolder(tmp_path / "sweep").lock(print), "sweep/sweep.lock"),
         (lambda: hold_lock(tmp_path / "x.lock", print), "x.lock"),
     ):
         with pytest.raises(DiskProblem) as refused, lock():
@@ -143,7 +143,7 @@ def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path, monkeypa
 
     monkeypatch.setattr(os.path, "lexists", meanwhile)
     with RunFolder(path).lock() as folder:
-        assert folder.holder == os.getpid()
+        assert folder.holder == str(os.getpid())
 
 
 def test_a_path_through_a_file_is_refused(tmp_path):

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np  # noqa: E402
 
 from hetero_tf.base.children import exit_with_parent  # noqa: E402
+from hetero_tf.base.errors import Locked  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
 from hetero_tf.runs import facts  # noqa: E402
 from hetero_tf.store import checkpoints, environment
@@ -47,8 +48,12 @@ def main(seconds, failing, *words):
     if failing in run.path.name:
         print("data: none\nhetero_tf: no luck today", file=sys.stderr)
         return 6
-    with run.lock():
-        train(load(flags["--recipe"], overrides), run, int(flags["--threads"]), float(seconds))
+    try:
+        with run.lock():
+            train(load(flags["--recipe"], overrides), run, int(flags["--threads"]), float(seconds))
+    except Locked as locked:
+        print(f"hetero_tf: {locked}", file=sys.stderr)
+        return locked.code
     return 0
 
 

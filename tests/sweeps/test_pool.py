@@ -1,9 +1,11 @@
 """Runs of a sweep: parallel, isolated, skipped and resumed; a killed sweep can be resumed."""
 
+import contextlib
 import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,11 +26,23 @@ from hetero_tf.cli.commands import sweep as command
 from hetero_tf.recipe import load
 from hetero_tf.store import checkpoints, metrics_file
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.sweeps import cost, definition, outcome, pool
+from hetero_tf.sweeps import definition, outcome, pool, time_estimate
 from hetero_tf.sweeps.expansion import SweepRun, expand
+from hetero_tf.sweeps.launcher import Launcher, Program
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
+PROGRAM = Program(("x",), (), 1, False)
 FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
+
+# Runs a sweep of four runs with the fake program; its argument is the seconds of a round.
+PROGRAM_CODE = (
+    "import sys; from unittest import mock; from hetero_tf.cli import main; "
+    "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.launcher import Program; "
+    f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), (), 1, False); "
+    "mock.patch.object(sweep, '_build_program', lambda flags, jobs, trackers: program).start(); "
+    "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
+    "'--set=rounds=6', '--json']))"
+)
 
 
 def sweep_of(seeds="0-3", rounds=3, more=()):
@@ -38,27 +52,27 @@ def sweep_of(seeds="0-3", rounds=3, more=()):
 
 def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
     output = io.StringIO()
-    program = pool.Program((sys.executable, FAKE, str(seconds), failing), threads)
+    program = Program((sys.executable, FAKE, str(seconds), failing), (), threads, False)
     outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(output))
     return outcomes, output.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("flags", "function", "logged"), [([], "pool.train", True), (["--dry_run"], "cost.estimate", False)]
+    ("flags", "function", "logged"), [([], "pool.train", True), (["--estimate"], "time_estimate.estimate", False)]
 )
 def test_only_training_runs_log_to_trackers(tmp_path, monkeypatch, flags, function, logged):
     pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
     programs_started = []
 
     def stop(*arguments):
-        programs_started.extend(argument for argument in arguments if isinstance(argument, pool.Program))
+        programs_started.extend(argument for argument in arguments if isinstance(argument, Program))
         raise Locked("stopped")
 
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     monkeypatch.setattr(f"hetero_tf.sweeps.{function}", stop)
     sweep = ["--recipe=digits", "--seeds=0", f"--run_dir={tmp_path}/sweep", "--log=mlflow"]
     assert main.main(["hetero_tf", "sweep", *sweep, *flags]) == Locked.code
-    assert ("--log=mlflow" in programs_started[0].words) == logged
+    assert ("--log=mlflow" in programs_started[0].flags) == logged
 
 
 def test_each_run_has_a_folder_and_a_line(tmp_path):
@@ -110,13 +124,17 @@ def test_finished_runs_are_skipped_and_others_resumed_with_their_threads(tmp_pat
     assert outcome.to_text(summary) == "3 of 3 runs are finished; resumed: digits-seed=0, digits-seed=1"
 
 
-def test_locked_run_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 0.2)
+def test_run_of_another_process_is_awaited_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "PAUSE", 0.1)
     _, runs = sweep_of("0-1")
-    with RunFolder(tmp_path / "digits-seed=1").lock():
-        outcomes, _ = train(tmp_path, runs)
-    assert [one.state for one in outcomes] == ["finished", "running elsewhere"]
-    assert outcomes[1].problem.endswith(f"process {os.getpid()} uses this run folder")
+    with contextlib.ExitStack() as other:
+        other.enter_context(RunFolder(tmp_path / "digits-seed=1").lock())
+        pause = pool.time.sleep
+        monkeypatch.setattr(pool.time, "sleep", lambda seconds: (other.close(), pause(seconds)))
+        outcomes, output = train(tmp_path, runs)
+    assert [one.state for one in outcomes] == ["finished", "finished"]
+    message = f"{tmp_path / 'digits-seed=1'}: process {os.getpid()} uses this run folder; waiting for it"
+    assert "1/2  digits-seed=0  finished" in output and f"digits-seed=1: {message}\n" in output
 
 
 def test_finished_run_of_another_recipe_fails(tmp_path):
@@ -130,47 +148,18 @@ def test_finished_run_of_another_recipe_fails(tmp_path):
 def test_parallel_runs_are_limited(tmp_path, monkeypatch):
     together, most = [], []
 
-    def start(words, seen):
-        together.append(words)
+    def run(launcher, flags, on_round):
+        together.append(flags)
         most.append(len(together))
         time.sleep(0.05)
         together.pop()
         return 0, "", 0.05
 
-    monkeypatch.setattr(pool, "run_program", start)
+    monkeypatch.setattr(Launcher, "run", run)
     for jobs in (1, 3):
         train(tmp_path, sweep_of("0-5")[1], jobs=jobs)
         assert max(most) == jobs
         most.clear()
-
-
-def test_run_program_reads_rounds_and_the_last_message():
-    output = (
-        "data: none\nround 1/9  12 of 40 s  2/10 clients\nround 2/9  global_accuracy 9  1:05 min left  loss 2  a3\n"
-        "round 9/9  0 s left  loss 1  3 clients diverged\nnote: nothing\nhetero_tf: all lost\nround 3/9\n"
-    )
-    seen = []
-    code, problem, seconds = pool.run_program(
-        [sys.executable, "-c", f"print({output!r}); raise SystemExit(3)"], lambda *rounds: seen.append(rounds)
-    )
-    assert (code, problem, seen) == (3, "all lost", [(2, 9), (9, 9)]) and seconds > 0
-    kill = "import os; print('round 1/2', flush=True); os.kill(os.getpid(), 9)"
-    assert pool.run_program([sys.executable, "-c", kill], lambda *rounds: None)[:2] == (-9, "was stopped by SIGKILL")
-
-
-def test_killed_run_ends_despite_an_inherited_pipe():
-    code = """
-import os, subprocess
-child = subprocess.Popen(["sleep", "20"])
-print(f"round {child.pid}/9  1 s left  loss 2", flush=True)
-os.kill(os.getpid(), 9)
-"""
-    seen = []
-    ended, _, _ = pool.run_program([sys.executable, "-c", code], lambda round, rounds: seen.append(round))
-    # It is no zombie: the end of the pipe was not waited for. Its command line may not be there yet.
-    state = Path(f"/proc/{seen[0]}/stat").read_text().rpartition(")")[2].split()[0]
-    os.kill(seen[0], signal.SIGKILL)
-    assert state != "Z" and ended == -9
 
 
 def test_progress_line_counts_runs_and_estimates_by_rounds():
@@ -183,7 +172,7 @@ def test_progress_line_counts_runs_and_estimates_by_rounds():
 def test_sweep_in_a_folder_can_only_grow(tmp_path):
     folder, notes = SweepFolder(tmp_path / "s"), []
     parts, runs = sweep_of("0-1")
-    with folder.lock():
+    with folder.lock(notes.append):
         folder.check(runs)
         folder.write_definition(parts, notes.append)
     more, grown = sweep_of("0-2", rounds=9)
@@ -203,7 +192,7 @@ def test_sweep_in_a_folder_can_only_grow(tmp_path):
 def test_sweep_of_an_earlier_version_is_the_same_sweep(tmp_path):
     folder = SweepFolder(tmp_path / "s")
     parts, runs = sweep_of("0-1", more=("round.non_finite_share=0.25",))
-    with folder.lock():
+    with folder.lock(print):
         folder.write_definition(parts, print)
     old = folder.definition_file.read_text().replace("non_finite_share", "lost_share")
     folder.definition_file.write_text(old)
@@ -211,9 +200,9 @@ def test_sweep_of_an_earlier_version_is_the_same_sweep(tmp_path):
     folder.check(runs)
 
 
-def test_foreign_and_locked_folders_are_refused(tmp_path):
+def test_folders_with_other_files_are_refused(tmp_path):
     def lock(path):
-        with SweepFolder(path).lock():
+        with SweepFolder(path).lock(print):
             pass
 
     (tmp_path / "mine").mkdir()
@@ -225,9 +214,6 @@ def test_foreign_and_locked_folders_are_refused(tmp_path):
     assert (
         refusal(lock, tmp_path / "afile") == f"{tmp_path / 'afile'}: is not a folder; choose another one by --run_dir"
     )
-    with SweepFolder(tmp_path / "s").lock():
-        message = refusal(lock, tmp_path / "s", kind=Locked)
-    assert message == f"{tmp_path / 's'}: another sweep uses this folder; wait for it or choose another one"
 
 
 @pytest.fixture
@@ -236,7 +222,9 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     words = (sys.executable, FAKE, "0", "seed=7")
-    monkeypatch.setattr(command, "_build_program", lambda flags, jobs: pool.Program(words, flags.threads // jobs))
+    monkeypatch.setattr(
+        command, "_build_program", lambda flags, jobs, trackers: Program(words, (), flags.threads // jobs, False)
+    )
     return tmp_path
 
 
@@ -284,6 +272,30 @@ def test_sweep_recipes_can_use_plugin_modules(working_folder, capsys, monkeypatc
     del sys.modules["own_windows"]
 
 
+def test_parts_have_every_nth_run(working_folder, capsys):
+    words = ["hetero_tf", "sweep", "--recipe=digits", "--seeds=0-4", "--set=rounds=1", "--run_dir=it's", "--quiet"]
+    names = []
+    for part in ("1/2", "2/2"):
+        assert main.main([*words, "--only", part, "--commands", "--json"]) == 0
+        names.append(list(json.loads(capsys.readouterr().out)["commands"]))
+    assert names == [[f"digits-seed={seed}" for seed in seeds] for seeds in ((0, 2, 4), (1, 3))]
+    assert main.main([*words, "--only=2/2", "--json"]) == 0
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == names[1]
+
+
+def test_commands_are_quoted_and_have_absolute_folders(working_folder, capsys):
+    words = ["hetero_tf", "sweep", "--recipe=digits", "--seeds=1", "--set=levels.widths={a: 1, b: 0.5}"]
+    assert main.main([*words, "--set=levels.mix=a-b", "--run_dir=it's", "--commands", "--threads=3"]) == 0
+    out, err = capsys.readouterr()
+    (line,) = out.splitlines()
+    assert not err and shlex.split(line) == [
+        *("cd", str(working_folder), "&&", "hetero_tf", "--recipe=digits"),
+        *(f"--run_dir={working_folder}/it's/digits-seed=1", "--set=levels.widths={a: 1, b: 0.5}"),
+        *("--set=levels.mix=a-b", "--set=seed=1", "--threads=3"),
+    ]
+    assert sorted(os.listdir("it's")) == ["sweep.lock", "sweep.yaml"]
+
+
 def test_flags_override_a_file(working_folder, capsys):
     (working_folder / "mine.yaml").write_text("recipe: digits\nset: {rounds: 9}\ngrid: {levels.mix: [a, a-b]}\n")
     assert main.main(["hetero_tf", "sweep", "mine.yaml", "--set", "rounds=1"]) == 0
@@ -304,6 +316,16 @@ def test_flags_override_a_file(working_folder, capsys):
         (["a.yaml", "--recipe=digits"], "sweep needs one file, such as sweep mine.yaml, or --recipe with..."),
         (["--seeds=0-1"], "--recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c"),
         (["nosuch.yaml"], "nosuch.yaml: no such sweep; known: fedepth_table2..."),
+        (
+            ["--recipe=digits", "--only=4/3"],
+            "--only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3",
+        ),
+        (
+            ["--recipe=digits", "--dry_run", "--commands"],
+            "--dry_run and --commands exclude each other; use one of them",
+        ),
+        (["--recipe=digits", "--slurm=time=4"], "--slurm has no effect without --on slurm"),
+        (["--recipe=digits", "--on=slurm"], "--on slurm needs the time limit of a job in minutes"),
         (["--recipe=digits", "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
         (["--recipe=digits", "--set=rounds=0"], "--set rounds=0: rounds: too small; must be..."),
     ],
@@ -327,16 +349,8 @@ def test_run_exits_with_its_parent():
 
 def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     """The sweep in a separate process, with the fake program."""
-    code = (
-        "import sys; from unittest import mock; from hetero_tf.cli import main; "
-        "from hetero_tf.cli.commands import sweep; from hetero_tf.sweeps.pool import Program; "
-        f"program = Program((sys.executable, {FAKE!r}, sys.argv[1], 'nothing'), 1); "
-        "mock.patch.object(sweep, '_build_program', lambda flags, jobs: program).start(); "
-        "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
-        "'--set=rounds=6', '--json']))"
-    )
     # Rounds of a second, so that the kill comes before the end of the first two runs.
-    program, options = [sys.executable, "-c", code], {"cwd": tmp_path, "env": programs.environment()}
+    program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
     sweep = subprocess.Popen([*program, "1"], stderr=subprocess.PIPE, **options)
 
     def running():
@@ -355,6 +369,22 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     assert [run["round"] for run in runs] == [6] * 4 and [run["went_on_after"] > 1 for run in runs] == [True] * 2 + [
         False
     ] * 2
+
+
+def test_two_sweeps_share_a_folder(tmp_path):
+    """Two programs at once: each run is trained once, and both end with all runs."""
+    program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
+    sweeps = [
+        subprocess.Popen([*program, "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) for _ in "ab"
+    ]
+    outputs = [sweep.communicate() for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
+    results = [json.loads(output)["runs"] for output, _ in outputs]
+    states = [{run["state"] for run in runs} for runs in zip(*results, strict=True)]
+    assert states == [{"finished", "skipped"}] * 4
+    assert (
+        all(run["state"] == "skipped" for run in results[0]) + all(run["state"] == "skipped" for run in results[1]) == 0
+    )
 
 
 @pytest.mark.long
@@ -387,7 +417,7 @@ def test_short_runs_estimate_the_time_of_a_sweep(monkeypatch):
     """Each level of the mixes is measured once, whatever the seed and the mix."""
     measured = []
 
-    def start(words, seen):
+    def run(launcher, words, on_round):
         run_dir = Path(next(word for word in words if word.startswith("--run_dir=")).partition("=")[2])
         measured.append([word.partition("=")[2] for word in words if word.startswith("--set=")])
         run_dir.mkdir()
@@ -397,10 +427,10 @@ def test_short_runs_estimate_the_time_of_a_sweep(monkeypatch):
             metrics_file.append(run_dir / "timings.jsonl", row)
         return 0, "", 2 * slow + 1.0 + 3.0
 
-    monkeypatch.setattr(cost, "run_program", start)
+    monkeypatch.setattr(Launcher, "run", run)
     parts = definition.from_flags("digits", ["rounds=10", "evaluate.every=5"], ["levels.mix=a,b,a1-b3"], "0-1")
     output = io.StringIO()
-    estimate = cost.estimate(expand(parts, "x"), pool.Program(("x",), 1), 2, Console(output))
+    estimate = time_estimate.estimate(expand(parts, "x"), PROGRAM, 2, Console(output))
     # 3 s to start, 10 rounds of 5 epochs, 2 evaluations of half a second.
     seconds = {"a": 3 + 10 * 5 * 4 + 1, "b": 3 + 10 * 5 * 1 + 1, "a1-b3": 3 + 10 * 5 * 1.75 + 1}
     assert {run["name"]: run["seconds"] for run in estimate["runs"]} == {
@@ -413,14 +443,14 @@ def test_short_runs_estimate_the_time_of_a_sweep(monkeypatch):
 
 def test_indivisible_mix_is_measured_completely():
     (run,) = expand(definition.from_flags("methods/fedepth", [], [], None), "x")
-    ((probe, share),) = cost._probes(run)
+    ((probe, share),) = time_estimate._probes(run)
     assert share == 1.0 and probe.run.recipe.levels.names == run.recipe.levels.names and probe.run.recipe.rounds == 2
 
 
 def test_failed_short_run_is_reported(monkeypatch):
-    monkeypatch.setattr(cost, "run_program", lambda words, seen: (2, "no such data", 0.1))
+    monkeypatch.setattr(Launcher, "run", lambda launcher, flags, on_round: (2, "no such data", 0.1))
     runs = [SweepRun("x", "digits", (), load("digits"))]
-    assert refusal(cost.estimate, runs, pool.Program((), 1), 1, Console(io.StringIO())) == "digits a: no such data"
+    assert refusal(time_estimate.estimate, runs, PROGRAM, 1, Console(io.StringIO())) == "digits a: no such data"
 
 
 def test_sweep_folder_can_be_moved(tmp_path):

@@ -1,5 +1,8 @@
 """`sweep`: trains a recipe with many values, several runs in parallel; the same command resumes."""
 
+import dataclasses
+import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
-from hetero_tf.base.console import Console, format_duration
+from hetero_tf.base import hardware
+from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.commands import RECIPE_FLAGS
@@ -18,37 +22,70 @@ from hetero_tf.runs.trackers import check_trackers
 
 if TYPE_CHECKING:
     from hetero_tf.sweeps.definition import SweepPart
-    from hetero_tf.sweeps.pool import Program
+    from hetero_tf.sweeps.launcher import Program
 
 USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
-FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", "log", *RECIPE_FLAGS)
+# At most one of these flags; without one, the sweep trains.
+MODES = ("dry_run", "estimate", "commands", "on")
+FLAGS = (
+    "definition",
+    "recipe",
+    "sweep",
+    "seeds",
+    "run_dir",
+    "only",
+    "jobs",
+    "fork",
+    *MODES,
+    "slurm",
+    "log",
+    *RECIPE_FLAGS,
+)
 WORDS, SOURCE = "definition", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Check all runs, then train the unfinished ones; raise `Unfinished` if some fail."""
-    from hetero_tf.sweeps import cost, outcome, pool
     from hetero_tf.sweeps.expansion import expand
     from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-    start = console.clock()
+    _check_modes(flags)
     check_trackers(flags.log)
     register_plugins(flags)
     parts, label = _read_definition(flags)
-    runs = expand(parts, label)
+    every_run = expand(parts, label)
+    runs = _select_part(every_run, flags.only)
     default = Path("runs") / f"sweep-{Path(label.removeprefix('sweep of ')).stem}"
-    folder = SweepFolder(Path(flags.run_dir or default))
-    jobs = min(flags.jobs, len(runs))
-    console.say(f"{len(runs)} runs in {folder.path}, {jobs} in parallel; all recipes are valid")
+    folder, jobs = SweepFolder(Path(flags.run_dir or default)), max(min(flags.jobs, len(runs)), 1)
+    program = _build_program(flags, jobs, () if flags.estimate else flags.log)
     if flags.dry_run:
-        for run in runs:
-            console.say(f"  {run.name}: {run.path} {' '.join(run.overrides)}")
-        return cost.estimate(runs, _build_program(flags, 1), jobs, console)
-    with folder.lock():
-        folder.check(runs)
-        folder.write_definition(parts, console.say)
-        console.open_log(folder.log, command_line())
-        outcomes = pool.train(runs, folder, _build_program(flags, jobs, flags.log), jobs, console)
+        return _print_costs(runs, flags, console)
+    if not flags.commands:
+        parallel = "" if flags.on else f", {jobs} in parallel"
+        console.say(f"{len(runs)} runs in {folder.path}{parallel}; all recipes are valid")
+    if flags.estimate:
+        from hetero_tf.sweeps import time_estimate
+
+        return time_estimate.estimate(runs, program, jobs, console)
+    submission = _submission(folder, program, flags) if flags.on else None
+    # Standard output has only the commands.
+    notify = Console(sys.stderr).say if flags.commands else console.say
+    with folder.lock(notify):
+        folder.check(every_run)
+        folder.write_definition(parts, notify)
+    if flags.commands:
+        return _print_commands(runs, folder, program, console)
+    if submission is not None:
+        return _submit(runs, folder, submission, console)
+    return _train(runs, folder, program, jobs, console)
+
+
+def _train(runs, folder, program, jobs, console):
+    from hetero_tf.sweeps import outcome, pool
+
+    start = console.clock()
+    console.open_log(folder.log, command_line())
+    outcomes = pool.train(runs, folder, program, jobs, console)
     result = outcome.summarize(outcomes, folder.path, console.clock() - start)
     console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
@@ -57,6 +94,80 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     commands = (f"compare {path}", f"plot {path} --out curves.png", f"report {path} --out report.html")
     console.say("next: " + "\n      ".join(f"{program} {words}" for words in commands))
     return result
+
+
+def _print_costs(runs, flags, console):
+    with ProgressDisplay(console) as display:
+        display.begin("loading TensorFlow")
+        hardware.import_quietly()
+        from hetero_tf.sweeps import run_costs
+
+        table = run_costs.CostTable(Path(flags.data_dir) if flags.data_dir else None, console.say)
+        costs = {}
+        for number, run in enumerate(runs, 1):
+            display.begin(f"costs of run {number}/{len(runs)}")
+            costs[run.name] = table.costs_of(run)
+    console.say(run_costs.to_text(runs, costs))
+    result = run_costs.to_json(runs, costs)
+    console.say(f"{len(runs)} runs, {run_costs.format_bytes(result['bytes'])} of traffic; all recipes are valid")
+    return result
+
+
+def _print_commands(runs, folder, program, console):
+    """Print a line for each run; it works in any folder and on any machine with the same paths."""
+    from hetero_tf.sweeps.pool import run_flags
+
+    commands = {}
+    for run in runs:
+        words = [program_name(), *program.flags, *run_flags(run, folder.of(run).absolute())]
+        words.append(f"--threads={program.threads}")
+        commands[run.name] = f"cd {shlex.quote(os.getcwd())} && {shlex.join(words)}"
+        console.say(commands[run.name])
+    return {"run_dir": str(folder.path), "commands": commands}
+
+
+def _submission(folder, program, flags):
+    """Return the options of the jobs, their executor, and their program."""
+    from hetero_tf.sweeps import slurm
+
+    options = slurm.read_options(flags.slurm)
+    if flags["jobs"].present:
+        options["array_parallelism"] = flags.jobs
+    threads = options.setdefault("cpus_per_task", program.threads)
+    return options, slurm.build_executor(folder, options), dataclasses.replace(program, threads=threads)
+
+
+def _submit(runs, folder, submission, console):
+    """Report probable problems, then submit the unfinished runs."""
+    from hetero_tf.sweeps import slurm
+
+    options, executor, program = submission
+    for problem in slurm.find_pitfalls(runs, folder, options):
+        console.say(f"note: {problem}")
+    jobs = slurm.submit(runs, folder, program, executor)
+    console.say(f"submitted {len(jobs)} of {len(runs)} runs; the others are finished")
+    for name, job in jobs.items():
+        console.say(f"  job {job}: {name}")
+    console.say(f"next: {program_name()} list {folder.path}; output of the jobs: {folder.path / 'slurm'}")
+    return {"run_dir": str(folder.path), "jobs": jobs}
+
+
+def _check_modes(flags: FlagValues) -> None:
+    modes = [f"--{name}" for name in MODES if flags[name].value]
+    if len(modes) > 1:
+        raise InputError(f"{' and '.join(modes)} exclude each other; use one of them")
+    if flags.slurm and not flags.on:
+        raise InputError("--slurm has no effect without --on slurm")
+
+
+def _select_part(runs, part):
+    """Return the runs of --only; every N-th run, so that parts of a grid take similar times."""
+    if part is None:
+        return runs
+    match = re.fullmatch("([0-9]{1,5})/([0-9]{1,5})", part)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise InputError(f"--only must be K/N with K from 1 to N, such as 3/12. Received: --only={part[:40]}")
+    return runs[int(match[1]) - 1 :: int(match[2])]
 
 
 def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
@@ -77,14 +188,22 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
     return definition.from_flags(flags.recipe, overrides, flags.sweep, flags.seeds), f"sweep of {flags.recipe}"
 
 
-def _build_program(flags: FlagValues, jobs: int, trackers: Sequence[str] = ()) -> "Program":
-    from hetero_tf.sweeps.pool import Program
+def _build_program(flags: FlagValues, jobs: int, trackers: Sequence[str]) -> "Program":
+    from hetero_tf.sweeps.launcher import Program
 
-    words = [sys.executable, sweep_child.__file__]
-    words += [f"--plugin={name}" for name in flags.plugin]
-    words += [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
-    words += [f"--log={','.join(trackers)}"] if trackers else []
-    return Program(tuple(words), max(flags.threads // jobs, 1))
+    plugins = [f"--plugin={name}" for name in flags.plugin]
+    data = [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
+    log = [f"--log={','.join(trackers)}"] if trackers else []
+    forks = _can_fork() if flags.fork is None else flags.fork
+    return Program(
+        (sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1), forks
+    )
+
+
+def _can_fork() -> bool:
+    """Return True on Linux without a visible GPU: elsewhere a library may start threads during its import."""
+    has_gpu = os.path.exists("/dev/nvidiactl") and os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+    return sys.platform == "linux" and not has_gpu
 
 
 def _describe_failures(outcomes) -> str:

@@ -13,7 +13,8 @@ from hetero_tf.base.exits import temporary_folder
 from hetero_tf.recipe import Recipe, load
 from hetero_tf.store import metrics_file
 from hetero_tf.sweeps.expansion import SweepRun
-from hetero_tf.sweeps.pool import Program, run_flags, run_program
+from hetero_tf.sweeps.launcher import Launcher, Program
+from hetero_tf.sweeps.pool import run_flags
 
 PROBE_OVERRIDES = ("rounds=2", "evaluate.every=1", "checkpoint.every=1")
 # Keys that do not affect the time of a round, as line prefixes of the resolved recipe.
@@ -56,10 +57,10 @@ def estimate(runs: Sequence[SweepRun], program: Program, jobs: int, console: Con
     shares = {run.name: _probes(run) for run in runs}
     probes = {probe.key: probe for pairs in shares.values() for probe, _ in pairs}
     times_by_key = {}
-    with ProgressDisplay(console) as display:
+    with ProgressDisplay(console) as display, Launcher(program) as launcher:
         for number, probe in enumerate(probes.values(), 1):
             display.begin(f"measuring {number}/{len(probes)}: {probe.run.name}")
-            times_by_key[probe.key] = times = _measure(probe, program)
+            times_by_key[probe.key] = times = _measure(probe, launcher, program.threads)
             console.say(
                 f"measured {number}/{len(probes)}: {probe.run.name}: {times.round:.3g} s per round of one local epoch, "
                 f"{times.evaluation:.3g} s per evaluation, {times.start:.3g} s before the first round"
@@ -122,12 +123,12 @@ def _probe(run, level_override):
     return TimingProbe(SweepRun(name, run.path, overrides, recipe), key)
 
 
-def _measure(probe, program):
+def _measure(probe, launcher, threads):
     """Train a short run in a temporary folder."""
     with temporary_folder() as folder:
         run_dir = folder / "run"
-        words = [*program.words, *run_flags(probe.run, run_dir), f"--threads={program.threads}"]
-        code, problem, seconds = run_program(words, lambda round, rounds: None)
+        flags = [*run_flags(probe.run, run_dir), f"--threads={threads}"]
+        code, problem, seconds = launcher.run(flags, lambda round, rounds: None)
         if code:
             raise InputError(f"{probe.run.name}: {problem}")
         rows = metrics_file.rows(run_dir / "timings.jsonl")

@@ -1,0 +1,138 @@
+"""Costs of the runs of a sweep, from their models and the shapes of their data; nothing is trained or downloaded."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetero_tf.base import registry
+from hetero_tf.base.console import format_table
+from hetero_tf.data import Dataset, NotAvailable
+from hetero_tf.process.data import load_data, split
+from hetero_tf.recipe import Recipe
+from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.time_estimate import UNTIMED_KEYS
+
+_MIX = re.compile(r" mix: \{[^{}]*\},")
+
+
+@dataclass(frozen=True)
+class RunCosts:
+    """Costs of a run, expected over the clients of its mix.
+
+    Attributes:
+        parameters: Trainable values of a client.
+        multiply_adds: Products of a client's forward pass of one example.
+        bytes_down, bytes_up: Bytes that a client receives and sends in a round.
+        bytes: Bytes that all clients receive and send in all rounds.
+    """
+
+    parameters: float
+    multiply_adds: float
+    bytes_down: float
+    bytes_up: float
+    bytes: float
+
+
+class CostTable:
+    """Computes the costs of runs; runs whose models are equal share those of their levels.
+
+    Args:
+        data_dir: Folder of the data, or None.
+        notify: Prints a note about missing data.
+    """
+
+    def __init__(self, data_dir: Path | None, notify: Callable[[str], None]):
+        self._data_dir, self._notify = data_dir, notify
+        self._datasets: dict[str, Dataset | None] = {}
+        self._levels: dict[tuple[str, str], Any] = {}
+
+    def costs_of(self, run: SweepRun) -> RunCosts | None:
+        """Return the costs of a run; None if its data are not on this machine.
+
+        Raises:
+            InputError: The data or the model are invalid.
+        """
+        recipe, shares = run.recipe, run.recipe.levels.divided(1.0)
+        key = _MIX.sub("", "\n".join(line for line in recipe.source.splitlines() if not line.startswith(UNTIMED_KEYS)))
+        if not all((key, level) in self._levels for level in shares):
+            dataset = self._dataset(recipe)
+            if dataset is None:
+                return None
+            self._levels |= {(key, level): cost for level, cost in _level_costs(recipe, dataset).items()}
+
+        def mean(name):
+            return sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
+
+        down, up = mean("bytes_down"), mean("bytes_up")
+        total = recipe.rounds * recipe.round.clients * (down + up)
+        return RunCosts(mean("parameters"), mean("multiply_adds"), down, up, total)
+
+    def _dataset(self, recipe):
+        """Return the data of a recipe without downloading them; None if they are missing."""
+        key = repr((recipe.data, recipe.targets))
+        if key not in self._datasets:
+            try:
+                dataset = load_data(_without_download(recipe), self._data_dir)
+                if dataset.stand_in_for is not None:
+                    self._notify(f"note: {dataset.stand_in_for} is not on this machine; costs are for {dataset.source}")
+            except NotAvailable as error:
+                self._notify(f"note: no costs without the data: {error}")
+                dataset = None
+            self._datasets[key] = dataset
+        return self._datasets[key]
+
+
+def _without_download(recipe: Recipe) -> Recipe:
+    loader = recipe.data.loader
+    if "download" not in inspect.signature(registry.find("data", loader.name).load).parameters:
+        return recipe
+    loader = dataclasses.replace(loader, options={**loader.options, "download": False})
+    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, loader=loader))
+
+
+def _level_costs(recipe, dataset):
+    """Return `{level: LevelCost}` of the levels of the mix."""
+    from hetero_tf.process.learning_process import learning_process
+
+    process = learning_process(recipe, dataset, split(recipe, dataset), parallel=1, device="cpu")
+    return process.costs_of(process.recipe.levels.names)
+
+
+def to_text(runs: Sequence[SweepRun], costs: dict[str, RunCosts | None]) -> str:
+    """Return an aligned table of all runs, with the sum of their traffic."""
+    rows: list[tuple[str, ...]] = [("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic")]
+    for run in runs:
+        cost, cells = costs[run.name], ["-"] * 4
+        if cost is not None:
+            cells = [_format(cost.parameters), _format(cost.multiply_adds)]
+            cells += [format_bytes(cost.bytes_down + cost.bytes_up), format_bytes(cost.bytes)]
+        rows.append((run.name, f"{run.recipe.rounds}", *cells))
+    return format_table(rows)
+
+
+def to_json(runs: Sequence[SweepRun], costs: dict[str, RunCosts | None]) -> dict:
+    """Return {"runs": [{"name", "recipe", "overrides", and those of `RunCosts` or null}], "bytes"}, ready for JSON."""
+    return {
+        "runs": [
+            {"name": run.name, "recipe": run.path, "overrides": list(run.overrides)}
+            | {field.name: getattr(costs[run.name], field.name, None) for field in dataclasses.fields(RunCosts)}
+            for run in runs
+        ],
+        "bytes": sum(cost.bytes for cost in costs.values() if cost is not None),
+    }
+
+
+def format_bytes(value: float) -> str:
+    """Return a number of bytes with three digits and a unit."""
+    return _format(value, ("B", "KB", "MB", "GB", "TB"), 1024)
+
+
+def _format(value, units=("", "K", "M", "G", "T"), base=1000):
+    index = 0
+    while value >= 999.5 and index < len(units) - 1:
+        value, index = value / base, index + 1
+    return f"{value:.3g} {units[index]}".rstrip()

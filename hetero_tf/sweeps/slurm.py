@@ -1,0 +1,161 @@
+"""Submits the runs of a sweep as jobs of a Slurm cluster, through submitit.
+
+Each run is a task of a job array. A job that reaches its time limit, or is preempted, is requeued and resumes. The
+files of the jobs are in the folder `slurm` of the sweep.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hetero_tf.base import children
+from hetero_tf.base.console import format_duration
+from hetero_tf.base.errors import InputError, require_modules
+from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.reader import parse
+from hetero_tf.store import metrics_file
+from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.launcher import Program
+from hetero_tf.sweeps.pool import read_progress, run_flags
+from hetero_tf.sweeps.sweep_folder import SweepFolder
+
+if TYPE_CHECKING:
+    from submitit import Executor, SlurmExecutor
+    from submitit.helpers import DelayedSubmission
+
+# Any of these options can select equal nodes.
+NODE_OPTIONS = {"additional_parameters", "constraint", "nodelist", "partition"}
+MAX_TIMEOUTS = 3
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A run as a job. submitit calls it on the node.
+
+    Attributes:
+        command: The program and its flags.
+        working_dir: Its working folder.
+    """
+
+    command: tuple[str, ...]
+    working_dir: str
+
+    def __call__(self) -> None:
+        os.chdir(self.working_dir)
+        # The run exits with this process.
+        with children.start(self.command, inherit_output=True) as process:
+            code = process.wait()
+        if code:
+            raise RuntimeError(f"the run {children.describe_exit(code)}; its last message is in this job's output")
+
+    def checkpoint(self) -> "DelayedSubmission":
+        """Return the job to requeue: the same command resumes the run."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def read_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the options of `--slurm key=value`.
+
+    Raises:
+        InputError: A text has no value, or the time limit is missing.
+    """
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not value:
+            raise InputError(f"--slurm {text[:80]}: must be key=value, such as --slurm partition=cpu")
+        options[key] = to_plain(parse(value, f"--slurm {text[:80]}", is_file=False))
+    if type(options.get("time")) is not int:
+        raise InputError(
+            "--on slurm needs the time limit of a job in minutes, such as --slurm time=240; a job that reaches it is "
+            f"requeued and resumes. Received: time={options.get('time')!r}"
+        )
+    return options
+
+
+def build_executor(folder: SweepFolder, options: Mapping[str, Any]) -> "SlurmExecutor":
+    """Return the executor that submits jobs with these options of sbatch.
+
+    Raises:
+        InputError: submitit is not installed, Slurm is not available, or an option is invalid.
+    """
+    require_modules("--on slurm", ["submitit"], "slurm")
+    import submitit
+
+    known = {key: value for key, value in options.items() if key != "max_num_timeout"}
+    try:
+        executor = submitit.SlurmExecutor(folder.path / "slurm", options.get("max_num_timeout", MAX_TIMEOUTS))
+        executor.update_parameters(**known)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"--on slurm: {' '.join(str(error).split())}") from error
+    return executor
+
+
+def find_pitfalls(runs: Sequence[SweepRun], folder: SweepFolder, options: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each probable problem of the jobs."""
+    problems = []
+    local = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"}
+    if local & set(map(str, folder.path.resolve().parents)):
+        problems.append(f"{folder.path} is a temporary folder of this machine; the nodes need a shared folder")
+    if not NODE_OPTIONS & options.keys():
+        problems.append(
+            "a job that is requeued on another processor stops, because its numbers would differ; select equal nodes, "
+            "such as --slurm constraint=NAME"
+        )
+    seconds, name = max(((_expected_seconds(run, folder), run.name) for run in runs), default=(0.0, ""))
+    if not seconds:
+        problems.append("the duration of the runs is unknown; sweep --estimate measures it")
+    elif seconds > 60 * options["time"]:
+        timeouts = options.get("max_num_timeout", MAX_TIMEOUTS)
+        problems.append(
+            f"{name} needs about {format_duration(seconds)}, and --slurm time is {options['time']} minutes; its job is "
+            f"requeued at most {timeouts} times (--slurm max_num_timeout=N), then the same command submits it again"
+        )
+    return problems
+
+
+def submit(runs: Sequence[SweepRun], folder: SweepFolder, program: Program, executor: "Executor") -> dict[str, str]:
+    """Submit the unfinished runs that no process trains.
+
+    Args:
+        runs: The runs.
+        folder: Folder of the sweep.
+        program: Command of a run.
+        executor: An executor of submitit.
+
+    Returns:
+        `{run: job id}` of the submitted runs.
+
+    Raises:
+        Locked: A process trains one of the runs; nothing was submitted.
+        InputError: A run folder is damaged or contains another recipe, or Slurm rejected the jobs.
+    """
+    jobs = {}
+    for run in runs:
+        run_dir = folder.of(run).absolute()
+        _, is_finished, threads = read_progress(run, run_dir, program.threads)
+        if not is_finished:
+            flags = [*program.flags, *run_flags(run, run_dir), f"--threads={threads}"]
+            jobs[run.name] = TrainingJob((*program.command, *flags), os.getcwd())
+    if not jobs:
+        return {}
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    try:
+        with executor.batch():
+            submitted = [executor.submit(job) for job in jobs.values()]
+    except (FailedJobError, FailedSubmissionError, OSError) as error:
+        raise InputError(f"--on slurm: {' '.join(str(error).split())}") from error
+    return {name: job.job_id for name, job in zip(jobs, submitted, strict=True)}
+
+
+def _expected_seconds(run, folder):
+    """Return the seconds of a complete run, by the rounds that it has trained; 0.0 if none."""
+    rows = metrics_file.rows(RunFolder(folder.of(run)).timings)
+    spent = sum(row["seconds"] + row["measuring_seconds"] for row in rows)
+    return spent / rows[-1]["round"] * run.recipe.rounds if rows else 0.0

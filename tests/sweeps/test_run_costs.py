@@ -1,0 +1,72 @@
+"""Costs of the runs of a sweep equal those of their processes, and need no data beyond those on this machine."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hetero_tf.data import NotAvailable
+from hetero_tf.process.data import load_data
+from hetero_tf.process.learning_process import learning_process
+from hetero_tf.sweeps import definition, run_costs
+from hetero_tf.sweeps.expansion import expand
+
+MIXES = ["levels.mix=a,a-b,a1-b3"]
+
+
+def runs_of(recipe, overrides=(), varied=(), seeds=None):
+    return expand(definition.from_flags(recipe, overrides, varied, seeds), "typed")
+
+
+@pytest.mark.parametrize("recipe", ["tiny/digits", "tiny/cifar10_vit_fedepth"])
+def test_costs_equal_those_of_each_process(recipe, monkeypatch):
+    notes, built = [], []
+    table, runs = run_costs.CostTable(None, notes.append), runs_of(recipe, ["rounds=5"], MIXES, "0-1")
+    level_costs = run_costs._level_costs
+    monkeypatch.setattr(run_costs, "_level_costs", lambda *args: built.append(args) or level_costs(*args))
+    for run in runs:
+        costs, mix = table.costs_of(run), learning_process(run.recipe).mix_costs()["mix"]
+        # Runs share the labels of their clients with the first seed.
+        tolerance = 1e-12 if "seed=0" in run.overrides else 0.01
+        for name in ("parameters", "multiply_adds", "bytes_down", "bytes_up"):
+            assert getattr(costs, name) == pytest.approx(mix[name], rel=tolerance)
+        assert costs.bytes == 5 * run.recipe.round.clients * (costs.bytes_down + costs.bytes_up)
+    # Levels a and b, in the order of the runs.
+    assert len(built) == 2 and not notes
+
+
+def test_nothing_is_downloaded(monkeypatch):
+    requested = []
+
+    def load(recipe, data_dir):
+        requested.append(recipe.data.loader.options["download"])
+        if recipe.data.fallback is None:
+            raise NotAvailable("cifar10 is not prepared")
+        return load_data(runs_of("tiny/digits")[0].recipe, None)
+
+    monkeypatch.setattr(run_costs, "load_data", load)
+    notes = []
+    table = run_costs.CostTable(None, notes.append)
+    without = [table.costs_of(run) for run in runs_of("cifar10", ["data.fallback=null"], [], "0-1")]
+    assert without == [None, None] and requested == [False]
+    assert notes == ["note: no costs without the data: cifar10 is not prepared"]
+
+
+def test_stand_in_data_are_named(monkeypatch):
+    notes = []
+    table = run_costs.CostTable(None, notes.append)
+    dataset = SimpleNamespace(stand_in_for="mnist", source="digits")
+    monkeypatch.setattr(run_costs, "load_data", lambda recipe, data_dir: dataset)
+    assert table._dataset(runs_of("digits")[0].recipe) is dataset
+    assert notes == ["note: mnist is not on this machine; costs are for digits"]
+
+
+def test_table_and_json():
+    small, large = runs_of("digits", ["rounds=5"], ["levels.mix=a,b"])
+    costs = {small.name: run_costs.RunCosts(786.0, 13_900.0, 2048.0, 1024.0, 2.5 * 2**30), large.name: None}
+    assert run_costs.to_text([small, large], costs).splitlines()[1:] == [
+        "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB",
+        "digits-levels.mix=b       5           -              -                     -        -",
+    ]
+    result = run_costs.to_json([small, large], costs)
+    assert result["bytes"] == 2.5 * 2**30 and result["runs"][1]["parameters"] is None
+    assert result["runs"][0]["bytes_up"] == 1024.0 and result["runs"][0]["overrides"] == ["rounds=5", "levels.mix=a"]

@@ -1,0 +1,100 @@
+"""Jobs of submitit: options, pitfalls, and a run that is requeued."""
+
+import os
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+from refusals import refusal
+
+from hetero_tf.base.errors import Locked
+from hetero_tf.store import metrics_file
+from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps import definition, slurm
+from hetero_tf.sweeps.expansion import expand
+from hetero_tf.sweeps.launcher import Program
+from hetero_tf.sweeps.sweep_folder import SweepFolder
+
+submitit = pytest.importorskip("submitit")
+SUPPORT = Path(__file__).parents[1] / "support"
+EQUAL_NODES = "a job that is requeued on another processor stops, because its numbers would differ; select equal nodes"
+
+
+def runs_of(seeds, rounds=2):
+    return expand(definition.from_flags("digits", [f"rounds={rounds}"], [], seeds), "typed")
+
+
+def program(seconds):
+    return Program((sys.executable, str(SUPPORT / "fake_run.py"), seconds, "nothing"), (), 1, False)
+
+
+def test_options_are_values_of_yaml():
+    options = slurm.read_options(["time=60", "partition=cpu", "exclusive=true", "srun_args=[--overlap]"])
+    assert options == {"time": 60, "partition": "cpu", "exclusive": True, "srun_args": ["--overlap"]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        (["time"], "--slurm time: must be key=value, such as --slurm partition=cpu"),
+        (
+            ["partition=cpu"],
+            "such as --slurm time=240; a job that reaches it is requeued and resumes. Received: time=None",
+        ),
+        (["time=1:30:00"], "Received: time='1:30:00'"),
+    ],
+)
+def test_invalid_options_are_refused(texts, sentence):
+    assert sentence in refusal(slurm.read_options, texts)
+
+
+def test_executor_needs_slurm_and_known_options(tmp_path, monkeypatch):
+    folder = SweepFolder(tmp_path)
+    monkeypatch.setenv("PATH", os.devnull)
+    assert '--on slurm: Could not detect "srun"' in refusal(slurm.build_executor, folder, {"time": 60})
+    monkeypatch.setenv("PATH", str(SUPPORT / "fake_slurm"))
+    message = refusal(slurm.build_executor, folder, {"time": 60, "partitoin": "cpu"})
+    assert message.startswith("--on slurm: Unavailable parameter(s): ['partitoin'] Valid parameters are: - account")
+    executor = slurm.build_executor(folder, {"time": 60, "max_num_timeout": 5})
+    assert executor.max_num_timeout == 5 and executor.parameters["time"] == 60 and not os.listdir(tmp_path)
+
+
+def test_pitfalls(tmp_path):
+    folder, runs = SweepFolder(tmp_path / "s"), runs_of("0-1", rounds=60)
+    local, nodes, unknown = slurm.find_pitfalls(runs, folder, {"time": 30})
+    assert local == f"{folder.path} is a temporary folder of this machine; the nodes need a shared folder"
+    assert nodes.startswith(EQUAL_NODES) and unknown.startswith("the duration of the runs is unknown")
+    folder.of(runs[1]).mkdir(parents=True)
+    row = {"round": 2, "seconds": 100.0, "round_seconds": 50.0, "measuring_seconds": 20.0}
+    metrics_file.append(RunFolder(folder.of(runs[1])).timings, row)
+    shared = SweepFolder(Path("/proc/..") / os.path.relpath(folder.path, "/"))
+    assert slurm.find_pitfalls(runs, folder, {"time": 60, "partition": "cpu"}) == [local]
+    assert slurm.find_pitfalls(runs, shared, {"time": 59, "constraint": "x"})[-1] == (
+        "digits-seed=1 needs about 1:00:00 h, and --slurm time is 59 minutes; its job is requeued at most 3 times "
+        "(--slurm max_num_timeout=N), then the same command submits it again"
+    )
+
+
+def test_job_is_requeued_at_its_time_limit_and_resumes(tmp_path):
+    """With submitit's executor of this machine, which sends the signal after three seconds."""
+    (run,), folder = runs_of("0", rounds=5), SweepFolder(tmp_path / "s")
+    executor = submitit.LocalExecutor(tmp_path / "jobs")
+    executor.update_parameters(timeout_min=1, signal_delay_s=57)
+    jobs = []
+    submitted = executor._internal_process_submissions
+    executor._internal_process_submissions = lambda delayed: jobs.extend(submitted(delayed)) or jobs
+    assert slurm.submit([run], folder, program("0.8"), executor) == {run.name: jobs[0].job_id}
+    programs.wait_for(lambda: (folder.of(run) / "checkpoints/round-000001").exists())
+    assert refusal(slurm.submit, [run], folder, program("0.8"), executor, kind=Locked)
+    jobs[0].wait()
+    assert "Requeued job" in jobs[0].stdout() and jobs[0].stderr().count("round 1/5") == 1
+    assert (folder.of(run) / "checkpoints/round-000005").exists() and jobs[0].exception() is None
+    assert slurm.submit([run], folder, program("0.8"), executor) == {}
+
+
+def test_failed_run_fails_its_job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = slurm.TrainingJob((sys.executable, "-c", "raise SystemExit(3)"), str(tmp_path))
+    with pytest.raises(RuntimeError, match="the run ended with exit code 3; its last message is in this job's output"):
+        job()
