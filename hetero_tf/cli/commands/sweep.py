@@ -27,20 +27,8 @@ if TYPE_CHECKING:
 USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
 # At most one of these flags; without one, the sweep trains.
 MODES = ("dry_run", "estimate", "commands", "on")
-FLAGS = (
-    "definition",
-    "recipe",
-    "sweep",
-    "seeds",
-    "run_dir",
-    "only",
-    "jobs",
-    "fork",
-    *MODES,
-    "slurm",
-    "log",
-    *RECIPE_FLAGS,
-)
+RUN_FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log")
+FLAGS = (*RUN_FLAGS, *MODES, "slurm", *RECIPE_FLAGS)
 WORDS, SOURCE = "definition", None
 
 
