@@ -76,21 +76,22 @@ def test_pitfalls(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_job_is_requeued_at_its_time_limit_and_resumes(tmp_path):
-    """With submitit's executor of this machine, which sends the signal after three seconds."""
+    """With submitit's executor of this machine, which sends the signal after ten seconds."""
     (run,), folder = runs_of("0", rounds=5), SweepFolder(tmp_path / "s")
     executor = submitit.LocalExecutor(tmp_path / "jobs")
-    executor.update_parameters(timeout_min=1, signal_delay_s=57)
+    executor.update_parameters(timeout_min=1, signal_delay_s=50)
     jobs = []
     submitted = executor._internal_process_submissions
     executor._internal_process_submissions = lambda delayed: jobs.extend(submitted(delayed)) or jobs
-    assert slurm.submit([run], folder, program("0.8"), executor) == {run.name: jobs[0].job_id}
+    assert slurm.submit([run], folder, program("2.5"), executor) == {run.name: jobs[0].job_id}
     programs.wait_for(lambda: (folder.of(run) / "checkpoints/round-000001").exists())
-    assert refusal(slurm.submit, [run], folder, program("0.8"), executor, kind=Locked)
+    assert refusal(slurm.submit, [run], folder, program("2.5"), executor, kind=Locked)
     jobs[0].wait()
     assert "Requeued job" in jobs[0].stdout() and jobs[0].stderr().count("round 1/5") == 1
     assert (folder.of(run) / "checkpoints/round-000005").exists() and jobs[0].exception() is None
-    assert slurm.submit([run], folder, program("0.8"), executor) == {}
+    assert slurm.submit([run], folder, program("2.5"), executor) == {}
 
 
 def test_failed_run_fails_its_job(tmp_path, monkeypatch):
