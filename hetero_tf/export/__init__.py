@@ -13,6 +13,7 @@ Modules:
     arrays              Export of a model for examples of several named arrays
     audio               Export of a model for sound clips: signatures for samples and for bytes of WAV files
     card                MODEL_CARD.md: description, metrics and usage of an exported model
+    card_metadata       Metadata at the beginning of a model card, in the format of the Hugging Face Hub
     class_maps          PNG files of predicted class maps
     compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
     examples            A predict request with one example, made of the statistics in `export.json`
@@ -217,6 +218,7 @@ def _describe(task, state, level):
         "recipe": recipe.name,
         "task": recipe.task.name,
         "method": _describe_method(recipe),
+        "training": _describe_training(recipe, len(task.process.partition.label_mask)),
         "level": level,
         "width": recipe.levels.widths[level],
         "round": state.round,
@@ -242,6 +244,20 @@ def _describe_method(recipe):
         "update": recipe.client.update,
     }
     return {key: plugin.name for key, plugin in plugins.items() if plugin is not None}
+
+
+def _describe_training(recipe, clients):
+    """Return the main hyperparameters of a recipe, for readers."""
+    optimizer = recipe.optimizer
+    mix = ", ".join(f"{name} {share:g}" for name, share in recipe.levels.mix.items())
+    return {
+        "clients": f"{clients}, {recipe.round.clients} in each round",
+        "level mix": mix,
+        "rounds": recipe.rounds,
+        "local training": f"{recipe.client.epochs} epochs, batches of {recipe.client.batch_size}",
+        "optimizer": f"{optimizer.method.name}, learning rate {optimizer.learning_rate:g}",
+        "seed": recipe.seed,
+    }
 
 
 def _write_about(draft, about, card):

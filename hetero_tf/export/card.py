@@ -5,13 +5,18 @@ from math import prod
 
 import numpy as np
 
-from hetero_tf.base.console import format_metrics
+from hetero_tf.base.console import escape_unprintable, format_metrics
+from hetero_tf.base.metrics import find_metric
+from hetero_tf.export.card_metadata import front_matter
 from hetero_tf.export.examples import SENTENCES, example_row
 
 CARD = "MODEL_CARD.md"
 ADDRESS = "http://127.0.0.1:8501/v1/models"
 # Requests with more values are too long for a command line.
 MAX_NUMBERS = 64
+# Class names in the table.
+MAX_CLASSES = 20
+LICENSE = "Weights: not stated. The license of the data may restrict them. Code of hetero_tf: Apache-2.0."
 # Names of a file by the input for its bytes.
 FILES = {"audio_bytes": "clip.wav", "image_bytes": "picture.png"}
 
@@ -31,6 +36,9 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         ("level", f"{about['level']} (width {about['width']:g})"),
         ("round", f"{about['round']}" + (f", the {about['state']} state" if "state" in about else "")),
         ("data", about["data"]["name"]),
+        ("classes", _classes(about)),
+        ("method", ", ".join(f"{key} {name}" for key, name in about["method"].items())),
+        *((name, str(value)) for name, value in about["training"].items()),
         ("parameters", f"{about['parameters']:,}"),
         ("measured", _measured(about)),
     ]
@@ -46,10 +54,32 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     note_lines = "\n".join(f"- {note}" for note in notes)
     training = "".join(_training(entry) for entry in about["formats"].values() if "training" in entry)
     return (
-        f"# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
-        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
+        f"{front_matter(about)}# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
+        f"{_run_metrics(about)}## License\n\n{LICENSE}\n\n## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
         "With a server that has the REST API of TensorFlow Serving, such as `hetero_tf serve`:\n\n```sh\n"
         f"{_curl_lines(about)}```\n{training}"
+    )
+
+
+def _classes(about):
+    # Names come from the data; a vertical bar would end the cell.
+    names = [escape_unprintable(name).replace("\n", " ").replace("|", "\\|") for name in about["class_names"] or ()]
+    shown = ", ".join(names[:MAX_CLASSES]) + (", ..." if len(names) > MAX_CLASSES else "")
+    return f"{about['classes']}: {shown}" if names else str(about["classes"])
+
+
+def _run_metrics(about):
+    """Return the metrics of the exported round in the run, with those of the clients and of the other levels."""
+    row = about.get(about.get("state", ""), {})
+    rows = [
+        f"| `{name}` | {value:.4g} | {metric.meaning} |"
+        for name, value in row.items()
+        if name != "round" and value is not None and (metric := find_metric(name)) and metric.targets
+    ]
+    if not rows:
+        return ""
+    return "\n".join(
+        ["## Metrics of the run", "", "| metric | value | meaning |", "| --- | ---: | --- |", *rows, "", ""]
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from refusals import refusal
 
 import hetero_tf
@@ -230,6 +231,19 @@ def test_every_value_is_stored_once(exported, image_process):
     variables = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
     stored = sum(np.prod(shape) for name, shape in variables.items() if name.endswith("VARIABLE_VALUE"))
     assert stored == image_process.network(image_process.initialize()).count_params()
+
+
+def test_card_has_metadata_of_the_hub_and_the_training(exported):
+    folder, about = exported[0], json.loads((exported[0] / "export.json").read_text())
+    _, metadata, text = (folder / "MODEL_CARD.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(metadata)
+    assert (metadata["license"], metadata["library_name"]) == ("unknown", "tensorflow")
+    assert metadata["pipeline_tag"] == "image-classification" and metadata["metrics"] == ["loss", "accuracy"]
+    (result,) = metadata["model-index"][0]["results"]
+    values = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert values == {name: about["measured"][name] for name in ("loss", "accuracy")}
+    assert "| method | submodel prefix, " in text and f"| clients | {about['training']['clients']} |" in text
+    assert "Weights: not stated." in text and "| classes | 10" in text
 
 
 def test_card_code_runs(exported, image_process):
