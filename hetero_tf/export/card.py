@@ -54,8 +54,9 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     note_lines = "\n".join(f"- {note}" for note in notes)
     training = "".join(_training(entry) for entry in about["formats"].values() if "training" in entry)
     return (
-        f"{front_matter(about)}# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
-        f"{_run_metrics(about)}## License\n\n{LICENSE}\n\n## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
+        f"{front_matter(about)}# {about['recipe']}, level {about['level']}\n\n{warning}"
+        f"| | |\n| --- | --- |\n{table}\n\n{_run_metrics(about)}## License\n\n{LICENSE}\n\n"
+        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
         "With a server that has the REST API of TensorFlow Serving, such as `hetero_tf serve`:\n\n```sh\n"
         f"{_curl_lines(about)}```\n{training}"
     )

@@ -18,8 +18,6 @@ PIPELINES = {
     ("text", None): "fill-mask",
     ("next_word", None): "text-generation",
 }
-# Names of metrics on the Hub that differ from ours.
-HUB_METRICS = {"mean_iou": "mean_iou", "mean_absolute_error": "mae"}
 
 
 def front_matter(about: dict) -> str:
@@ -37,7 +35,7 @@ def front_matter(about: dict) -> str:
         "library_name": "tensorflow",
         "tags": ["federated-learning", "hetero_tf", about["method"]["submodel"]],
         **({"pipeline_tag": pipeline} if pipeline else {}),
-        "metrics": [HUB_METRICS.get(name, name) for name in measured],
+        "metrics": list(measured),
         "model-index": [
             {"name": f"{about['recipe']}-{about['level']}", "results": [_result(about, pipeline, measured)]}
         ],
@@ -53,7 +51,6 @@ def _result(about, pipeline, measured):
         "task": {"type": pipeline or about["task"]},
         "dataset": {"name": name, "type": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "split": "test"},
         "metrics": [
-            {"type": HUB_METRICS.get(metric, metric), "value": float(value), "name": f"test {metric}"}
-            for metric, value in measured.items()
+            {"type": metric, "value": float(value), "name": f"test {metric}"} for metric, value in measured.items()
         ],
     }
