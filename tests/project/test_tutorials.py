@@ -8,16 +8,17 @@ import pytest
 from hetero_tf.cli.flags import define_flags
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("tutorials/*.md"), *DOCS.glob("guides/*.md")])
+FOLDERS = ("gallery", "guides", "start", "tutorials")
+PAGES = [page for folder in FOLDERS for page in sorted(DOCS.glob(f"{folder}/*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_flags_exist(page):
     assert pages.program_flags(page) <= set(define_flags())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_command_runs(page, tmp_path):
     pages.Reader(tmp_path).follow(page)
 
