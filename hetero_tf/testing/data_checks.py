@@ -1,6 +1,7 @@
 """Contracts of plug-ins of the data: loaders, partitions and inputs."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -189,7 +190,7 @@ def check_pure_batches(subject: Subject) -> None:
     for options in ({}, *({name: value} for name, values in choices.items() for value in values or ())):
         source = subject.module.build("float32", **{**subject.options, **options})
         for training in (False, True):
-            arguments = source, stored, all_labels(classes), rows, keys, training
+            arguments: Any = source, stored, all_labels(classes), rows, keys, training
             batched = read_batch(*arguments)
             for one, other in zip(_graph_batch(*arguments), batched, strict=True):
                 subject.require_close(one, other, "a graph must return the eager batch")

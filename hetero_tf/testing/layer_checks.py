@@ -47,7 +47,7 @@ def check_arguments(subject: Subject) -> None:
     names = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "kwargs")]
     missing = [name for name in names if not hasattr(layer, name)]
     subject.require(not missing, "constructor arguments must be attributes", missing)
-    undocumented = [name for name in names if name not in registry.argument_docs(inspect.getdoc(cls))]
+    undocumented = [name for name in names if name not in registry.argument_docs(inspect.getdoc(cls) or "")]
     subject.require(not undocumented, "`Args:` must describe every argument", undocumented)
     arguments = {name: getattr(layer, name) for name in names}
     config = build_layer(subject, **arguments).get_config()

@@ -234,7 +234,7 @@ def example_targets(subject: Subject) -> np.ndarray:
 def task_of(subject: Subject) -> Any:
     """Return the task on its example targets."""
     split = Split(X, example_targets(subject))
-    recipe = SimpleNamespace(task=Plugin(subject.name, dict(subject.options)))
+    recipe: Any = SimpleNamespace(task=Plugin(subject.name, dict(subject.options)))
     return build_task(recipe, Dataset(split, split, class_count(subject), "test"))
 
 

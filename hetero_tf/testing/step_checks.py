@@ -57,7 +57,8 @@ def check_corrections_of_clients(subject: Subject) -> None:
         for term in batched:
             subject.require(term.shape == SHAPE and term.dtype == dtype, "terms must have the weights' form and type")
         for client in range(len(STEPS)):
-            single = _terms(subject, *_rows(values, client), STEPS[client : client + 1])
+            weights, start, memory, slots = _rows(values, client)
+            single = _terms(subject, weights, start, memory, slots, STEPS[client : client + 1])
             for one, other in zip(batched, single, strict=True):
                 subject.require_close(one[client : client + 1], other, "batched clients must get single clients' terms")
 
@@ -179,7 +180,7 @@ def check_coverage_and_graph(subject: Subject) -> None:
     values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
     graph = tf.function(lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)))
     new, after = graph(*values)
-    for one, other in zip((new, *after), _apply(subject, *map(np.asarray, values[:3]), slots), strict=True):
+    for one, other in zip((new, *after), _apply(subject, old, mean, np.ones(SERVER_SHAPE), slots), strict=True):
         subject.require_close(one, other, "a graph must return the eager values", rtol=1e-14)
     subject.require_stateless(graph, *values)
 

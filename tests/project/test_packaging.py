@@ -71,8 +71,8 @@ def test_the_copied_files_train_and_serve(tmp_path):
     options = {"cwd": work, "env": env}
     assert programs.command(*train, *json.loads(instructions("CMD")[1]), **options).returncode == 0
     for words in (
-        ["--recipe=tiny/digits", "--set=rounds=1"],
-        ["export", "--run_dir=runs/digits-rounds=1", "--out=export"],
+        ["--recipe=tiny/digits", "--set=rounds=1", "--run_dir=run"],
+        ["export", "--run_dir=run", "--out=export"],
     ):
         done = programs.command(*train, *words, **options)
         assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
     source, site = tmp_path / "source", tmp_path / "site"
     assert written(source) == [
         *("hetero_tf_windows/__init__.py", "hetero_tf_windows/windows.py"),
-        *("pyproject.toml", "tests/test_windows.py"),
+        *("pyproject.toml", "test_windows.py"),
     ]
     options = ("--no-deps", "--no-build-isolation", "-q", "--disable-pip-version-check", "--target")
     install = [sys.executable, "-m", "pip", "install", *options, str(site), str(source)]
@@ -35,7 +35,7 @@ def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
     env = programs.environment(PYTHONPATH=f"{ROOT}:{site}")
     listed = programs.command("list", "--plugins", cwd=tmp_path, env=env)
     assert listed.stdout.splitlines()[0] == "windows  hetero-tf-windows 0.1.0  hetero_tf_windows.windows"
-    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "tests"]
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "test_windows.py"]
     subprocess.run(tested, cwd=tmp_path, env=env, check=True, timeout=600)
     words = ("--recipe=tiny/digits", "--set=round.submodel=windows", "--run_dir=run", "--set=rounds=1")
     trained = programs.command("--plugin=windows", *words, cwd=tmp_path, env=env)
