@@ -57,7 +57,7 @@ class _Follower:
         self._reader.start()
 
     def _print_lines(self):
-        for line in children.read_lines(self._process):
+        for line in children.read_lines(self._process, lambda: self._process.poll() is not None):
             self._say(line)
 
     def end(self, outcome: str) -> None:
