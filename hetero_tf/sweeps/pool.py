@@ -51,6 +51,15 @@ class _Progress:
         left = sum(self.rounds_left.values())
         return elapsed * (1 + left / self.rounds_done) if self.rounds_done else None
 
+    def end(self, outcome: RunOutcome) -> bool:
+        """Count a run that ended; return False for one that another process trains. The caller has the lock."""
+        self.running.pop(outcome.run.name, None)
+        if outcome.state == ELSEWHERE:
+            return False
+        self.ended.append(outcome)
+        self.rounds_left.pop(outcome.run.name, None)
+        return True
+
 
 def train(
     runs: Sequence[SweepRun], folder: SweepFolder, program: Program, jobs: int, console: Console
@@ -87,10 +96,7 @@ def train(
             finally:
                 launchers.put(launcher)
             with progress.lock:
-                progress.running.pop(run.name, None)
-                if outcome.state != ELSEWHERE:
-                    progress.ended.append(outcome)
-                    progress.rounds_left.pop(run.name, None)
+                if progress.end(outcome):
                     console.progress(f"{len(progress.ended)}/{len(runs)}  {format_outcome(outcome)}")
                 refresh()
             return outcome
