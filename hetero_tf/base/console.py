@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -62,6 +63,13 @@ class Console:
         with self._lock:
             text = escape_unprintable(text)
             self._print(text)
+            self._record(text)
+
+    def say_folded(self, text: str) -> None:
+        """Print and log a message; a terminal breaks it between words or `name value` pairs."""
+        with self._lock:
+            text, width = escape_unprintable(text), self.width
+            self._print(text if width is None else _fold(text, width))
             self._record(text)
 
     def progress(self, text: str, keep: bool = True, details: str = "") -> None:
@@ -132,6 +140,15 @@ class Console:
             descriptor = files.open_for_update(self._log, os.O_WRONLY | os.O_APPEND, "append to")
             with open(descriptor, "a", encoding="utf-8") as log:
                 log.write("".join(f"{clock_time} {line}\n" for line in text.split("\n")))
+
+
+def _fold(text, width):
+    """Break a line between its parts, which two blanks separate, or else between its words; paths stay whole."""
+    parts = text.split("  ")
+    if len(parts) > 1:
+        text = "  ".join(part.replace(" ", "\xa0") for part in parts)
+    folded = textwrap.fill(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return folded.replace("\xa0", " ")
 
 
 def escape_unprintable(text: str) -> str:

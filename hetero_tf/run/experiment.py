@@ -178,17 +178,17 @@ def _announce(process, console):
     console.say(clients)
     if partition.held_out.ids.size:
         unit = "rows of text" if dataset.train.y is None else "examples"
-        console.say(
+        console.say_folded(
             f"validation: {len(partition.held_out.ids):,} {unit} are held out from training; "
             f"{process.selection_metric} selects the best round"
         )
     for line in (*_about_metrics(process), *notes.warnings(process)):
-        console.say(f"note: {line}")
+        console.say_folded(f"note: {line}")
     costs = LevelCosts(process.family, process.example_shape, process.family.classes)
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
     for level, share in over_budget(costs).items():
-        console.say(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
+        console.say_folded(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
     for line in engine_lines:
         console.say(line)
     hint = hardware.precision_hint(process.recipe.precision, process.engine_report()["device"])
@@ -272,7 +272,7 @@ def _finish(run, process, progress, run_environment, console):
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
     for name in ("last", "best"):
         if summary[name]:
-            console.say(
+            console.say_folded(
                 f"{name}: round {summary[name]['round']}  {format_metrics(metrics.displayed_metrics(summary[name]))}"
             )
     return summary

@@ -84,6 +84,21 @@ def test_the_log_and_a_verbose_console_have_the_details(tmp_path, verbose, print
     assert console.stream.getvalue() == f"{printed}\n" and logged(tmp_path) == ["round 1  all metrics"]
 
 
+def test_a_message_is_folded_between_words_on_a_terminal(tmp_path, monkeypatch):
+    console, read = terminal(monkeypatch, columns=30)
+    console.open_log(tmp_path / "log.txt", "train this")
+    text = "best: round 7  global_loss 0.285  global_accuracy 91.25"
+    console.say_folded(text)
+    console.say_folded("note: /a/path/that/is/wider/than/thirty/columns stays whole")
+    lines = read().replace("\r", "").splitlines()
+    assert lines[:3] == ["best: round 7", "    global_loss 0.285", "    global_accuracy 91.25"]
+    assert "    /a/path/that/is/wider/than/thirty/columns" in lines
+    assert logged(tmp_path)[0] == text
+    piped = io.StringIO()
+    Console(piped).say_folded(text)
+    assert piped.getvalue() == f"{text}\n"
+
+
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     console, read = terminal(monkeypatch, "dumb")
     console.progress("round 1")

@@ -26,11 +26,11 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     process, loaded = open_run(recipe, flags, console)
     state = loaded.state
     result, _ = process.evaluate(state, flags.levels)
-    console.say(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
+    console.say_folded(f"{flags.state}: round {state.round}  {format_metrics(metrics.displayed_metrics(result))}")
     baseline = notes.baseline(process)
     if baseline is not None:
         metric, value, prediction = baseline
-        console.say(f"for comparison: {format_metrics({metric: value})} by always predicting {prediction}")
+        console.say_folded(f"for comparison: {format_metrics({metric: value})} by always predicting {prediction}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     classes = {"classes": _show_classes(process, state, flags, console)} if flags.classes or flags.draw else {}
