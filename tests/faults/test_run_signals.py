@@ -71,12 +71,12 @@ def test_signals_and_second_start_during_a_long_call(start, tmp_path):
         run.kill(number)
         assert run.wait() == 128 + number
         assert run.err == (f"\nstopped by {name}; finished rounds are saved; the same command continues from there\n")
-        assert "round 1/" not in run.out
+        assert "round  1/" not in run.out
 
 
 def test_many_signals_print_one_sentence(start, unbroken, tmp_path):
     run = start(tmp_path / "run")
-    assert run.until(lambda: "round 3/" in run.out)
+    assert run.until(lambda: "round  3/" in run.out)
     for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP] * 7:
         if run.alive():
             run.kill(number)
@@ -108,7 +108,7 @@ def test_file_size_limit_stops_the_run_without_loss(start, unbroken, tmp_path):
 def test_other_environment_is_rejected_unless_allowed(start, unbroken, tmp_path):
     folder = tmp_path / "run"
     run = start(folder, "--threads", "2")
-    assert run.until(lambda: "round 3/" in run.out)
+    assert run.until(lambda: "round  3/" in run.out)
     run.kill().wait()
     done = (folder / "metrics.jsonl").read_bytes().splitlines()[:3]
     other = start(folder, "--threads", "1")
