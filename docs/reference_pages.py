@@ -94,7 +94,7 @@ def pages() -> dict[str, str]:
 
 
 def write() -> None:
-    """Write all pages, and delete pages of parts that no longer exist."""
+    """Write all pages, and delete pages of removed parts."""
     texts = pages()
     for path in FOLDER.rglob("*.md"):
         if path.relative_to(FOLDER).as_posix() not in texts:

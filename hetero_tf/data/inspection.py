@@ -73,7 +73,7 @@ class ColumnSummary:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
+        """True if numbers measure an amount; False for class numbers 0 to k-1 or 1 to k, and for few numbers."""
         # An id may be a text, which has no range.
         if self.type not in ("number", "id") or not self.low or self.distinct <= FEW_NUMBERS:
             return False

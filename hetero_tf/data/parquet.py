@@ -94,7 +94,7 @@ def load(
 
 
 def is_arrow(path: Path) -> bool:
-    """Whether `read_splits` reads a path: a folder, or a Parquet or Arrow file."""
+    """True if `read_splits` reads a path: a folder, or a Parquet or Arrow file."""
     return path.is_dir() or path.suffix.lower() in ENDINGS
 
 

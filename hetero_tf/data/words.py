@@ -114,7 +114,7 @@ def build_vocabulary(words: Sequence[str], size: int | None = None) -> tuple[str
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """How texts become tokens.
+    """The options that turn texts into tokens.
 
     Attributes:
         tokenizer: "words", "characters" or "subwords".

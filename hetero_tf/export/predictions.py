@@ -70,7 +70,7 @@ class Prediction:
 
     @property
     def is_correct(self) -> bool | None:
-        """Whether the predicted class is the label of the item; None if the label or the prediction is missing."""
+        """True if the predicted class is the label of the item; None if the label or the prediction is missing."""
         return None if self.error or self.item.label is None else self.fields["class"] == self.item.label
 
     def to_row(self, copy_columns: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hetero_tf.reports.summaries import default_metrics, direction, known_metric
 from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
 from hetero_tf.runs.history import Run, differing_keys, shown
 
-# Columns, or suffixes of metric names, besides those of --at.
+# Columns, or suffixes of metric names, in addition to those of --at.
 COLUMNS = ("rounds", "last", "best", "target_round", "target_bytes", "bytes", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
 # Least columns of names; a narrower terminal wraps the lines of a table.

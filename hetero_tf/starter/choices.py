@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class DataDraft:
-    """How a recipe reads data.
+    """The options by which a recipe reads data.
 
     Attributes:
         options: Choice of each option of `data`; the first one is `name`.

@@ -16,7 +16,7 @@ SAMPLE_ROWS = 100
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """How a file separates values.
+    """The format of a file of separated values.
 
     Attributes:
         delimiter: Name of the delimiter, see `csv.DELIMITERS`.

@@ -53,7 +53,7 @@ def check_parameters(subject: Subject) -> None:
             others == [*expected.split(), *optional], f"`{function}` must have the parameters {expected}", others
         )
         is_plain = all(parameters[name].annotation is inspect.Parameter.empty for name in optional)
-        subject.require(is_plain, f"parameters that are no options must have no annotation: {optional}")
+        subject.require(is_plain, f"parameters other than options must have no annotation: {optional}")
         for option in options.values():
             parameter = parameters.get(option.name)
             default = inspect.Parameter.empty if option.required else option.default
