@@ -12,6 +12,7 @@ from campaign.world import Failed, is_sentence
 from hetero_tf import recipe
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import UserError
+from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS
 
 NASTY = (
     None, True, -1, 0, 1, 2, 1e308, -1e308, 1e-308, 10**30, -(10**30), float("nan"), float("inf"), 0.5, "", "x", "none",
@@ -68,8 +69,19 @@ def mutated(text, rng):
 
 
 def sentence(problem):
-    """Check that an error is one printable message, optionally with the line of the recipe and a mark below it."""
-    if not is_sentence(escape_unprintable(str(problem))):
+    """Check that an error is one printable message, or the errors of a recipe after their number.
+
+    A message is optionally followed by the line of the recipe and a mark below it.
+    """
+    text = escape_unprintable(str(problem))
+    first, *lines = text.split("\n")
+    if count := re.fullmatch(r".+: (\d+) errors", first):
+        marks = [index for index, line in enumerate(lines) if line.strip() == "^"]
+        messages = [line for index, line in enumerate(lines) if not {index, index + 1} & set(marks)]
+        expected = min(int(count[1]), MAX_PRINTED_ERRORS) + (int(count[1]) > MAX_PRINTED_ERRORS)
+        if len(messages) == expected and all(map(is_sentence, messages)):
+            return
+    if not is_sentence(text):
         raise Failed(f"not one printable sentence: {str(problem)!r}")
 
 

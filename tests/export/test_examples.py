@@ -1,4 +1,4 @@
-"""Example requests from the description of a model's input; `test_page.py` sends them to models."""
+"""Example requests from the description of a model's input; `test_serve_page.py` sends them to models."""
 
 import base64
 

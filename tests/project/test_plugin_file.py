@@ -56,7 +56,7 @@ def test_the_printed_commands_work_unchanged(folder):
     assert (
         "global_accuracy" in results[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
     )
-    assert results[2].stdout.startswith("| run | levels |")
+    assert results[2].stdout.startswith("classification: global_accuracy")
 
 
 @pytest.mark.long
