@@ -32,6 +32,7 @@ EXPORTS = {
     "data": "load",
     "inputs": "build",
     "partitions": "split",
+    "policies": "policy",
     "submodels": "keep",
     "masks": "mask",
     "stages": "divide",

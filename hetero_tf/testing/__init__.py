@@ -15,6 +15,7 @@ Modules:
     data_checks       Contracts of plug-ins of the data: loaders, partitions and inputs
     layer_checks      Contract of layers: arguments, config, shapes, types and gradients
     loss_checks       Contracts of plug-ins of the objective: losses, couplings, metrics and tasks
+    round_checks      Contracts of plug-ins of the round's plan: policies
     signature_checks  Contracts of all plug-ins
     step_checks       Contracts of plug-ins of local steps and the server
     subject           The plug-in under test, and assertions that name it with the rule that it violates
@@ -28,10 +29,22 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.testing import cut_checks, data_checks, layer_checks, loss_checks, signature_checks, step_checks
+from hetero_tf.testing import (
+    cut_checks,
+    data_checks,
+    layer_checks,
+    loss_checks,
+    round_checks,
+    signature_checks,
+    step_checks,
+)
 from hetero_tf.testing.subject import Subject
 
-CHECKS = cut_checks.CHECKS | data_checks.CHECKS | layer_checks.CHECKS | loss_checks.CHECKS | step_checks.CHECKS
+CHECKS = {
+    kind: checks
+    for module in (cut_checks, data_checks, layer_checks, loss_checks, round_checks, step_checks)
+    for kind, checks in module.CHECKS.items()
+}
 
 
 @dataclass(frozen=True)

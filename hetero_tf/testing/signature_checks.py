@@ -10,6 +10,7 @@ FUNCTIONS = {
     "data": {"load": "data_dir"},
     "partitions": {"split": "train_labels test_labels classes rng"},
     "inputs": {"build": "dtype"},
+    "policies": {"policy": ""},
     "submodels": {"keep": "size count round client seed"},
     "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
     "stages": {"divide": "outline level shares"},

@@ -224,6 +224,10 @@ def masks(module, folder, options):
     return state, with_gradients(lambda weights: module.mask(weights, state, **options) * weights, start)
 
 
+def policies(module, folder, options):
+    return module.policy(**options)
+
+
 def submodels(module, folder, options):
     coordinates = [module.keep(9, 4, *map(tf.constant, (round, round + 1, 7)), **options) for round in range(3)]
     return [tf.sort(each) for each in coordinates]
@@ -294,7 +298,16 @@ def others(constraint, value):
     return [f"{value}_other"]
 
 
-REQUIRED = {"clients": 20, "alpha": 0.5, "mu": 0.1, "norm": 1.0, "rounds": 10, "factor": 0.5, "at": (2,)}
+REQUIRED = {
+    "seconds": 5.0,
+    "clients": 20,
+    "alpha": 0.5,
+    "mu": 0.1,
+    "norm": 1.0,
+    "rounds": 10,
+    "factor": 0.5,
+    "at": (2,),
+}
 
 
 def outcome(kind, name, options, folder):

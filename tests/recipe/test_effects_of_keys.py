@@ -152,6 +152,7 @@ ELSEWHERE = {
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",
+    "round.policy": "planning/test_timing.py: dropped, late and partial clients",
     "rounds": "test_experiment.py: where a run ends",
     "evaluate.every": "test_experiment.py: which rows of metrics.jsonl have an evaluation",
     "evaluate.batch_size": "test_evaluation.py: changes memory, not results",
