@@ -1,5 +1,7 @@
 """Assigns shards of few labels to each client (pathological non-IID), as in HeteroFL (arXiv 2010.01264)."""
 
+from typing import Literal
+
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
@@ -7,6 +9,8 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients
 from hetero_tf.partitions.shares import ClientExamples
+
+UNUSED = {"consecutive labels have no duplicates": {"draw": "consecutive", "keep_duplicates": True}}
 
 
 def split(
@@ -17,6 +21,7 @@ def split(
     *,
     clients: Count,
     per_client: Count = 2,
+    draw: Literal["random", "consecutive"] = "random",
     keep_duplicates: bool = False,
     held_out: Share = 0.0,
 ) -> Partition:
@@ -33,6 +38,9 @@ def split(
         rng: NumPy random generator.
         clients: number of clients
         per_client: largest number of labels of a client
+        draw: labels of a client: random; consecutive, client k of n holds the labels from `k * classes / n` on, modulo
+            their number, so clients with neighbouring numbers hold similar labels (with `fleet.assign: order`, a device
+            class has labels of its own); n must be a multiple of the number of labels
         keep_duplicates: whether a client that draws a label twice gets two shards of it (as LG-FedAvg, arXiv
             2001.01523); false: one shard (as HeteroFL), so it has fewer examples, and some shards are unused
         held_out: share of each client's training examples reserved for validation metrics, never trained on
@@ -46,8 +54,10 @@ def split(
     splitting.check_images("labels", train_labels)
     check_clients(clients, len(train_labels))
     shards = _count_shards(train_labels, classes, clients, per_client)
-    copies = np.repeat(np.arange(classes), shards)
-    class_sets = rng.permutation(copies).reshape(clients, per_client)
+    if draw == "consecutive":
+        class_sets = _consecutive_labels(classes, clients, per_client)
+    else:
+        class_sets = rng.permutation(np.repeat(np.arange(classes), shards)).reshape(clients, per_client)
     mask = np.zeros((clients, classes), bool)
     mask[np.arange(clients)[:, None], class_sets] = True
     client, label = np.indices(class_sets.shape)[0].reshape(-1), class_sets.reshape(-1)
@@ -81,6 +91,15 @@ def _count_shards(labels, classes, clients, per_client):
             f"per_client={per_client}"
         )
     return shards
+
+
+def _consecutive_labels(classes, clients, per_client):
+    """Return the labels of each client: int `[clients, per_client]`."""
+    if clients % classes:
+        raise InputError(
+            f"`clients` must be a multiple of the {classes} labels with draw: consecutive. Received: clients={clients}"
+        )
+    return (np.repeat(np.arange(classes), clients // classes)[:, None] + np.arange(per_client)) % classes
 
 
 def _assign_shards(labels, client, label, shape, shards, rng):

@@ -104,6 +104,20 @@ def test_shards_are_contiguous_and_used_once(clients, per_client, classes):
     assert 1 <= partition.label_mask.sum(1).min() <= partition.label_mask.sum(1).max() <= per_client
 
 
+def test_consecutive_clients_hold_consecutive_labels():
+    train, test = mnist_labels()
+    partition = labels.split(train, test, 10, np.random.default_rng(0), clients=100, per_client=3, draw="consecutive")
+    assert [np.flatnonzero(partition.label_mask[client]).tolist() for client in (0, 9, 10, 89, 99)] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [1, 2, 3],
+        [0, 8, 9],
+        [0, 1, 9],
+    ]
+    assert partition.label_mask.sum(0).tolist() == [30] * 10
+    assert partition.summary()["train_used"] == len(train)
+
+
 def test_every_shard_has_the_same_chance():
     # 24 examples of each label in 6 shards of 4: the first example of a client tells its shard of its first label.
     train = np.arange(96, dtype=np.int32) % 4

@@ -255,6 +255,11 @@ DECK_TOO_LARGE = (
             {"clients": 15, "per_client": 2},
             r"at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer",
         ),
+        (
+            labels,
+            {"clients": 5, "per_client": 4, "draw": "consecutive"},
+            "`clients` must be a multiple of the 10 labels with draw: consecutive. Received: clients=5",
+        ),
         (class_deck, {"clients": 5}, f"{DECK_TOO_LARGE}. Received: clients=5, per_client=2"),
         (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
         (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
