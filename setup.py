@@ -111,6 +111,7 @@ setup(
     package_data={
         "hetero_tf": ["py.typed"],
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
+        "hetero_tf.fleets": ["*.yaml", "LICENCES.md"],
         "hetero_tf.reports": ["published.yaml", "report.html"],
         "hetero_tf.export.serve": ["page.*"],
         "hetero_tf.recipes": ["*", "**/*"],

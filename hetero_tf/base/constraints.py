@@ -178,6 +178,7 @@ _NOUNS = {
     "pair": "a whole number or two in a list, each",
     "bool": "true or false",
     "str": "text",
+    "section": "a mapping",
 }
 # The only list of sections is model.layers.
 _PLURALS = {
@@ -251,11 +252,17 @@ def inline_plugin(cls: Any) -> Option | None:
 
 
 def walk_keys(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
-    """Yield the path and the `Option` of every key of a section and of its subsections."""
+    """Yield the path and the `Option` of every key of a section and of its subsections.
+
+    The name of a section in a mapping is `NAME`, as in `fleet.devices.NAME.memory`.
+    """
     for name, option in keys(cls).items():
         yield (*path, name), option
+        item = option.constraint.item
         if option.is_section:
             yield from walk_keys(option.constraint.section, (*path, name))
+        elif option.constraint.type == "dict" and item and item.section:
+            yield from walk_keys(item.section, (*path, name, "NAME"))
 
 
 def _key(field, doc):

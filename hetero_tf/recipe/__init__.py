@@ -8,6 +8,7 @@ Modules:
     explanations   Explains terms: output by the glossary, recipe keys by the schema, plug-ins by their documentation
     fine_tuning    Fine-tuning of client models before their local test: the recipe of its round
     fit            Checks a recipe against its data before anything is built: kind, normalisation, shapes and memory
+    fleet_files    Fleets by name: `fleet: phones` or `fleet: mine.yaml` becomes the mapping of that file
     geometry       Traces shapes and weight counts through the layers of a model, without Keras
     json_schema    JSON Schema (draft 7) of recipes
     key_rules      Rules between two or more keys of a recipe
@@ -149,7 +150,8 @@ def _locate_errors(root, errors, history, custom_model):
 
     def locate_error(error):
         position = _position_of(root, error)
-        if not position.in_file:
+        # An override may name a fleet whose file has the error.
+        if not position.in_file or position != _position_of(history[0][1] if history else root, error):
             return position
         # Before an override that causes an error, a tree may already have other errors of the final one.
         return _override_at_fault(texts_before, lambda before: before < texts and str(error) not in before) or position

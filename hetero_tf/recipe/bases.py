@@ -4,6 +4,7 @@ import os
 
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
+from hetero_tf.recipe.fleet_files import read_fleet, with_fleet
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import Source, read_file, shipped
@@ -28,11 +29,13 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
     root = parse(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
         _refuse_paths(root)
-        return root
+        return with_fleet(root, source.path.parent)
     base = read_tree(_base_of(source, root.value["base"], parents), (*parents, source))
     for key, node in root.value.items():
         if key != "base":
-            base = with_change(base, steps_of(key) or (key,), node, keep=True)
+            changed = read_fleet(node, source.path.parent) if key == "fleet" else node
+            # The file of a fleet replaces the fleet of the base.
+            base = with_change(base, steps_of(key) or (key,), changed, keep=changed is node)
     return Node(base.value, root.position)
 
 

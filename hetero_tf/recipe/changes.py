@@ -1,10 +1,12 @@
 """Changes of a recipe by path, such as `levels.mix` or `model.layers[0][0].Norm.kind`: from `--set` or over a base."""
 
 import re
+from pathlib import Path
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import inline_plugin, walk_keys
 from hetero_tf.base.errors import InputError
+from hetero_tf.recipe.fleet_files import read_fleet
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import DEPTH, parse
 from hetero_tf.recipe.schema import Recipe
@@ -31,7 +33,8 @@ def apply(root: Node, override: str) -> Node:
 
     Args:
         root: The recipe as it was read.
-        override: `path=value`; a step is a key, a list index or `[index]`; the value is YAML with tags.
+        override: `path=value`; a step is a key, a list index or `[index]`; the value is YAML with tags. A path of a
+            fleet is relative to the working folder.
 
     Raises:
         InputError: The path does not exist, or the value is not valid YAML.
@@ -44,7 +47,7 @@ def apply(root: Node, override: str) -> Node:
     node = parse(value, label, is_file=False)
     if steps[0] == "base":
         raise error_at(node.position, (), "base is allowed only in a recipe file, not with --set")
-    return with_change(root, steps, node)
+    return with_change(root, steps, read_fleet(node, Path()) if steps == ("fleet",) else node)
 
 
 def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = False) -> Node:

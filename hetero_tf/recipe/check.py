@@ -11,7 +11,7 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.layers import build_model
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
-from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Levels, Recipe
+from hetero_tf.recipe.schema import LEVEL, MIX, SCENARIOS, Device, Fleet, Levels, Recipe
 from hetero_tf.recipe.values import check_mapping, convert, lacks
 
 
@@ -59,6 +59,8 @@ def _required_keys(option):
 
 
 def _value(option, value, path):
+    if value is None and option.is_section and option.constraint.optional:
+        return None
     if option.is_section:
         section = option.constraint.section
         return _BUILDERS[section](value, path) if section in _BUILDERS else _section(section, value, path)
@@ -152,4 +154,18 @@ def _mix(value, path):
     return shares
 
 
-_BUILDERS = {Levels: _levels, Model: build_model}
+def _fleet(value, path):
+    """Build the `Fleet` with its classes of devices."""
+    errors, devices = ErrorList(), {}
+    if isinstance(value, dict) and isinstance(value.get("devices"), dict):
+        for name, device in value["devices"].items():
+            with errors:
+                devices[name] = _section(Device, device, (*path, "devices", name))
+        value = {**value, "devices": {}}
+    with errors:
+        fleet = _section(Fleet, value, path)
+    errors.raise_all()
+    return dataclasses.replace(fleet, devices=devices)
+
+
+_BUILDERS = {Fleet: _fleet, Levels: _levels, Model: build_model}

@@ -104,7 +104,7 @@ def _key_entries() -> Iterator[tuple[list[str], str]]:
     for path, option in walk_keys(Recipe):
         text = f"recipe key {'.'.join(path)}: {option.doc}"
         plugin = inline_plugin(option.constraint.section) if option.is_section else option
-        yield [".".join(path), path[-1]], text if plugin is None else f"{text} {_limits(plugin)}"
+        yield [".".join(path).lower(), path[-1]], text if plugin is None else f"{text} {_limits(plugin)}"
 
 
 def _limits(option):

@@ -74,7 +74,9 @@ def _plugin(kind: Any, common: dict) -> Iterator[dict]:
 def _value(constraint: Constraint) -> dict:
     """Schema of one value."""
     if constraint.type == "section":
-        return _section(constraint.section)
+        section = _section(constraint.section)
+        # The only optional section, `fleet`, may be a name.
+        return {"anyOf": [section, {"type": ["string", "null"]}]} if constraint.optional else section
     forms = [*_forms(constraint), *_other_forms(constraint)]
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
 

@@ -45,6 +45,7 @@ UNUSED: Rules = {
     "steps take no simulated time": {"availability.seconds_per_step": False, "availability.deadline": True},
     "no level has seconds_per_step": {"availability.seconds_per_step": False, "availability.spread": True},
     "no client can be late": {"availability.deadline": False, "availability.late": True},
+    "a trace has the device of every client": {"fleet.trace": True, "fleet.assign": True},
     "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
     "there is no fine-tuning": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},
     "early_stopping.patience is null": {"early_stopping.patience": False, "early_stopping.metric": True},
@@ -63,7 +64,7 @@ def check_keys(recipe: Recipe) -> None:
     errors = ErrorList()
     _collect(errors, recipe, _unknown_levels, _unknown_names)
     errors.raise_all()
-    _collect(errors, recipe, _larger_levels, _members, _idle, _limits)
+    _collect(errors, recipe, _larger_levels, _members, _idle, _limits, _fleet)
     for check, rules in ((check_conflict, CONFLICTS), (check_unused, UNUSED)):
         for reason, values in rules.items():
             with errors:
@@ -203,6 +204,26 @@ def _limits(recipe):
             f"{1 - FEWEST_RETURNS / chances:.9g}"
         )
         yield ("availability", "dropout"), text, dropout
+
+
+def _fleet(recipe):
+    """Every device has a time for its steps and valid hours; `assign: levels` finds a device for each level."""
+    fleet = recipe.fleet
+    if fleet is None:
+        return
+    if bool(fleet.devices) == bool(fleet.trace):
+        yield ("fleet",), "set either devices or trace", [*fleet.devices, *filter(None, [fleet.trace])]
+    for name, device in fleet.devices.items():
+        path = ("fleet", "devices", name)
+        if device.gflops is None and not device.seconds_per_step:
+            yield InvalidValue(path, "its local steps need a time; set seconds_per_step, gflops or both", at_key=True)
+        for index, hours in enumerate(device.hours):
+            if len(hours) != 2 or not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1]:
+                yield (*path, "hours", index), "must be two different hours from 0 to 24, such as [22, 7]", hours
+    missing = [name for name in recipe.levels.names if name not in fleet.devices]
+    if fleet.assign == "levels" and missing:
+        text = f"needs a device for every level of the mix; fleet.devices has no {', '.join(missing)}"
+        yield ("fleet", "assign"), text, "levels"
 
 
 def _units(recipe):

@@ -229,7 +229,9 @@ def read_key(recipe: Recipe, key: str) -> list[KeyValue]:
         return [_plugin_value(path, PLUGINS[path[:-1]], _plugin_at(recipe, path[:-1]))]
     if path not in _KEYS:
         raise InputError(f"unknown key {key!r}{did_you_mean(key, map('.'.join, _KEYS))}")
-    value, default = functools.reduce(getattr, path, recipe), _KEYS[path].default
+    default = _KEYS[path].default
+    # The keys of an absent section have their defaults.
+    value = functools.reduce(lambda section, name: getattr(section, name, default), path, recipe)
     return [KeyValue(path, *(each.name if isinstance(each, Plugin) else each for each in (value, default)))]
 
 

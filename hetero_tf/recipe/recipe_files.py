@@ -33,6 +33,11 @@ def sweeps() -> dict[str, Path]:
     return {name.partition("/")[2]: file for name, file in _files().items() if name.startswith(f"{SWEEPS}/")}
 
 
+def fleets() -> dict[str, Path]:
+    """Return the shipped fleets: `{"phones": file, ...}`."""
+    return {file.stem: file for file in sorted((_HERE / "fleets").glob("*.yaml"))}
+
+
 def _files():
     folder = next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0])
     files = sorted(folder.rglob("*.yaml"))

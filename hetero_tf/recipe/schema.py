@@ -4,6 +4,7 @@ A field described by `Args:` is a key. This file and `model` are the single sour
 is generated from them.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from hetero_tf.recipe.nodes import Node
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 LEVEL = "[A-Za-z]{1,20}"
+MEMORY_SIZE = "[0-9]{1,9}([.][0-9]{1,9})? ?[MG]B"
 MIX = f"{LEVEL}[0-9]{{0,6}}(-{LEVEL}[0-9]{{0,6}})*"
 # Budgets of four levels with equal shares of clients, largest first. With `lack` the smallest budget is too small for
 # the first blocks; with `surplus` the largest fits two models. Source: FeDepth (Zhang et al. 2023), section 5.
@@ -182,6 +184,73 @@ class Availability:
     def is_limited(self) -> bool:
         """True if clients can drop out or need simulated time."""
         return self.dropout > 0 or bool(self.seconds_per_step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A class of devices. Every device has `seconds_per_step`, `gflops` or both.
+
+    Args:
+        share: share of the clients that have this device, relative to the other shares
+        seconds_per_step: constant seconds of each local step, whatever its size
+        gflops: training speed in 1e9 floating-point operations per second, counted as `train_flops`; null: only
+            seconds_per_step counts
+        memory: memory for training, such as 400 MB or 2 GB; null: unlimited
+        down_mbit: download rate of the device in Mbit/s; null: unlimited
+        up_mbit: upload rate of the device in Mbit/s; null: unlimited
+        train_watts: power in watts during training, above the idle device
+        radio_watts: power in watts during transfers, above the idle device
+        dropout: probability that an active client drops out of a round and returns nothing
+        hours: local hours of the day in which the device takes part, such as [[22, 7], [12, 13.5]]; []: all
+        charging: probability that a client is charging, drawn for each client and hour; it takes part only while it is
+            charging
+    """
+
+    share: Annotated[float, Range(above=0.0, high=1e6)] = 1.0
+    seconds_per_step: Annotated[float, Range(low=0.0, high=1e6)] = 0.0
+    gflops: Positive | None = None
+    memory: Annotated[str, Text(pattern=MEMORY_SIZE)] | None = None
+    down_mbit: Positive | None = None
+    up_mbit: Positive | None = None
+    train_watts: NotNegative = 0.0
+    radio_watts: NotNegative = 0.0
+    dropout: Share = 0.0
+    hours: tuple[tuple[float, ...], ...] = ()
+    charging: Annotated[float, Range(above=0.0, high=1.0)] = 1.0
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory for training in bytes; infinite without a limit."""
+        if self.memory is None:
+            return math.inf
+        return float(self.memory[:-2]) * 2 ** (20 if self.memory.endswith("MB") else 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Devices of the clients in simulated time: no client actually waits.
+
+    Args:
+        devices: name -> class of devices
+        spread: standard deviation of the logarithm of a client's speed within its class, drawn once per client
+        jitter: standard deviation of the logarithm of a client's speed, drawn in each round
+        shared_down_mbit: download rate in Mbit/s that the clients of a round share; null: unlimited
+        shared_up_mbit: upload rate in Mbit/s that the clients of a round share; null: unlimited
+        assign: device of a client: share, drawn once per client by the shares; order, the first share of the clients
+            has the first device, and so on; levels, the device that is named like the client's level
+        time_zones: number of time zones of one hour over which clients are spread; the run starts at midnight of the
+            first one
+        trace: CSV file with a row for each client instead of devices; its columns are keys of a device
+    """
+
+    devices: Annotated[dict[str, Device], Text(named=True)] = field(default_factory=dict)
+    spread: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
+    jitter: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
+    shared_down_mbit: Positive | None = None
+    shared_up_mbit: Positive | None = None
+    assign: Literal["share", "order", "levels"] = "share"
+    time_zones: Annotated[int, Range(low=1, high=24)] = 1
+    trace: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,6 +427,8 @@ class Recipe:
         model: the layers
         levels: levels of clients
         availability: dropouts and late clients
+        fleet: devices of the clients, in simulated time: the name of a shipped fleet such as phones, a YAML file, or a
+            mapping; null: time is not simulated
         round: settings of a round
         client: local training of one client
         optimizer: optimizer of the local steps
@@ -388,6 +459,7 @@ class Recipe:
     model: Model
     levels: Levels
     availability: Availability = Availability()
+    fleet: Fleet | None = None
     round: Round
     client: Client
     optimizer: Optimizer

@@ -116,6 +116,8 @@ def _plain_value(value):
         plugin = inline_plugin(type(value))
         options = {} if plugin is None else _plain_value(getattr(value, plugin.name))
         return {**options, **{name: _plain_value(getattr(value, name)) for name in keys(type(value))}}
+    if isinstance(value, Mapping):
+        return {name: _plain_value(child) for name, child in value.items()}
     return value
 
 

@@ -17,6 +17,7 @@ LINES = (
     ("base",),
     ("__init__",),
     ("recipe", "store", "data", "partitions"),
+    ("fleets",),
     ("layers", "inputs", "methods", "runs"),
     ("planning", "models"),
     ("rounds", "evaluation"),
@@ -30,7 +31,7 @@ LINES = (
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
-QUICK = ("__init__", "base", "recipe", "store", "data", "partitions")
+QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "fleets")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster", "starter")
 QUICK += ("evaluation/__init__", "evaluation/class_results")

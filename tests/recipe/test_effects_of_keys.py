@@ -151,6 +151,14 @@ ELSEWHERE = {
     "data.class_order": "data/test_dataset.py: numbers of the classes",
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
+    "fleet.devices": "fleets/test_devices.py and fleets/test_clock.py: the time and energy of each client",
+    "fleet.spread": "fleets/test_devices.py: speeds of clients",
+    "fleet.jitter": "fleets/test_devices.py: speeds in each round",
+    "fleet.shared_down_mbit": "fleets/test_clock.py: a link of all clients",
+    "fleet.shared_up_mbit": "fleets/test_clock.py: a link of all clients",
+    "fleet.assign": "fleets/test_devices.py: the device of each client",
+    "fleet.time_zones": "fleets/test_windows.py: the local hour of a client",
+    "fleet.trace": "fleets/test_traces.py: devices from a table",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",
     "round.policy": "planning/test_timing.py: dropped, late and partial clients",
     "rounds": "test_experiment.py: where a run ends",
@@ -167,7 +175,9 @@ ELSEWHERE = {
 
 
 def test_every_key_is_here_or_elsewhere():
-    single = {".".join(path) for path, key in walk_keys(Recipe) if not key.is_section and path[0] != "model"}
+    elsewhere = ("model", "fleet.devices.NAME")
+    paths = {".".join(path): key for path, key in walk_keys(Recipe) if not key.is_section}
+    single = {path for path in paths if not path.startswith(elsewhere)}
     plugins = {".".join(path) for path in PLUGINS}
     assert single | plugins | {"model"} <= KEYS.keys() | ELSEWHERE.keys()
 

@@ -21,6 +21,7 @@ BASE = {
     "partition": {"name": "iid", "clients": 10},
     "model": {"layers": ["GlobalAveragePooling2D", {"Dense": {"units": "!classes"}}]},
     "levels": {"widths": {"a": 1.0}, "mix": "a1"},
+    "fleet": {"devices": {"phone": {"gflops": 1}}},
     "round": {"clients": 5},
     "client": {"batch_size": 10},
     "optimizer": {"learning_rate": 0.1},
@@ -117,7 +118,7 @@ def wrong_numbers(constraint):
 def check_error(written, dotted, part, message):
     """Check that the error of a text has the key, the message and the position."""
     first_line, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
-    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\]|\.x)?: {re.escape(message)}.*", first_line)
+    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}((\[0\])*|\.x): {re.escape(message)}.*", first_line)
     number, column = (int(number_text) for number_text in re.match(r"r\.yaml:(\d+):(\d+)", first_line).groups())
     assert written.splitlines()[number - 1][column - 1 :].startswith(flow(part))
     assert line[caret.index("^") :].startswith(flow(part))
