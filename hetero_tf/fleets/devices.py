@@ -11,6 +11,8 @@ from hetero_tf.recipe.schema import Device, Fleet
 
 # Bytes per second of 1 Mbit/s.
 MBIT = 1e6 / 8
+# Lower bound of a half-normal time, in standard deviations.
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ def devices_of(
     ids = np.asarray(ids)
     kind = _kinds(fleet, seed, ids, clients, levels)
     columns = {name: values[kind] for name, values in _table(fleet).items()}
-    pace = np.exp(fleet.spread * _normal(seed, "device speed", 0, ids)) if fleet.spread else 1.0
+    pace = _pace(fleet, fleet.spread, _normal(seed, "device speed", 0, ids)) if fleet.spread else 1.0
     if fleet.jitter and round is not None:
-        pace = pace * np.exp(fleet.jitter * _normal(seed, "device jitter", round, ids))
+        pace = pace * _pace(fleet, fleet.jitter, _normal(seed, "device jitter", round, ids))
     columns["speed"] = columns["speed"] * pace
     columns["seconds_per_step"] = columns["seconds_per_step"] / pace
     shared = {f"shared_{way}": _rate(getattr(fleet, f"shared_{way}_mbit")) for way in ("down", "up")}
@@ -104,6 +106,13 @@ def _row(device: Device):
 
 def _rate(mbit):
     return math.inf if mbit is None else mbit * MBIT
+
+
+def _pace(fleet, deviation, normal):
+    """Return the factor of the speed for standard normal numbers: float64 [n]."""
+    if fleet.distribution == "half_normal":
+        return 1 / (deviation * np.maximum(np.abs(normal), SHORTEST))
+    return np.exp(deviation * normal)
 
 
 def _normal(seed, purpose, round, ids):

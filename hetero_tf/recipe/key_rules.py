@@ -45,6 +45,7 @@ UNUSED: Rules = {
     "steps take no simulated time": {"availability.seconds_per_step": False, "availability.deadline": True},
     "no level has seconds_per_step": {"availability.seconds_per_step": False, "availability.spread": True},
     "no client can be late": {"availability.deadline": False, "availability.late": True},
+    "spread and jitter are 0": {"fleet.spread": 0, "fleet.jitter": 0, "fleet.distribution": True},
     "a trace has the device of every client": {"fleet.trace": True, "fleet.assign": True},
     "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
     "there is no fine-tuning": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.learning_rate": True},

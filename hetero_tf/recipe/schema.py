@@ -234,6 +234,8 @@ class Fleet:
         devices: name -> class of devices
         spread: standard deviation of the logarithm of a client's speed within its class, drawn once per client
         jitter: standard deviation of the logarithm of a client's speed, drawn in each round
+        distribution: distribution of speeds within a class: lognormal; half_normal, seconds are multiplied by the
+            absolute value of a normal number, and spread and jitter are its standard deviations
         shared_down_mbit: download rate in Mbit/s that the clients of a round share; null: unlimited
         shared_up_mbit: upload rate in Mbit/s that the clients of a round share; null: unlimited
         assign: device of a client: share, drawn once per client by the shares; order, the first share of the clients
@@ -246,6 +248,7 @@ class Fleet:
     devices: Annotated[dict[str, Device], Text(named=True)] = field(default_factory=dict)
     spread: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
     jitter: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
+    distribution: Literal["lognormal", "half_normal"] = "lognormal"
     shared_down_mbit: Positive | None = None
     shared_up_mbit: Positive | None = None
     assign: Literal["share", "order", "levels"] = "share"

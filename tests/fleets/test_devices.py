@@ -63,3 +63,11 @@ def test_jitter_is_drawn_in_each_round():
     for one in (first, later):
         assert np.log(one.speed / 2e10).std() == pytest.approx(0.2, abs=0.01)
     assert abs(np.corrcoef(first.speed, later.speed)[0, 1]) < 0.05
+
+
+def test_half_normal_seconds():
+    fleet = replace(FLEET, devices={"fast": FAST}, distribution="half_normal", jitter=2.0)
+    first, later = (devices(fleet, round=round).seconds_per_step / 0.5 for round in (0, 1))
+    # The mean of |z| is sqrt(2 / pi), its mean square 1.
+    assert (first.mean(), (first**2).mean()) == pytest.approx((2 * math.sqrt(2 / math.pi), 4), rel=0.03)
+    assert abs(np.corrcoef(first, later)[0, 1]) < 0.05

@@ -154,6 +154,7 @@ ELSEWHERE = {
     "fleet.devices": "fleets/test_devices.py and fleets/test_clock.py: the time and energy of each client",
     "fleet.spread": "fleets/test_devices.py: speeds of clients",
     "fleet.jitter": "fleets/test_devices.py: speeds in each round",
+    "fleet.distribution": "fleets/test_devices.py: half-normal seconds",
     "fleet.shared_down_mbit": "fleets/test_clock.py: a link of all clients",
     "fleet.shared_up_mbit": "fleets/test_clock.py: a link of all clients",
     "fleet.assign": "fleets/test_devices.py: the device of each client",
