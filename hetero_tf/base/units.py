@@ -1,4 +1,9 @@
-"""Numbers with three digits and a prefix, from one parameter to a billion operations."""
+"""Numbers with three digits and a prefix, from one parameter to a billion operations; units of durations."""
+
+# Units of durations, in seconds.
+TIME_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+# A longer duration has the next unit.
+LONGEST = {"s": 180.0, "min": 180 * 60.0}
 
 
 def format_count(value: float, unit: str = "", base: int = 1000) -> str:
@@ -20,3 +25,8 @@ def format_count(value: float, unit: str = "", base: int = 1000) -> str:
 def format_bytes(count: float) -> str:
     """Format bytes in units of 1,024, as Keras does: 700 as "700 B", 79,000 as "77.1 KB"."""
     return format_count(count, "B", 1024)
+
+
+def time_unit(seconds: float) -> str:
+    """Return the unit of `TIME_UNITS` in which a duration has few digits: "s" up to 3 min, "min" up to 3 h, or "h"."""
+    return next((unit for unit, longest in LONGEST.items() if seconds <= longest), "h")

@@ -89,8 +89,10 @@ FLAGS = {
     "rewrite": Flag("multi_string", "recipe or sweep to rewrite; same as the words after upgrade; required"),
     "run": Flag("multi_string", "run folders, or folders of them; same as the words after the command"),
     "metric": Flag("list", "metrics, such as global_accuracy,local_std; default the usual ones"),
-    "target": Flag("float", "target value of the first metric; default none"),
-    "at": Flag("list", "rounds at which to show the first metric, such as 10,20; default none"),
+    "reach": Flag("list", "values of the first metric, such as 95,98: time, rounds and MB to reach each; default none"),
+    "at": Flag(
+        "list", "rounds or device times at which to show the first metric, such as 10,90s,20min,3h; default none"
+    ),
     "published": Flag("list", "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none"),
     "as": Flag("enum", "format of the table", "text", choices=("text", "markdown", "csv", "latex", "json")),
     "x": Flag("enum", "x axis", "round", choices=("round", "bytes", "seconds", "parameters", "paper_flops")),

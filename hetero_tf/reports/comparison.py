@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from hetero_tf.base.errors import InputError
 from hetero_tf.reports.published import PublishedValue, matching_values
 from hetero_tf.reports.summaries import (
+    CLOCK_TOTALS,
+    Moment,
     client_seconds,
     default_metrics,
     known_metrics,
     mean_and_spread,
+    metric_values,
     run_cost,
     summarize,
 )
@@ -22,8 +25,8 @@ COST_COLUMNS = ("parameters", "paper_flops", "multiply_adds", "ratio")
 def compare(
     groups: dict[str, list[Run]],
     metrics: Sequence[str] = (),
-    target: float | None = None,
-    at: Sequence[int] = (),
+    goals: Sequence[float] = (),
+    at: Sequence[Moment] = (),
     published: Sequence[PublishedValue] = (),
 ) -> list[dict]:
     """Return one row for each group, ready for JSON.
@@ -32,18 +35,18 @@ def compare(
         groups: `{name: [Run]}`, see `runs.grouped`.
         metrics: Metrics to show as "last" and "best". Empty: the default metrics, the first one as both and the others
             as "last".
-        target: Target value of the first metric.
-        at: Rounds at which to show the first metric.
+        goals: Values of the first metric; a row has the rounds, traffic, device time and energy to reach each.
+        at: Rounds and device times at which to show the first metric.
         published: Values of papers; a row contains the values that match its recipe.
 
     Returns:
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
         ignored unless all are finished), "finished", "METRIC WHAT" for each metric and each key of
-        `summaries.summarize`, "bytes", "client_bytes", "train_flops" and "client_seconds", each as
-        `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list}.
+        `summaries.summarize`, "bytes", "client_bytes", "train_flops", "device_seconds", "energy" and "client_seconds",
+        each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list}.
 
     Raises:
-        InputError: No run measures a requested metric.
+        InputError: No run measures a requested metric, or none has the device time of `at`.
     """
     runs = [run for group in groups.values() for run in group]
     shown_metrics = list(metrics) or default_metrics(runs)
@@ -52,14 +55,16 @@ def compare(
         if metric not in known:
             raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
+    has_clock = "device_seconds" in known
+    _check_times(at, has_clock)
     rows = []
     for name, group in groups.items():
         aligned = truncate_to_common_round(group)
         row = _run_columns(name, aligned)
         for index, metric in enumerate(shown_metrics):
-            options = {} if index else {"target": target, "at": at}
+            options = {} if index else {"goals": goals, "at": at, "has_clock": has_clock}
             row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
-        row |= _cost_columns(aligned, timed)
+        row |= _cost_columns(aligned, timed, CLOCK_TOTALS if has_clock else ())
         rows.append(
             row | {"published": [value.to_json() for value in matching_values(published, group[0].keys, shown_metrics)]}
         )
@@ -78,11 +83,23 @@ def _run_columns(name, group):
     }
 
 
-def _cost_columns(group, timed):
-    """Return the cost columns; `timed` adds seconds."""
+def _check_times(at, has_clock):
+    """Refuse a device time if no run has one."""
+    time = next((moment for moment in at if moment.seconds is not None), None)
+    if time and not has_clock:
+        raise InputError(
+            f"no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
+            f"Received: --at={time.text}"
+        )
+
+
+def _cost_columns(group, timed, clock_totals):
+    """Return the cost columns; `timed` adds seconds of training, `clock_totals` device time and energy."""
     row = {
         key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
     }
+    for name in clock_totals:
+        row[name] = mean_and_spread(max(dict(metric_values(run, name)).values(), default=None) for run in group)
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
     mix_costs = next((run.costs.mix for run in group if run.costs), dict.fromkeys(COST_COLUMNS))
     return row | {key: mix_costs[key] for key in COST_COLUMNS}
@@ -96,8 +113,8 @@ def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
     return [dataclasses.replace(run, rows=[row for row in run.rows if row["round"] <= done]) for run in group]
 
 
-def _metric_columns(group: Iterable[Run], metric, all_keys, target=None, at=()):
-    """Return the columns of one metric; with `all_keys`, not only its last value."""
-    summaries = [summarize(run, metric, target, at) for run in group]
+def _metric_columns(group: Iterable[Run], metric, all_keys, **options):
+    """Return the columns of one metric; with `all_keys`, not only its last value; see `summarize` for the options."""
+    summaries = [summarize(run, metric, **options) for run in group]
     keys = summaries[0] if all_keys else ("last",)
     return {f"{metric} {key}": mean_and_spread(values[key] for values in summaries) for key in keys}

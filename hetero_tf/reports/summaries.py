@@ -1,10 +1,50 @@
 """Metric summary and costs of one run; mean and spread over several values."""
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import find_metric, first_metrics
+from hetero_tf.base.units import TIME_UNITS
 from hetero_tf.runs.history import Run, is_number
+
+# Rounds, or a duration of device time.
+_MOMENT = re.compile(rf"([0-9]+)|([0-9]+(?:\.[0-9]+)?) ?({'|'.join(TIME_UNITS)})")
+# Totals of a run up to a row of its metrics, apart from its rounds and bytes; only runs with a fleet have them.
+CLOCK_TOTALS = ("device_seconds", "energy")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A round or a device time at which a comparison shows a metric.
+
+    Attributes:
+        text: Its name in the header, such as "10" or "3h".
+        round: The round; None: a time.
+        seconds: Device time in seconds; None: a round.
+    """
+
+    text: str
+    round: int | None = None
+    seconds: float | None = None
+
+
+def parse_moment(text: str) -> Moment:
+    """Parse "10" (a round), "90s", "20min" or "3h".
+
+    Raises:
+        InputError: The text has another form.
+    """
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        raise InputError(
+            "--at must be comma-separated rounds, or device times in s, min or h, such as 10,90s,20min,3h. "
+            f"Received: --at={text}"
+        )
+    round, number, unit = match.groups()
+    return Moment(text, int(round)) if round else Moment(text, seconds=float(number) * TIME_UNITS[unit])
 
 
 def level_prefixes() -> tuple[str, ...]:
@@ -38,25 +78,51 @@ def direction(metric: str) -> int:
     return -1 if known and known.better == "lower" else 1
 
 
-def summarize(run: Run, metric: str, target: float | None = None, at: Iterable[int] = ()) -> dict[str, float | None]:
+def summarize(
+    run: Run, metric: str, goals: Iterable[float] = (), at: Iterable[Moment] = (), has_clock: bool = True
+) -> dict[str, float | None]:
     """Summarize one metric of one run.
 
+    Args:
+        run: The run.
+        metric: The metric.
+        goals: Values of the metric to reach.
+        at: Rounds and device times.
+        has_clock: Include device time and energy of `goals`.
+
     Returns:
-        {"at ROUND" for each of `at` (None if not measured), "last", "best", "best_round", and with a `target` also
-        "target_round" and "target_bytes" (None if not reached)}. All are None for a run without the metric.
+        {"at MOMENT" for each of `at` (None if not measured), "last", "best", "best_round", and "reach GOAL round",
+        "reach GOAL bytes", "reach GOAL device_seconds" and "reach GOAL energy" for each of `goals` (None if not
+        reached)}. All are None for a run without the metric.
     """
     values_by_round = metric_values(run, metric)
     best_round, best = best_of(run, metric)
-    values: dict[str, float | None] = {f"at {round}": dict(values_by_round).get(round) for round in at}
+    values = {f"at {moment.text}": value_at(run, metric, moment) for moment in at}
     values |= {"last": values_by_round[-1][1] if values_by_round else None, "best": best, "best_round": best_round}
-    if target is not None:
-        sign = direction(metric)
-        target_round = next((round for round, value in values_by_round if sign * value >= sign * target), None)
-        values |= {
-            "target_round": target_round,
-            "target_bytes": None if target_round is None else run_cost(run, target_round)["bytes"],
-        }
+    sign = direction(metric)
+    for goal in goals:
+        first = next((round for round, value in values_by_round if sign * value >= sign * goal), None)
+        if has_clock:
+            values |= {f"reach {goal:g} {name}": dict(metric_values(run, name)).get(first) for name in CLOCK_TOTALS}
+        values[f"reach {goal:g} round"] = first
+        values[f"reach {goal:g} bytes"] = None if first is None else run_cost(run, first)["bytes"]
     return values
+
+
+def value_at(run: Run, metric: str, moment: Moment) -> float | None:
+    """Return a metric at a round, or at the last evaluation up to a device time.
+
+    None if the round is not measured, if the time is before the first evaluation, or if it is after the last row of a
+    run that is not finished.
+    """
+    values, times = dict(metric_values(run, metric)), dict(metric_values(run, "device_seconds"))
+    if moment.seconds is None:
+        return values.get(moment.round)
+    if not run.is_finished and moment.seconds > max(times.values(), default=0):
+        return None
+    return next(
+        (values[round] for round in reversed(times) if round in values and times[round] <= moment.seconds), None
+    )
 
 
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:

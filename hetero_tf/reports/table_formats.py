@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.metrics import find_metric
+from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import level_prefixes
 
@@ -25,8 +26,8 @@ class TableColumn:
 
 # Row keys, or suffixes of metric names.
 COLUMNS = {
-    "target_round": TableColumn("rounds to target"),
-    "target_bytes": TableColumn("MB to target", 1e6),
+    "device_seconds": TableColumn("device time"),
+    "energy": TableColumn("Wh", 3600),
     "bytes": TableColumn("total MB", 1e6),
     "client_bytes": TableColumn("MB per client and round", 1e6),
     "train_flops": TableColumn("TFLOP", 1e12),
@@ -34,6 +35,13 @@ COLUMNS = {
     "parameters": TableColumn("parameters (thousands)", 1e3),
     "paper_flops": TableColumn("MFLOPs", 1e6),
     "ratio": TableColumn("size vs. global"),
+}
+# Keys of "METRIC reach GOAL KEY".
+REACH_COLUMNS = {
+    "round": TableColumn("rounds"),
+    "bytes": TableColumn("MB", 1e6),
+    "device_seconds": TableColumn("time"),
+    "energy": TableColumn("Wh", 3600),
 }
 # Only in CSV and JSON.
 HIDDEN_COLUMNS = ("best_round", "multiply_adds")
@@ -77,12 +85,13 @@ def to_table(
     sources: dict[str, int] = {}
     has_published = any(row["published"] for row in rows) and shown("published")
     first = [name for name in FIRST if name == "run" or shown(name)]
-    heads = [*first, *map(_head, keys), *(["published"] if has_published else [])]
+    columns = {key: _column(key, rows) for key in keys}
+    heads = [*first, *(column.head for column in columns.values()), *(["published"] if has_published else [])]
     lines = []
     for row in rows:
         first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
         cells = [first_cells[name] for name in first] + [
-            _cell(key, row[key], len(row["seeds"]), decimals) for key in keys
+            _cell(key, row[key], columns[key].unit, len(row["seeds"]), decimals) for key in keys
         ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name in dict.fromkeys(value.name for value in requested):
@@ -131,20 +140,31 @@ def _is_column(key, rows):
     return isinstance(value, dict) and key.rpartition(" ")[2] not in HIDDEN_COLUMNS
 
 
-def _column(key):
-    return COLUMNS.get(key.rpartition(" ")[2], TableColumn(key.rpartition(" ")[2]))
+def _column(key, rows):
+    """Return the column of a key, with its whole header; durations have the unit that suits the longest one."""
+    prefix, _, name = key.rpartition(" ")
+    reached = _reached(key)
+    column = REACH_COLUMNS[name] if reached else COLUMNS.get(name, TableColumn(name))
+    head = f"{reached}: {column.head}" if reached else f"{prefix} {column.head}".strip()
+    if name != "device_seconds":
+        return TableColumn(head, column.unit)
+    unit = time_unit(max((row[key]["mean"] or 0 for row in rows), default=0))
+    return TableColumn(f"{head} ({unit})", TIME_UNITS[unit])
 
 
-def _head(key):
-    return f"{key.rpartition(' ')[0]} {_column(key).head}".strip()
+def _reached(key):
+    """Return "METRIC to GOAL" for a key "METRIC reach GOAL KEY", else ""."""
+    metric, reach, goal = key.rpartition(" ")[0].partition(" reach ")
+    return f"{metric} to {goal}" if reach else ""
 
 
-def _cell(key, value, seeds, decimals):
-    unit = _column(key).unit
+def _cell(key, value, unit, seeds, decimals):
     if not isinstance(value, dict):
         return "-" if value is None else f"{value / unit:,.4g}"
     if value["mean"] is None:
         return "-"
+    if _reached(key) and value["of"] < seeds:
+        return f"not by all seeds ({value['of']} of {seeds})" if key.endswith(" round") else "-"
     mean, spread = value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit
     text = _with_spread(mean, spread)
     if decimals is not None and _is_percentage(key):

@@ -1,18 +1,19 @@
 """Writes a comparison as aligned text: a table for each task and metric, best run first, and the differing keys."""
 
 import io
+import itertools
 import textwrap
 from collections.abc import Sequence
 
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.reports.comparison import compare
 from hetero_tf.reports.published import PublishedValue
-from hetero_tf.reports.summaries import default_metrics, direction, known_metrics
+from hetero_tf.reports.summaries import Moment, default_metrics, direction, known_metrics
 from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
 from hetero_tf.runs.history import Run, differing_keys, shown
 
 # Columns, or suffixes of metric names, in addition to those of --at.
-COLUMNS = ("rounds", "last", "best", "target_round", "target_bytes", "bytes", "published")
+COLUMNS = ("rounds", "last", "best", "bytes", "device_seconds", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
 # Least columns of names; a narrower terminal wraps the lines of a table.
 NARROWEST_NAME = 16
@@ -23,15 +24,15 @@ UNLIMITED = 10_000
 def to_text(
     groups: dict[str, list[Run]],
     metrics: Sequence[str] = (),
-    target: float | None = None,
-    at: Sequence[int] = (),
+    goals: Sequence[float] = (),
+    at: Sequence[Moment] = (),
     published: tuple[Sequence[PublishedValue], Sequence[PublishedValue]] = ((), ()),
     width: int | None = None,
 ) -> str:
     """Return the tables of a comparison as text.
 
     Args:
-        groups, target, at: See `comparison.compare`.
+        groups, goals, at: See `comparison.compare`.
         metrics: Metrics, each with a table for each task that has it. Empty: the first default metric of each task.
         published: Output of `published.select_published`.
         width: Columns of the terminal; None: unlimited.
@@ -46,8 +47,10 @@ def to_text(
             tables.setdefault((task, metric), {})[name] = group
     parts = []
     for (task, metric), runs in tables.items():
-        rows = compare(runs, [metric], target, at, published[0])
-        parts.append("\n".join(_table(task, metric, rows, published[1], width) + _differences(runs, width)))
+        rows = compare(runs, [metric], goals, at, published[0])
+        lines = _table(task, metric, rows, published[1], width)
+        lines += itertools.chain.from_iterable(_reach_table(metric, goal, rows, width) for goal in goals)
+        parts.append("\n".join(lines + _differences(runs, width)))
     return "\n\n".join(parts)
 
 
@@ -61,13 +64,28 @@ def _table(task, metric, rows, requested, width):
 
     def is_shown(key):
         is_seeds = key == "seeds" and any(len(row["seeds"]) > 1 for row in rows)
-        return is_seeds or key in COLUMNS or key.startswith(f"{metric} ")
+        return is_seeds or key in COLUMNS or key.startswith(f"{metric} ") and not key.startswith(f"{metric} reach ")
 
     table = to_table(sorted(rows, key=rank), [value for value in requested if value.metric == metric], is_shown)
     heads = [head.removeprefix(f"{metric} ") for head in table.heads]
     unit = f" in {known.unit}" if known and known.unit else ""
     title = f"{task}: {metric}{unit}, {'higher' if sign > 0 else 'lower'} is better"
     return [*_wrap([title], width), *_align(Table(heads, table.rows, []), width), *_wrap(table.notes, width)]
+
+
+def _reach_table(metric, goal, rows, width):
+    """Return the title and the lines of a table of the costs to reach a value of the metric, fastest first."""
+    prefix, known = f"{metric} reach {goal:g} ", find_metric(metric)
+    order = "device_seconds" if f"{prefix}device_seconds" in rows[0] else "round"
+
+    def rank(row):
+        value = row[f"{prefix}{order}"]
+        return (value["of"] < len(row["seeds"]), value["mean"] or 0)
+
+    table = to_table(sorted(rows, key=rank), [], lambda key: key.startswith(prefix))
+    heads = [head.removeprefix(f"{metric} to {goal:g}: ") for head in table.heads]
+    unit = f" {known.unit}" if known and known.unit else ""
+    return [*_wrap([f"to reach {goal:g}{unit}:"], width), *_align(Table(heads, table.rows, []), width)]
 
 
 def _align(table, width):

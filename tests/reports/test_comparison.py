@@ -30,11 +30,11 @@ def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
         write_run("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
         write_run("n0", [15.0, 25.0, 20.0], "name=narrow", "levels.mix=c", traffic=False),
     ]
-    code, out, err = printed(capsys, *folders, "--target", "36")
+    code, out, err = printed(capsys, *folders, "--reach", "36")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "| run | levels | seeds | rounds | global_accuracy last | global_accuracy best | global_accuracy rounds to target | "
-        "global_accuracy MB to target | total MB | MB per client and round | TFLOP |",
+        "| run | levels | seeds | rounds | global_accuracy last | global_accuracy best | global_accuracy to 36: rounds | "
+        "global_accuracy to 36: MB | total MB | MB per client and round | TFLOP |",
         "| --- | --- |" + " ---: |" * 9,
         "| wide | a-b-c | 2 | 3 | 33.0 ± 4.2 | 42.0 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
         "| narrow | c | 1 | 3 | 20 | 25 | - | - | - | - | - |",
@@ -91,15 +91,53 @@ def test_client_seconds_are_shown_if_measured(write_run, capsys):
     assert "seconds per client and round" not in printed(capsys, other)[1]
 
 
-def test_target_reached_by_some_seeds_is_marked(write_run, capsys):
+def test_value_reached_by_some_seeds_has_no_mean(write_run, capsys):
     folders = [
         write_run("one", [50.0, 90.0]),
         write_run("two", [50.0, 60.0], "seed=1"),
         write_run("three", [95.0, 90.0], "seed=2"),
     ]
-    _, out, _ = printed(capsys, *folders, "--target", "90")
+    _, out, _ = printed(capsys, *folders, "--reach", "90")
     cells = out.splitlines()[2].split(" | ")
-    assert cells[6:8] == ["1.50 ± 0.71 (2 of 3)", "6.0 ± 2.8 (2 of 3)"]
+    assert cells[6:8] == ["not by all seeds (2 of 3)", "-"]
+
+
+def test_device_time_and_energy_to_reach_a_value(write_run, capsys):
+    folders = [
+        write_run("fast0", [50.0, 90.0, 95.0], "name=fast", device_seconds=90),
+        write_run("fast1", [90.0, 91.0, 96.0], "name=fast", "seed=1", device_seconds=110),
+        write_run("slow", [50.0, None, 90.0], "name=slow", device_seconds=3000),
+    ]
+    _, out, _ = printed(capsys, *folders, "--reach", "90,95")
+    head, _, fast, slow = (line.split(" | ") for line in out.splitlines())
+    first = head.index("global_accuracy to 90: time (min)")
+    assert head[first : first + 4] == [
+        f"global_accuracy to 90: {name}" for name in ("time (min)", "Wh", "rounds", "MB")
+    ]
+    assert fast[first : first + 4] == ["2.42 ± 0.82", "0.081 ± 0.027", "1.50 ± 0.71", "6.0 ± 2.8"]
+    assert slow[first : first + 8] == ["150", "5", "3", "12", "-", "-", "-", "-"]
+    assert (head[-2:], slow[-2:]) == (["device time (min)", "Wh |"], ["150", "5 |"])
+    (*_, row) = json.loads(printed(capsys, *folders, "--reach", "90", "--json")[1])
+    assert row["global_accuracy reach 90 device_seconds"] == {"mean": 9000, "spread": None, "of": 1}
+
+
+def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys):
+    folders = [
+        write_run("one", [10.0, None, 30.0], device_seconds=60),
+        write_run("two", [20.0, 40.0], "seed=1", "rounds=3", device_seconds=60),
+        write_run("other", [5.0], "name=other"),
+    ]
+    _, out, _ = printed(capsys, folders[0], folders[2], "--at", "59s,2.5min,3h")
+    head, _, one, other = (line.split(" | ") for line in out.splitlines())
+    assert head[4:7] == [f"global_accuracy at {time}" for time in ("59s", "2.5min", "3h")]
+    assert (one[4:7], other[4:7]) == (["-", "10", "30"], ["-"] * 3)
+    # The third round of one seed is missing, so that the group ends after two minutes.
+    _, out, _ = printed(capsys, *folders[:2], "--at", "2min,3min")
+    assert out.splitlines()[2].split(" | ")[4:6] == ["25 ± 21", "-"]
+    assert printed(capsys, folders[2], "--at", "3h")[2] == (
+        "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
+        "Received: --at=3h\n"
+    )
 
 
 def test_at_shows_the_first_metric_at_rounds(write_run, capsys):
@@ -112,13 +150,13 @@ def test_at_shows_the_first_metric_at_rounds(write_run, capsys):
 
 def test_losses_are_better_when_lower(write_run, capsys):
     folder = write_run("one", [10.0, 60.0, None, 40.0])
-    _, out, _ = printed(capsys, folder, "--metric", "global_loss,global_accuracy", "--target", "1.6", "--json")
+    _, out, _ = printed(capsys, folder, "--metric", "global_loss,global_accuracy", "--reach", "1.6", "--json")
     (row,) = json.loads(out)
     assert row["global_loss best"]["mean"] == pytest.approx(1.4)
     assert row["global_loss last"]["mean"] == pytest.approx(1.6)
     assert row["global_loss best_round"] == {"mean": 2, "spread": None, "of": 1}
-    assert row["global_loss target_round"]["mean"] == 2 and row["global_loss target_bytes"]["mean"] == 8_000_000
-    assert row["global_accuracy best"]["mean"] == 60 and "global_accuracy target_round" not in row
+    assert row["global_loss reach 1.6 round"]["mean"] == 2 and row["global_loss reach 1.6 bytes"]["mean"] == 8_000_000
+    assert row["global_accuracy best"]["mean"] == 60 and "global_accuracy reach 1.6 round" not in row
     assert (row["name"], row["levels"], row["seeds"], row["rounds"], row["done"]) == ("tiny_digits", "a-b-c", [0], 4, 4)
 
 
@@ -192,7 +230,10 @@ def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
     path = RunFolder(folder).metrics
     cases = {
         ("--metric", "local_std"): f"no run has this metric; known: {known}. Received: metric=local_std",
-        ("--at", "1,x"): "--at must be comma-separated rounds, such as 10,20. Received: --at=x",
+        ("--at", "1,x"): "--at must be comma-separated rounds, or device times in s, min or h, such as "
+        "10,90s,20min,3h. Received: --at=x",
+        ("--reach", "95,nan"): "--reach must be comma-separated values of the first metric, such as 95,98. "
+        "Received: --reach=95,nan",
         ("--published", "heterofl-mnits"): "no published table or row has that name; did you mean 'heterofl-mnist'? "
         "Received: heterofl-mnits",
     }

@@ -1,6 +1,7 @@
 """Comparisons as text: a table for each task, the best run first, within the width of a terminal."""
 
 from hetero_tf.reports import text_tables
+from hetero_tf.reports.summaries import Moment
 from hetero_tf.runs.history import gather, grouped
 
 
@@ -27,9 +28,25 @@ def test_each_task_has_a_table_with_the_best_run_first(write_run):
 def test_requested_columns_fit_into_a_narrow_terminal(write_run):
     folders = [write_run(f"run{n}", [5.0 * n], f"client.epochs={n}", "name=a_long_name") for n in (1, 2)]
     groups = grouped(gather(folders)[0])
-    text = text_tables.to_text(groups, ["global_accuracy", "loss"], 8.0, [1], width=60)
+    text = text_tables.to_text(groups, ["global_accuracy", "loss"], [8.0], [Moment("1", 1)], width=60)
     assert max(map(len, text.splitlines())) <= 86 and len(text.split("\n\n")) == 2
     folded = text_tables.to_text(groups, width=45).splitlines()
     assert max(map(len, folded[2:6])) <= 48 and folded[3].split()[-3:-1] == ["10", "10"]
     whole = text_tables.to_text(groups).splitlines()
     assert whole[2].startswith("a_long_name (client.epochs=2)  ") and whole[2].split()[-4:-1] == ["1", "10", "10"]
+
+
+def test_values_to_reach_have_tables_with_the_fastest_run_first(write_run):
+    folders = [
+        write_run("slow", [95.0, 96.0], "name=slow", device_seconds=9000),
+        write_run("fast", [50.0, 96.0], "name=fast", device_seconds=200),
+        write_run("never", [50.0, 97.0], "name=never", device_seconds=20),
+        write_run("twin", [50.0, 60.0], "name=never", "seed=1", device_seconds=20),
+    ]
+    lines = text_tables.to_text(grouped(gather(folders)[0]), goals=[90.0], width=80).splitlines()
+    first = lines.index("to reach 90 %:")
+    assert lines[first + 1].split() == ["run", "time", "(min)", "Wh", "rounds", "MB"]
+    assert lines[first + 2].split() == ["fast", "6.667", "0.2222", "2", "8"]
+    assert lines[first + 3].split() == ["slow", "150", "5", "1", "4"]
+    assert lines[first + 4].split() == ["never", "-", "-", "not", "by", "all", "seeds", "(1", "of", "2)", "-"]
+    assert lines[1].split()[-2:] == ["time", "(h)"] and max(map(len, lines)) <= 80

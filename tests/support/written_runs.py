@@ -19,7 +19,16 @@ def costs(**parameters):
 
 
 def write(
-    folder, name, accuracies, *overrides, traffic=True, train_flops="train_flops", more=(), sizes=None, seconds=None
+    folder,
+    name,
+    accuracies,
+    *overrides,
+    traffic=True,
+    train_flops="train_flops",
+    more=(),
+    sizes=None,
+    seconds=None,
+    device_seconds=None,
 ):
     """Writes a run.
 
@@ -31,6 +40,7 @@ def write(
         more: Further entries of each row.
         sizes: `{level: parameters}` for its costs; None: no costs.
         seconds: Seconds of training in each round; None: no timings.
+        device_seconds: Seconds of each round on its fleet, whose devices use 2 W; None: no fleet.
     """
     run = RunFolder(folder / name)
     run.path.mkdir(parents=True)
@@ -40,6 +50,8 @@ def write(
         row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
         spent = {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "bytes": 4_000_000 * number}
         row |= {**spent, train_flops: 5 * 10**11} if traffic else {}
+        if device_seconds:
+            row |= {"device_seconds": device_seconds * number, "energy": 2 * device_seconds * number}
         metrics_file.append(run.metrics, row)
         if seconds:
             parts = {"training_seconds": seconds, "measuring_seconds": 1.0, "merging_seconds": None}

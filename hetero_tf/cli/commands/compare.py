@@ -1,5 +1,6 @@
 """`compare`: a table of runs with the mean and spread over seeds of their metrics and costs."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -10,18 +11,18 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import write_atomic
 
 USAGE, SUMMARY = "compare RUN...", "runs side by side, seeds together"
-FLAGS, WORDS, SOURCE = ("run", "metric", "target", "at", "published", "as", "out"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "metric", "reach", "at", "published", "as", "out"), "run", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
-    from hetero_tf.reports import comparison, published, table_formats, text_tables
+    from hetero_tf.reports import comparison, published, summaries, table_formats, text_tables
     from hetero_tf.runs.history import gather, grouped
 
     runs, sentences = gather(named_folders(flags, "compare"))
     published_values, requested = published.select_published(flags.published)
     groups, table_format = grouped(runs), str(flags["as"].value)
-    options = (groups, flags.metric, flags.target, _rounds(flags.at))
+    options = (groups, flags.metric, _goals(flags.reach), list(map(summaries.parse_moment, flags.at)))
     rows = comparison.compare(*options, published_values)
     if table_format == "text":
         width = None if flags.out else console.width
@@ -47,9 +48,15 @@ def named_folders(flags: FlagValues, command: str) -> list[str]:
     return list(flags.run)
 
 
-def _rounds(words):
-    """Parse the rounds of --at."""
-    invalid = next((word for word in words if not word.isdecimal()), None)
-    if invalid is not None:
-        raise InputError(f"--at must be comma-separated rounds, such as 10,20. Received: --at={invalid}")
-    return [int(word) for word in words]
+def _goals(words):
+    """Parse the values of --reach."""
+    try:
+        goals = dict.fromkeys(map(float, words))
+    except ValueError:
+        goals = {math.nan: None}
+    if not all(map(math.isfinite, goals)):
+        raise InputError(
+            "--reach must be comma-separated values of the first metric, such as 95,98. "
+            f"Received: --reach={','.join(words)}"
+        )
+    return list(goals)
