@@ -95,7 +95,12 @@ FLAGS = {
     ),
     "published": Flag("list", "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none"),
     "as": Flag("enum", "format of the table", "text", choices=("text", "markdown", "csv", "latex", "json")),
-    "x": Flag("enum", "x axis", "round", choices=("round", "bytes", "seconds", "parameters", "paper_flops")),
+    "x": Flag(
+        "enum",
+        "x axis",
+        "round",
+        choices=("round", "device_hours", "energy", "megabytes", "seconds", "parameters", "paper_flops"),
+    ),
     "y": Flag("string", "metric to draw; default that of the global model"),
     "band": Flag("enum", "meaning of the bands over seeds", "range", choices=("range", "std")),
     "out": Flag("string", "file or folder to write"),

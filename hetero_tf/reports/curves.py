@@ -1,5 +1,6 @@
 """Data of figures: learning curves with a band over seeds, and accuracy over the size of client models."""
 
+import bisect
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,8 @@ from hetero_tf.reports.summaries import direction, known_metrics, metric_values
 from hetero_tf.runs.history import MIX, Run, differences, distinct_names, is_number
 
 SIZES = ("parameters", "paper_flops")
+# Axes of runs with a fleet.
+CLOCK_AXES = ("device_hours", "energy")
 # Keys that may differ between the recipes of one series.
 _FREE_KEYS = ("name", "seed", MIX)
 
@@ -22,7 +25,7 @@ class Curve:
     Attributes:
         label: Name of the runs.
         index: Index of the runs, which determines their line style in every figure.
-        x: Ascending rounds, bytes or seconds; means over the seeds.
+        x: Ascending rounds, bytes, seconds or joules.
         mean, low, high: Mean of the metric over the seeds, and the ends of the band.
         seeds: Number of seeds.
         published: Published values for the recipe.
@@ -84,7 +87,7 @@ def learning_curves(
     Args:
         groups: `{name: [Run]}`.
         metric: Metric of the rows.
-        x: "round", "bytes" or "seconds".
+        x: "round", "device_hours", "energy", "megabytes" or "seconds".
         band: "range", from the lowest to the highest seed; "std", one standard deviation on either side.
         published: Values to show for recipes with matching keys.
 
@@ -103,14 +106,29 @@ def learning_curves(
 
 
 def _curve(name, index, runs, metric, axis, band, published):
-    """Return the curve of a group at the rounds that all seeds have measured."""
-    seeds = [(dict(metric_values(run, metric)), axis(run)) for run in runs]
-    seeds = [(values, xs) for values, xs in seeds if values.keys() & xs.keys()]
-    rounds = sorted(set.intersection(*(set(values.keys() & xs.keys()) for values, xs in seeds))) if seeds else []
-    spans = [_span([values[round] for values, _ in seeds], band) for round in rounds]
+    """Return the curve of a group up to the end of its shortest seed, from the first measurement of the last seed.
+
+    Between two evaluations a seed has the value of the earlier one. Rounds are those that all seeds have measured.
+    """
+    seeds = [_series(axis(run), dict(metric_values(run, metric))) for run in runs]
+    seeds = [(xs, ys) for xs, ys in seeds if xs]
+    axes = [xs for xs, _ in seeds]
+    if not axes:
+        grid = []
+    elif axis is _rounds:
+        grid = sorted(set.intersection(*map(set, axes)))
+    else:
+        first, last = max(xs[0] for xs in axes), min(xs[-1] for xs in axes)
+        grid = sorted({x for xs in axes for x in xs if first <= x <= last})
+    spans = [_span([ys[bisect.bisect_right(xs, x) - 1] for xs, ys in seeds], band) for x in grid]
     mean, low, high = (list(values) for values in zip(*spans)) if spans else ([], [], [])
-    x = [statistics.fmean(xs[round] for _, xs in seeds) for round in rounds]
-    return Curve(name, index, x, mean, low, high, len(seeds), _published_values(published, runs, metric))
+    return Curve(name, index, grid, mean, low, high, len(seeds), _published_values(published, runs, metric))
+
+
+def _series(xs, values):
+    """Return x and the value of each measured round, ascending; of equal x only the last one."""
+    series = {xs[round]: value for round, value in values.items() if round in xs}
+    return sorted(series), [series[x] for x in sorted(series)]
 
 
 def _span(values: Sequence[float], band: str) -> tuple[float, float, float]:
@@ -126,17 +144,24 @@ def _rounds(run):
     return {row["round"]: row["round"] for row in run.rows}
 
 
-def _bytes(run):
-    return {row["round"]: row["bytes"] for row in run.rows if is_number(row.get("bytes"))}
-
-
 def _seconds(run):
     """Return cumulative seconds in calls of the compiled round, without evaluation and checkpoints."""
     rows = [row for row in run.timings if is_number(row.get("seconds"))]
     return dict(zip((row["round"] for row in rows), itertools.accumulate(row["seconds"] for row in rows)))
 
 
-_AXES: dict[str, Callable[[Run], dict[int, float]]] = {"round": _rounds, "bytes": _bytes, "seconds": _seconds}
+def _total(name):
+    """Return a function of a run to `{round: total of a metric since the start of the run}`."""
+    return lambda run: dict(metric_values(run, name))
+
+
+_AXES: dict[str, Callable[[Run], dict[int, float]]] = {
+    "round": _rounds,
+    "megabytes": _total("bytes"),
+    "device_hours": _total("device_seconds"),
+    "energy": _total("energy"),
+    "seconds": _seconds,
+}
 
 
 def size_series(
@@ -209,7 +234,8 @@ def _raise_nothing_to_draw(groups: dict[str, list[Run]], metric: str, x: str) ->
     if metric not in known:
         raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     missing = "costs.json, which resuming the training adds" if x in SIZES else f"{x} of an evaluated round"
-    raise InputError(f"no run has {missing}. Received: x={x}")
+    hint = "; train with --fleet, or add --fleet NAME to time finished runs" if x in CLOCK_AXES else ""
+    raise InputError(f"no run has {missing}{hint}. Received: x={x}")
 
 
 def describe_bands(curves: Iterable[Curve | SizePoint], band: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.metrics import find_metric
+from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.curves import Curve, SizeSeries, legend_title
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 # Axis label, and divisor of the values.
 AXES = {
     "round": ("round", 1.0),
-    "bytes": ("weights received and sent by all clients (MB)", 1e6),
+    "megabytes": ("weights received and sent by all clients (MB)", 1e6),
+    "energy": ("energy of all clients (Wh)", 3600.0),
     "seconds": ("time in rounds, without evaluation (s)", 1.0),
     "parameters": ("parameters of a client, mean of the mix (thousands)", 1e3),
     "paper_flops": ("FLOPs of a forward pass, mean of the mix (millions)", 1e6),
 }
+DEVICE_HOURS = "device_hours"
 # Approximate maximum of markers on a line.
 MAX_MARKERS = 10
 # Width of lines at published values.
@@ -38,19 +41,29 @@ def metric_label(metric: str) -> str:
     return style.figure_text(f"{name} ({known.unit})" if known and known.unit else name)
 
 
+def axis_of(x: str, values: Sequence[float]) -> tuple[str, float]:
+    """Return the label and the divisor of an axis; device time has the unit that suits its longest value."""
+    if x != DEVICE_HOURS:
+        return AXES[x]
+    unit = time_unit(max(values))
+    return f"device time ({unit})", TIME_UNITS[unit]
+
+
 def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Figure":
     """Draw lines of the means over seeds with bands; see `curves.learning_curves` for `x` and `band`."""
     from matplotlib.ticker import MaxNLocator
 
     labels, title = [curve.label for curve in curves], legend_title(curves, band, "thin lines")
     figure = style.figure(3.1, labels, title)
-    panel, (name, unit) = figure.subplots(), AXES[x]
+    panel, (name, unit) = figure.subplots(), axis_of(x, [curve.x[-1] for curve in curves])
     lines = []
     for curve in curves:
         curve_style, xs = style.line_style(curve.index), [value / unit for value in curve.x]
-        lines += panel.plot(xs, curve.mean, **curve_style, markevery=max(1, len(xs) // MAX_MARKERS))
+        steps = {} if x == "round" else {"drawstyle": "steps-post"}
+        lines += panel.plot(xs, curve.mean, **curve_style, **steps, markevery=max(1, len(xs) // MAX_MARKERS))
         if curve.seeds > 1:
-            panel.fill_between(xs, curve.low, curve.high, color=curve_style["color"], alpha=0.18, linewidth=0)
+            band_style = {"color": curve_style["color"], "alpha": 0.18, "linewidth": 0}
+            panel.fill_between(xs, curve.low, curve.high, **band_style, step="post" if steps else None)
         for value in curve.published:
             panel.axhline(value, color=curve_style["color"], linewidth=PUBLISHED_LINE_WIDTH)
     panel.set(xlabel=name, ylabel=metric_label(metric))

@@ -31,6 +31,7 @@ DECIMALS = 2
 # Metrics with learning curves, after those of the tasks.
 CURVE_METRICS = ("local_accuracy", "tuned_accuracy", "global_loss", "loss")
 MOST_SPLITS = 6
+AXIS_TITLES = {"round": "rounds", "megabytes": "traffic", "device_hours": "device time"}
 # Main recipe keys and their labels in the table of settings.
 SETTING = {
     "data.dataset": "data set",
@@ -162,13 +163,13 @@ def _results(rows, requested):
 
 
 def _curves(groups):
-    """Return learning curves of each metric; the first one also over traffic and over model size."""
+    """Return learning curves of each metric; the first one also over device time, traffic and model size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
     # Only known metric names become file names.
     of_tasks = (f"global_{name}" for name in metrics.first_metrics())
     drawn = [name for name in (*of_tasks, *CURVE_METRICS) if name in known]
     pictures = [_curve(groups, metric, "round") for metric in drawn]
-    for draw, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
+    for draw, x in ((_size, "parameters"), (_curve, "megabytes"), (_curve, "device_hours")) if drawn else ():
         try:
             pictures.insert(1, draw(groups, drawn[0], x))
         except InputError:
@@ -182,7 +183,7 @@ def _curve(groups, metric, x):
     known = metrics.find_metric(metric)
     meaning = known.meaning if known else metric
     better = f", {known.better} is better" if known and known.better else ""
-    title = f"{metric} over {'rounds' if x == 'round' else 'traffic'}"
+    title = f"{metric} over {AXIS_TITLES[x]}"
     caption = f"{_capitalize(meaning)}{better}. {_band(learning_curves)}"
     return Picture(f"{metric}-{x}", title, caption, figures.draw_curves(learning_curves, metric, x, BAND), True)
 

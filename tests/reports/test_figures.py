@@ -35,7 +35,7 @@ def test_curves_are_means_with_bands_at_common_rounds(write_run):
     narrow, wide = curves.learning_curves(groups(*two_seeds(write_run)), "global_accuracy", "round", "range")
     assert (narrow.label, narrow.x, narrow.mean, narrow.low, narrow.seeds) == ("narrow", [1, 3], [15, 60], [15, 60], 1)
     assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == ("wide", [1, 2], [15, 45], [10, 40], [20, 50])
-    (_, wide) = curves.learning_curves(groups(*two_seeds(write_run, "again")), "global_accuracy", "bytes", "std")
+    (_, wide) = curves.learning_curves(groups(*two_seeds(write_run, "again")), "global_accuracy", "megabytes", "std")
     assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == pytest.approx(50**0.5)
 
 
@@ -43,7 +43,32 @@ def test_losses_are_sorted_ascending_and_curves_in_seconds_need_timings(write_ru
     runs = groups(*two_seeds(write_run))
     assert [one.label for one in curves.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
     (wide,) = curves.learning_curves(runs, "global_accuracy", "seconds", "range")
-    assert (wide.label, wide.x) == ("wide", [3.0, 6.0])
+    assert (wide.label, wide.x) == ("wide", [4.0, 6.0])
+
+
+def test_curves_in_device_time_have_the_last_evaluation_of_each_seed(in_style, write_run):
+    folders = [
+        write_run("s0", [10.0, 40.0, 70.0], device_seconds=60),
+        write_run("s1", [20.0, 50.0], "seed=1", "rounds=3", device_seconds=100),
+    ]
+    (curve,) = curves.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
+    # From the first evaluation of the slower seed to the last one of the seed that ends first.
+    assert (curve.x, curve.low, curve.high) == ([100, 120, 180], [10, 20, 20], [20, 40, 70])
+    (energy,) = curves.learning_curves(groups(*folders), "global_accuracy", "energy", "range")
+    assert energy.x == [200, 240, 360] and energy.mean == curve.mean == [15, 30, 45]
+    (panel,) = figures.draw_curves([curve], "global_accuracy", "device_hours", "range").axes
+    (line,) = panel.get_lines()
+    assert (panel.get_xlabel(), line.get_drawstyle(), list(line.get_xdata())) == (
+        "device time (s)",
+        "steps-post",
+        curve.x,
+    )
+    (panel,) = figures.draw_curves([energy], "global_accuracy", "energy", "range").axes
+    assert panel.get_xlabel() == "energy of all clients (Wh)"
+    assert refusal(curves.learning_curves, groups(write_run("one", [10.0])), "loss", "device_hours", "std") == (
+        "no run has device_hours of an evaluated round; train with --fleet, or add --fleet NAME to time finished runs. "
+        "Received: x=device_hours"
+    )
 
 
 def sized(write_run):

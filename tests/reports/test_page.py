@@ -58,7 +58,7 @@ def whole_runs(write_run):
     }
     folders = [
         write_run(f"runs/{mix}-{seed}", [10.0 + seed, 30.0], f"name=of_{mix}", f"levels.mix={mix}", f"seed={seed}",
-                  more=more, sizes=sizes, seconds=2.0)
+                  more=more, sizes=sizes, seconds=2.0, device_seconds=100)
         for mix, sizes in (("a", {"a": 4000}), ("a-c", {"a": 4000, "c": 2000}))
         for seed in (0, 1)
     ]  # fmt: skip
@@ -79,8 +79,19 @@ SECTIONS = {
     "split": "Data of the clients",
     "setting": "Setting",
 }
-PICTURES = ("global_accuracy-round", "global_accuracy-bytes", "global_accuracy-parameters", "local_accuracy-round")
-PICTURES += ("global_loss-round", "loss-round", "levels", "clients", "mix", "time", "split-1", "classes-1")
+PICTURES = ("global_accuracy-round", "global_accuracy-device_hours", "global_accuracy-megabytes")
+PICTURES += (
+    "global_accuracy-parameters",
+    "local_accuracy-round",
+    "global_loss-round",
+    "loss-round",
+    "levels",
+    "clients",
+    "mix",
+    "time",
+    "split-1",
+    "classes-1",
+)
 
 
 def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):
@@ -211,5 +222,5 @@ def test_empty_figures_are_omitted(write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0], sizes={"a": 4000}), tmp_path / "report.html"
     assert report(capsys, folder, "--out", out)[0] == 0
     names = {path.stem for path in (tmp_path / "report_figures").iterdir()}
-    assert names == {"global_accuracy-round", "global_accuracy-bytes", "global_loss-round", "loss-round", "mix"}
+    assert names == {"global_accuracy-round", "global_accuracy-megabytes", "global_loss-round", "loss-round", "mix"}
     assert "differs in" not in out.read_text()
