@@ -33,7 +33,7 @@ WRONG = [
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
         "engine, estimate, export_dir, export_version, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, on, only, open, out, over_selection, "
-        "patience, plugin, plugins, port, published, quiet, quorum, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, target, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
+        "patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -205,7 +205,7 @@ COMMAND_FLAGS = {
         *("client", "key", "level", "litert", *OF_RECIPES),
     ),
     "list": ("run", "plugin", "plugins"),
-    "compare": ("run", "metric", "target", "at", "published", "as", "out"),
+    "compare": ("run", "metric", "reach", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "published", "out"),
     "report": ("run", "published", "out", "open"),
     "tensorboard": ("run", "out"),
@@ -234,10 +234,10 @@ VALUES = {
     "export_version": "3",
     "port": "0",
     "as": "csv",
-    "x": "bytes",
+    "x": "megabytes",
     "band": "std",
     "on": "slurm",
-    "target": "1",
+    "reach": "1",
     "set": "seed=1",
 }
 

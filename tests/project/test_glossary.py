@@ -9,6 +9,7 @@ import pytest
 from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.reports import comparison
 from hetero_tf.reports.published import PublishedValue
+from hetero_tf.reports.summaries import Moment
 from hetero_tf.reports.table_formats import to_table
 from hetero_tf.runs.history import gather, grouped
 
@@ -45,14 +46,14 @@ def test_every_word_of_a_run_is_explained(tmp_path):
 
 
 def test_every_column_of_compare_is_explained(write_run):
-    folders = [write_run(name, [10.0], f"name={name}", sizes={"a": 9}, seconds=1.0) for name in ("one", "two")]
-    runs, _ = gather(folders)
+    more = {"sizes": {"a": 9}, "seconds": 1.0, "device_seconds": 60}
+    runs, _ = gather([write_run(name, [10.0], f"name={name}", **more) for name in ("one", "two")])
     value = PublishedValue("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
-    rows = comparison.compare(grouped(runs), [], 5.0, [1], [value])
-    columns = {
-        re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC")) for head in to_table(rows, []).heads
-    }
-    # "METRIC MB to target" is the column "MB to target" of a metric.
+    rows = comparison.compare(grouped(runs), [], [5.0], [Moment("1", 1), Moment("3h", seconds=3.0)], [value])
+    columns = {head.replace("global_accuracy", "METRIC") for head in to_table(rows, []).heads}
+    for pattern, text in (("at 1$", "at ROUND"), ("at 3h$", "at TIME"), ("to 5:", "to VALUE:"), (r" \(s\)$", "")):
+        columns = {re.sub(pattern, text, head) for head in columns}
+    # "METRIC to VALUE: MB" is the column "to VALUE: MB" of a metric.
     words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in columns}
     assert len(words) > 12 and sorted({word.lower() for word in words} - TERMS) == []
 
