@@ -42,6 +42,9 @@ FLAGS = {
     "key": Flag("string", "client: private key file of the device, written by flower keys; required"),
     "client": Flag("integer", "client: index of the device among the clients, from 0; required", low=0),
     "litert": Flag("string", "client: folder of an export with litert_train; default none (TensorFlow trains)"),
+    "file": Flag("multi_string", "model_train.tflite of an export, next to its export.json; may be repeated; required"),
+    "name": Flag("string", "name of the device class", "device"),
+    "append": Flag("string", "fleet file to add the device class to; default none (print it)"),
     "patience": Flag("float", "server: seconds after which a request without a response is lost", 600.0, 1),
     "deadline": Flag("float", "server: seconds to wait for the results of a round; default --patience", low=1),
     "quorum": Flag(

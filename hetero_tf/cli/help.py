@@ -49,6 +49,7 @@ MEANINGS = {
         "out": "keys: new folder for certificates and keys; required",
         "level": "client: level of the device; default that of the recipe for its index",
     },
+    "measure-device": {"threads": "threads of a training step, as flower client has them"},
     "list": {"run": "folders of runs; same as the words after list; default runs"},
     "compare": {"run": _RUNS, "out": "output file of the table; default standard output"},
     "plot": {"run": _RUNS, "out": "picture to write, such as curves.png or curves.svg; required"},

@@ -9,6 +9,7 @@ client.push(weights, moments.means())  # `infer` needs the statistics of its wei
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +36,14 @@ class Report:
         gradient_norm: Mean over the steps of the L2 norm of all gradients, before clipping.
         steps: Number of steps.
         examples: Number of examples of all steps; each epoch counts.
+        seconds: Wall time of all steps, with the preparation of their batches.
     """
 
     loss: float
     gradient_norm: float
     steps: int
     examples: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class Client:
         losses, norms, examples = [], [], 0
         if isinstance(learning_rate, (bool, str)) or not learning_rate >= 0:
             raise ValueError(f"`learning_rate` must be a number of at least 0. Received: {learning_rate!r}")
-        rate = _float32("`learning_rate`", learning_rate)
+        rate, start = _float32("`learning_rate`", learning_rate), time.perf_counter()
         for batch in batches:
             run = self._signatures[self._signature_of(batch)]
             values = {**self._checked(batch), "present": present, "learning_rate": rate}
@@ -190,7 +193,8 @@ class Client:
             examples += len(batch["label"])
         if not losses:
             raise ValueError("`batches` must hold at least one batch. Received: none")
-        return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples)
+        seconds = time.perf_counter() - start
+        return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples, seconds)
 
     def _checked(self, batch):
         """Return a batch after a check that its inputs are finite and its labels valid."""
@@ -289,6 +293,16 @@ class Client:
             yield {ROWS[x.ndim]: x.astype(np.float32), "label": self.encode(y)}
         else:
             yield self._images(x, self.encode(y), rng)
+
+    def random_batch(self, signature: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return random examples and targets for a signature of `settings["batches"]`, to measure the time of a step."""
+        batch = {}
+        for name, each in self._signatures[signature].get_input_details().items():
+            kind, shape = np.dtype(each["dtype"]).kind, each["shape"]
+            if name not in ("present", "learning_rate") and not name.startswith("uniform_"):
+                values = rng.integers(0, self.settings["classes"], shape) if kind == "i" else rng.random(shape)
+                batch[name] = (values < 0.5 if kind == "b" else values).astype(each["dtype"])
+        return batch
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return targets of the data in the type and unit of the loss."""

@@ -52,6 +52,8 @@ WRONG = [
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
     (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
+    (["measure-device"], "--file is missing; name the model_train.tflite of an export, see export --format litert_train"),
+    (["measure-device", "--file=none/model_train.tflite"], "--file none/model_train.tflite: [Errno 2] No such file"),
     (["flower"], "--recipe is missing; try hetero_tf flower --recipe digits"),
     (["--recipe="], NO_RECIPE),
     (["--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: audio_tones..."),
@@ -66,7 +68,7 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, new, plot, predict, report, "
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, "
         "schema, serve, sweep, tensorboard, train, upgrade",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
@@ -204,6 +206,7 @@ COMMAND_FLAGS = {
         *("deadline", "quorum", "over_selection", "max_examples"),
         *("client", "key", "level", "litert", *OF_RECIPES),
     ),
+    "measure-device": ("file", "name", "append", "threads"),
     "list": ("run", "plugin", "plugins"),
     "compare": ("run", "metric", "reach", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "published", "out"),

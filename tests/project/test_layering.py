@@ -203,7 +203,7 @@ COMMANDS_OF = {
     "workers": ("launch",),
     "sweeps": ("sweep",),
     "reports": ("compare", "plot", "report", "tensorboard"),
-    "devices": ("flower",),
+    "devices": ("flower", "measure_device"),
     "starter": ("new",),
 }
 

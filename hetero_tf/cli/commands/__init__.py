@@ -32,14 +32,21 @@ from types import ModuleType
 
 # In the order of typical use.
 _ORDER = (
-    *("new", "train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
+    *("new", "train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower", "measure-device"),
     *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
+
+
+def module_name(command: str) -> str:
+    """Return the name of the module of a command."""
+    return f"{__name__}.{command.replace('-', '_')}"
+
+
 # The commands of an outer package are available only if it is installed.
-NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
+NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(module_name(name)) is not None)
 # Commands that do not load TensorFlow.
 WITHOUT_TENSORFLOW = (
-    *("new", "sweep", "flower"),
+    *("new", "sweep", "flower", "measure-device"),
     *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
 )
 # Commands that continue a stopped run when called again.
@@ -51,7 +58,7 @@ RECIPE_FLAGS = ("set", "plugin", "data_dir", "threads")
 
 def find(name: str) -> ModuleType:
     """Return the module of a command in `NAMES`."""
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(module_name(name))
 
 
 def commands_with_flag(flag: str) -> list[str]:

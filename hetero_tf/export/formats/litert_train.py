@@ -29,6 +29,8 @@ from hetero_tf.process.learning_process import LearningProcess
 FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
 # Each batch size adds a graph to the file.
 MAX_SIZES = 16
+# Fewer examples have no variance in batch normalization.
+SMALLEST_BATCH = 2
 
 
 def convert(source: ConversionSource, path: Path) -> dict:
@@ -101,7 +103,11 @@ def _trains_all_units(family, level, stage):
 
 
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
-    """Return `{signature: (examples, positions)}` of all batches of the recipe's clients, the largest first."""
+    """Return `{signature: (examples, positions)}` of all batches of the recipe's clients, the largest first.
+
+    If all batches have the same number of examples, one with half of them is added: `devices.calibration` separates
+    the constant time of a step from the time of an example by two sizes.
+    """
     first, *others = batch_shapes(
         process.input, process.dataset.train.x, process.partition.train.sizes, process.recipe.client.batch_size
     )
@@ -111,6 +117,8 @@ def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
             f"at most {MAX_SIZES}; choose a client.batch_size that leaves fewer sizes of the last batch. "
             f"Received: client.batch_size={process.recipe.client.batch_size}"
         )
+    if {examples for examples, _ in others} <= {first[0]}:
+        others.append((first[0] // 2 if first[0] >= 2 * SMALLEST_BATCH else 2 * first[0], first[1]))
     return {
         "train": first,
         **{f"train_{examples}x{positions}": (examples, positions) for examples, positions in others},
@@ -152,6 +160,7 @@ def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
         "batch_size": recipe.client.batch_size,
         "epochs": recipe.client.epochs_of(source.level),
         "learning_rate": recipe.optimizer.learning_rate,
+        "train_flops": process.client_costs[recipe.levels.names.index(source.level)].train_flops[0],
         "classes": process.family.classes,
         "targets": _targets(process),
         "label_axes": _label_axes(process, step),

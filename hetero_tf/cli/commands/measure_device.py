@@ -1,0 +1,38 @@
+"""`measure-device`: measures the training speed of this device with exported files, as a device class of a fleet."""
+
+import dataclasses
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import InputError, require_modules
+
+USAGE, SUMMARY = "measure-device --file FILE", "measures this device as a class of a fleet"
+FLAGS, WORDS, SOURCE = ("file", "name", "append", "threads"), None, None
+
+
+def run(recipe: None, flags: FlagValues, console: Console) -> dict:
+    """Measure the steps of the files, and print the device class or add it to a fleet file."""
+    if not flags.file:
+        raise InputError("--file is missing; name the model_train.tflite of an export, see export --format litert_train")
+    require_modules("measure-device", ("ai_edge_litert",), "litert")
+    from hetero_tf.devices import calibration, fleet_file
+    from hetero_tf.devices.on_device import Client
+
+    def client_of(path):
+        try:
+            return Client(path if path.is_dir() else path.parent, flags.threads)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--file {path}: {error}") from error
+
+    speed = calibration.fit_speed(calibration.measure_steps([client_of(Path(path)) for path in flags.file]))
+    device = fleet_file.device_of(speed, calibration.peak_megabytes())
+    notes = fleet_file.describe_steps(speed, flags.threads)
+    if flags.append is None:
+        console.say("devices:\n" + fleet_file.dump_class(flags.name, device, notes).rstrip())
+    else:
+        fleet_file.add_class(Path(flags.append), flags.name, device, notes)
+        console.say(f"{flags.append}: added the device class {flags.name}: {device}")
+    steps = [dataclasses.asdict(step) for step in speed.steps]
+    return {"name": flags.name, "device": device, "error": speed.error, "steps": steps}
