@@ -12,7 +12,19 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.cli import commands
 from hetero_tf.cli.flag_table import FLAGS
 
-PATHS = ("recipe", "run_dir", "data_dir", "out", "maps", "export_dir", "draw", "certificates", "key", "litert", "append")
+PATHS = (
+    "recipe",
+    "run_dir",
+    "data_dir",
+    "out",
+    "maps",
+    "export_dir",
+    "draw",
+    "certificates",
+    "key",
+    "litert",
+    "append",
+)
 # Flags that absl adds: one reads flags from a file, the other ignores unknown flags.
 _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # Beyond this limit, more clients in parallel only cost memory; machines with many cores may use more.

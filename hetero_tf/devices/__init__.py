@@ -8,10 +8,12 @@ Flower runs; `processes` starts Flower's programs. Only `grid`, `apps` and `flow
 Modules:
 
     apps               The apps that Flower runs
+    calibration        Measures how fast this device trains exported files, as a device class of a fleet
     certificates       Creates the certificate of the server and a key pair for every device of a fleet
     device_index       Indices of a device's values in the global values
     device_rounds      Rounds whose clients are devices, with the simulator's cut, merge and server
     endpoints          Endpoints of Flower's servers
+    fleet_file         Fleet files with measured devices: text that the key `fleet` of a recipe reads
     flower_child       One of Flower's programs. It ends when its parent process ends for any reason
     grid               Flower's messages, and its connected devices as a `waiting.Network`
     job                The job that the command line passes to Flower's processes

@@ -41,7 +41,9 @@ def describe_steps(speed: DeviceSpeed, threads: int) -> list[str]:
     """Return lines with the measured steps of a device, and how well the device class describes them."""
     times: dict[str, list[str]] = {}
     for step in speed.steps:
-        times.setdefault(step.level, []).append(f"{round_digits(1000 * step.seconds):g} ms for {step.examples} examples")
+        times.setdefault(step.level, []).append(
+            f"{round_digits(1000 * step.seconds):g} ms for {step.examples} examples"
+        )
     measured = f"Measured {datetime.date.today()} with --threads {threads}; differs from these steps by at most"
     return [f"{measured} {speed.error:.0%}.", *(f"Level {level}: {', '.join(each)}" for level, each in times.items())]
 

@@ -31,8 +31,8 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "address, allow_host, allow_other_machine, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, estimate, export_dir, export_version, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, on, only, open, out, over_selection, "
+        "address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
+        "engine, estimate, export_dir, export_version, file, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, "
         "patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
@@ -47,13 +47,19 @@ WRONG = [
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
     ([R, "--set"], "Missing value for flag --set" + FLAGS),
-    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: address, allow_host, allow_other_machine..."),
+    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; did you mean 'file'?"),
     ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: address, allow_host, allow_other_machine..."),
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
     (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
-    (["measure-device"], "--file is missing; name the model_train.tflite of an export, see export --format litert_train"),
-    (["measure-device", "--file=none/model_train.tflite"], "--file none/model_train.tflite: [Errno 2] No such file"),
+    (
+        ["measure-device"],
+        "--file is missing; name the model_train.tflite of an export, see export --format litert_train",
+    ),
+    (
+        ["measure-device", "--file=none/model_train.tflite"],
+        "--file none/model_train.tflite: its folder has no export.json; name the model_train.tflite of an export",
+    ),
     (["flower"], "--recipe is missing; try hetero_tf flower --recipe digits"),
     (["--recipe="], NO_RECIPE),
     (["--recipe=missing.yaml"], "missing.yaml: unknown recipe; known: audio_tones..."),

@@ -20,11 +20,7 @@ def test_two_batch_sizes_separate_the_constant_from_the_speed():
 
 
 @pytest.mark.parametrize(
-    ("times", "device"),
-    [
-        (((1, 0.1), (2, 0.3)), {"gflops": 8.667}),
-        (((1, 0.2), (2, 0.1)), {"seconds_per_step": 0.12}),
-    ],
+    ("times", "device"), [(((1, 0.1), (2, 0.3)), {"gflops": 8.667}), (((1, 0.2), (2, 0.1)), {"seconds_per_step": 0.12})]
 )
 def test_no_part_of_a_time_is_negative(times, device):
     assert device_of(fit_speed(steps(*times)), 7) == {**device, "memory": "7 MB"}

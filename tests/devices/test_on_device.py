@@ -306,7 +306,9 @@ def test_measured_devices_are_a_fleet_of_the_simulator(cnn, tmp_path):
     device = simulated.fleet.devices["c"]
     assert list(simulated.fleet.devices) == ["a", "c"] and device.memory == measured["device"]["memory"]
     parts = (device.seconds_per_step, device.gflops)
-    assert parts == tuple(measured["device"].get(key, none) for key, none in (("seconds_per_step", 0), ("gflops", None)))
+    assert parts == tuple(
+        measured["device"].get(key, none) for key, none in (("seconds_per_step", 0), ("gflops", None))
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,24 @@ FLAGS, WORDS, SOURCE = ("file", "name", "append", "threads"), None, None
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Measure the steps of the files, and print the device class or add it to a fleet file."""
     if not flags.file:
-        raise InputError("--file is missing; name the model_train.tflite of an export, see export --format litert_train")
+        raise InputError(
+            "--file is missing; name the model_train.tflite of an export, see export --format litert_train"
+        )
     require_modules("measure-device", ("ai_edge_litert",), "litert")
     from hetero_tf.devices import calibration, fleet_file
     from hetero_tf.devices.on_device import Client
 
     def client_of(path):
+        folder = path if path.is_dir() else path.parent
+        if not (folder / "export.json").is_file():
+            raise InputError(f"--file {path}: its folder has no export.json; name the model_train.tflite of an export")
         try:
-            return Client(path if path.is_dir() else path.parent, flags.threads)
+            client = Client(folder, flags.threads)
         except (OSError, ValueError) as error:
             raise InputError(f"--file {path}: {error}") from error
+        if "train_flops" not in client.settings:
+            raise InputError(f"--file {path}: its export.json lacks the operations of a step; export the run again")
+        return client
 
     speed = calibration.fit_speed(calibration.measure_steps([client_of(Path(path)) for path in flags.file]))
     device = fleet_file.device_of(speed, calibration.peak_megabytes())
