@@ -295,7 +295,7 @@ class Client:
             yield self._images(x, self.encode(y), rng)
 
     def random_batch(self, signature: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return random examples and targets for a signature of `settings["batches"]`, to measure the time of a step."""
+        """Return random examples and targets for a signature of `settings["batches"]`, to measure its steps."""
         batch = {}
         for name, each in self._signatures[signature].get_input_details().items():
             kind, shape = np.dtype(each["dtype"]).kind, each["shape"]
