@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.recipe.schema import Device, Fleet
+from hetero_tf.fleets.device_table import MBIT, device_table, scale
+from hetero_tf.recipe.schema import Fleet
 
-# Bytes per second of 1 Mbit/s.
-MBIT = 1e6 / 8
 # Lower bound of a half-normal time, in standard deviations.
 SHORTEST = 1e-6
+COLUMNS = ("speed", "seconds_per_step", "memory", "down", "up", "train_watts", "radio_watts", "dropout")
 
 
 @dataclass(frozen=True)
@@ -64,48 +64,64 @@ def devices_of(
 
     Returns:
         `Devices`; each is a pure function of (seed, client), its level and the round.
+
+    Raises:
+        InputError: The trace cannot be read or has invalid values; with file, line and column.
     """
-    ids = np.asarray(ids)
-    kind = _kinds(fleet, seed, ids, clients, levels)
-    columns = {name: values[kind] for name, values in _table(fleet).items()}
+    ids, table = np.asarray(ids), device_table(fleet)
+    kind = _kinds(fleet, table, seed, ids, clients, levels)
+    columns = {name: table.columns[name][kind] for name in COLUMNS}
     pace = _pace(fleet, fleet.spread, _normal(seed, "device speed", 0, ids)) if fleet.spread else 1.0
     if fleet.jitter and round is not None:
         pace = pace * _pace(fleet, fleet.jitter, _normal(seed, "device jitter", round, ids))
     columns["speed"] = columns["speed"] * pace
     columns["seconds_per_step"] = columns["seconds_per_step"] / pace
-    shared = {f"shared_{way}": _rate(getattr(fleet, f"shared_{way}_mbit")) for way in ("down", "up")}
-    return Devices(kind.astype(np.int32), **columns, **shared)
+    shared = {f"shared_{way}": scale(getattr(fleet, f"shared_{way}_mbit"), MBIT) for way in ("down", "up")}
+    return Devices(kind, **columns, **shared)
 
 
-def _kinds(fleet, seed, ids, clients, levels):
-    """Return the index of the device class of each client: int [n]."""
+def is_available(
+    fleet: Fleet, seed: int, ids: np.ndarray, seconds: float, *, clients: int, levels: Sequence[str] | None = None
+) -> np.ndarray:
+    """Return which clients take part at a simulated time: within the hours of their devices, and while charging.
+
+    Args:
+        fleet, seed, ids, clients, levels: See `devices_of`.
+        seconds: Simulated seconds since the start of the run, which is midnight in the first time zone.
+
+    Returns:
+        bool [n].
+    """
+    ids, table = np.asarray(ids), device_table(fleet)
+    kind = _kinds(fleet, table, seed, ids, clients, levels)
+    hour = seconds / 3600
+    zone = np.floor(fleet.time_zones * seeds.uniform(seed, "time zone", ids=ids))
+    local = (hour + zone) % 24
+    available = seeds.uniform(seed, "charging", int(hour), ids=ids) < table.columns["charging"][kind]
+    for index in np.unique(kind):
+        if table.windows[index]:
+            same = kind == index
+            available[same] &= np.any([_is_within(local[same], *window) for window in table.windows[index]], axis=0)
+    return available
+
+
+def _is_within(hours, start, end):
+    if start < end:
+        return (hours >= start) & (hours < end)
+    return (hours >= start) | (hours < end)
+
+
+def _kinds(fleet, table, seed, ids, clients, levels):
+    """Return the class of each client: int32 [n]."""
+    if table.kinds is not None:
+        return table.kinds[ids]
     if fleet.assign == "levels":
         index = {name: number for number, name in enumerate(fleet.devices)}
-        return np.asarray([index[name] for name in levels], np.int64)
+        return np.asarray([index[name] for name in levels or ()], np.int32)
     # Position of the client among all of them, in [0, 1).
     position = (ids + 0.5) / clients if fleet.assign == "order" else seeds.uniform(seed, "device", ids=ids)
-    shares = np.cumsum([device.share for device in fleet.devices.values()])
-    return np.searchsorted(shares[:-1] / shares[-1], position, side="right")
-
-
-def _table(fleet):
-    """Return the columns of `Devices` that a class of devices determines: {name: float64 [classes]}."""
-    rows = [_row(device) for device in fleet.devices.values()]
-    return {field.name: np.asarray([row[field.name] for row in rows], float) for field in fields(Devices)[1:-2]}
-
-
-def _row(device: Device):
-    return {
-        "speed": math.inf if device.gflops is None else device.gflops * 1e9,
-        "memory": device.memory_bytes,
-        "down": _rate(device.down_mbit),
-        "up": _rate(device.up_mbit),
-        **{name: getattr(device, name) for name in ("seconds_per_step", "train_watts", "radio_watts", "dropout")},
-    }
-
-
-def _rate(mbit):
-    return math.inf if mbit is None else mbit * MBIT
+    ends = np.cumsum(table.shares)
+    return np.searchsorted(ends[:-1] / ends[-1], position, side="right").astype(np.int32)
 
 
 def _pace(fleet, deviation, normal):

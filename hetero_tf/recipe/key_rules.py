@@ -7,7 +7,7 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import ErrorList, InvalidValue, format_value
 from hetero_tf.recipe.plugin_rules import Rules, check_conflict, check_plugins, check_unused
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe, is_window
 from hetero_tf.recipe.shapes import check_shapes
 
 # Expected number of clients that return in the whole run.
@@ -219,7 +219,7 @@ def _fleet(recipe):
         if device.gflops is None and not device.seconds_per_step:
             yield InvalidValue(path, "its local steps need a time; set seconds_per_step, gflops or both", at_key=True)
         for index, hours in enumerate(device.hours):
-            if len(hours) != 2 or not all(0 <= hour <= 24 for hour in hours) or hours[0] == hours[1]:
+            if not is_window(hours):
                 yield (*path, "hours", index), "must be two different hours from 0 to 24, such as [22, 7]", hours
     missing = [name for name in recipe.levels.names if name not in fleet.devices]
     if fleet.assign == "levels" and missing:

@@ -4,7 +4,7 @@ A field described by `Args:` is a key. This file and `model` are the single sour
 is generated from them.
 """
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -186,6 +186,12 @@ class Availability:
         return self.dropout > 0 or bool(self.seconds_per_step)
 
 
+def is_window(hours: Sequence[object]) -> bool:
+    """True for the start and the end of a time of the day in hours."""
+    is_time = all(isinstance(hour, float) and 0 <= hour <= 24 for hour in hours)
+    return is_time and len(hours) == 2 and hours[0] != hours[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A class of devices. Every device has `seconds_per_step`, `gflops` or both.
@@ -217,13 +223,6 @@ class Device:
     dropout: Share = 0.0
     hours: tuple[tuple[float, ...], ...] = ()
     charging: Annotated[float, Range(above=0.0, high=1.0)] = 1.0
-
-    @property
-    def memory_bytes(self) -> float:
-        """Memory for training in bytes; infinite without a limit."""
-        if self.memory is None:
-            return math.inf
-        return float(self.memory[:-2]) * 2 ** (20 if self.memory.endswith("MB") else 30)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetero_tf.fleets.devices import devices_of
+from hetero_tf.fleets.devices import devices_of, is_available
 from hetero_tf.recipe.schema import Device, Fleet
 
 FAST = Device(share=1, gflops=20, seconds_per_step=0.5, memory="400 MB", down_mbit=8, train_watts=4, dropout=0.25)
@@ -71,3 +71,31 @@ def test_half_normal_seconds():
     # The mean of |z| is sqrt(2 / pi), its mean square 1.
     assert (first.mean(), (first**2).mean()) == pytest.approx((2 * math.sqrt(2 / math.pi), 4), rel=0.03)
     assert abs(np.corrcoef(first, later)[0, 1]) < 0.05
+
+
+def available(hour, fleet, ids=range(2_000)):
+    return is_available(fleet, 5, np.asarray(ids), 3600 * hour, clients=2_000)
+
+
+def test_hours_are_local_and_may_pass_midnight():
+    device = Device(gflops=1, hours=((22.0, 7.0), (12.0, 13.5)))
+    fleet = Fleet(devices={"night": device, "day": Device(gflops=1)}, assign="order")
+    expected = {0: 1, 6.9: 1, 7: 0, 11.9: 0, 12: 1, 13.4: 1, 13.5: 0, 21.9: 0, 22: 1, 24 + 7: 0, 240: 1}
+    assert {hour: int(available(hour, fleet, [0])[0]) for hour in expected} == expected
+    assert all(available(hour, fleet, [1_999])[0] for hour in expected)
+
+
+def test_clients_of_time_zones_share_the_day():
+    fleet = Fleet(devices={"night": Device(gflops=1, hours=((0.0, 6.0),))}, time_zones=24)
+    shares = [available(hour, fleet).mean() for hour in range(24)]
+    assert shares == pytest.approx([0.25] * 24, abs=0.03)
+    one = np.asarray([available(hour, fleet, [7])[0] for hour in range(48)])
+    assert one.sum() == 12 and (one[:24] == one[24:]).all()
+
+
+def test_charging_is_drawn_for_each_client_and_hour():
+    fleet = Fleet(devices={"any": Device(gflops=1, charging=0.3)})
+    first, same, next_hour = (available(hour, fleet) for hour in (3, 3.9, 4))
+    assert first.mean() == pytest.approx(0.3, abs=0.04)
+    assert (first == same).all() and (first != next_hour).any()
+    assert (available(3, fleet, [9, 4]) == first[[9, 4]]).all()

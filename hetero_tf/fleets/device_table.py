@@ -1,0 +1,159 @@
+"""Classes of devices as columns of numbers: from the recipe, or from a CSV file with a row for each client."""
+
+import csv
+import functools
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base.constraints import keys
+from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.recipe.nodes import InvalidValue
+from hetero_tf.recipe.schema import Device, Fleet, is_window
+from hetero_tf.recipe.values import convert
+
+# Bytes per second of 1 Mbit/s.
+MBIT = 1e6 / 8
+LARGEST_TRACE = 2**28
+_UNITS = {"gflops": ("speed", 1e9), "down_mbit": ("down", MBIT), "up_mbit": ("up", MBIT)}
+_PLAIN = ("seconds_per_step", "train_watts", "radio_watts", "dropout", "charging")
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """Classes of devices.
+
+    Attributes:
+        columns: {name: float64 [classes]}, in the units of `Devices`.
+        windows: Hours of each class; no hours are the whole day.
+        shares: float64 [classes], shares of the clients.
+        kinds: int32 [clients], class of each client of a trace; None: clients draw their class.
+    """
+
+    columns: dict[str, np.ndarray]
+    windows: tuple[tuple[tuple[float, ...], ...], ...]
+    shares: np.ndarray
+    kinds: np.ndarray | None = None
+
+
+def device_table(fleet: Fleet) -> DeviceTable:
+    """Return the classes of a fleet.
+
+    Raises:
+        InputError: The trace cannot be read or has invalid values; with file, line and column.
+    """
+    if fleet.trace is not None:
+        return read_trace(fleet.trace)
+    return _to_table({name: [getattr(device, name) for device in fleet.devices.values()] for name in keys(Device)})
+
+
+def _to_table(values: Mapping[str, Sequence], kinds: np.ndarray | None = None) -> DeviceTable:
+    """Return the table of the values of a device's keys, each a list by class."""
+    columns = {name: values[name] for name in _PLAIN}
+    columns["memory"] = [memory_bytes(text) for text in values["memory"]]
+    for key, (name, unit) in _UNITS.items():
+        columns[name] = [scale(value, unit) for value in values[key]]
+    arrays = {name: np.asarray(column, float) for name, column in columns.items()}
+    return DeviceTable(arrays, tuple(values["hours"]), np.asarray(values["share"], float), kinds)
+
+
+def scale(value: float | None, unit: float) -> float:
+    """Return a value in units; None is infinite."""
+    return math.inf if value is None else value * unit
+
+
+def memory_bytes(text: str | None) -> float:
+    """Return the bytes of a text such as "400 MB" or "2 GB"; None is infinite."""
+    if text is None:
+        return math.inf
+    return float(text[:-2]) * 2 ** {"MB": 20, "GB": 30}[text[-2:]]
+
+
+@functools.lru_cache(maxsize=1)
+def read_trace(path: str) -> DeviceTable:
+    """Read the devices of a trace: a CSV file whose columns are keys of a device, and optionally `client`.
+
+    An empty cell has the default of its key. Hours are written as `22-7;12-13.5`. Without the column `client` the rows
+    are those of clients 0, 1, and so on. Equal rows are one class.
+
+    Raises:
+        InputError: See `device_table`.
+    """
+    lines = csv.reader(io.StringIO(decode(read_bytes(path, LARGEST_TRACE, follow=True), path)))
+    header = next(lines, [])
+    options = {name: option for name, option in keys(Device).items() if name != "share"}
+    for name in header:
+        if name not in ("client", *options) or header.count(name) > 1:
+            text = "occurs twice" if name in options else f"unknown column{did_you_mean(name, ['client', *options])}"
+            raise InputError(f"{path}:1: {name}: {text}")
+    clients, classes, first_lines, kinds = [], {}, [], []
+    for cells in lines:
+        if len(cells) != len(header):
+            raise InputError(f"{path}:{lines.line_num}: must have {len(header)} cells. Received: {len(cells)}")
+        row = dict(zip(header, cells))
+        clients.append(row.pop("client", str(len(clients))))
+        device = tuple(row.values())
+        if device not in classes:
+            first_lines.append(lines.line_num)
+        kinds.append(classes.setdefault(device, len(classes)))
+    columns = dict(zip([name for name in header if name != "client"], zip(*classes)))
+    values = {name: _column(path, option, columns.get(name), first_lines) for name, option in options.items()}
+    for line, seconds, gflops in zip(first_lines, values["seconds_per_step"], values["gflops"]):
+        if not seconds and gflops is None:
+            raise InputError(f"{path}:{line}: local steps need a time; fill in seconds_per_step, gflops or both")
+    values["share"] = [1.0] * len(classes)
+    return _to_table(values, np.asarray(kinds, np.int32)[_order(path, clients)])
+
+
+def _column(path, option, texts, lines):
+    """Return the values of the distinct rows in a column, whose first line each has."""
+    if texts is None:
+        return [option.default] * len(lines)
+    values: dict = {"": option.default}
+    for text, line in zip(texts, lines):
+        if text not in values:
+            try:
+                values[text] = convert(_cell(option, text), option.constraint, (option.name,))
+            except InvalidValue as problem:
+                raise InputError(f"{path}:{line}: {problem}") from None
+    return [values[text] for text in texts]
+
+
+def _cell(option, text):
+    """Return the value of a cell as in a recipe.
+
+    Raises:
+        InvalidValue: It is not a time window or not finite.
+    """
+    if option.name == "memory":
+        return text.strip()
+    if option.name != "hours":
+        return _number(text)
+    hours = [[_number(hour) for hour in window.split("-")] for window in text.split(";")]
+    if not all(map(is_window, hours)):
+        text = f"must be times of two different hours from 0 to 24, such as 22-7;12-13.5. Received: {text!r}"
+        raise InvalidValue((option.name,), text)
+    return hours
+
+
+def _number(text):
+    """Return the number of a text, or the text if it is not a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _order(path, clients):
+    """Return the row of each client: int [clients]."""
+    rows = {client: row for row, client in enumerate(clients)}
+    missing = next((client for client in range(len(clients)) if str(client) not in rows), None)
+    if missing is not None or not clients:
+        text = f"must have a row for each client from 0 to {max(len(clients) - 1, 0)}; client {missing or 0} is missing"
+        raise InputError(f"{path}: {text}")
+    return [rows[str(client)] for client in range(len(clients))]
