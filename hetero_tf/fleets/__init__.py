@@ -5,6 +5,7 @@ are the shipped fleets, see `LICENCES.md`.
 
 Modules:
 
-    clock    Time and energy of the work of clients
-    devices  The device of each client
+    clock         Time and energy of the work of clients
+    device_table  Classes of devices as columns of numbers
+    devices       The device of each client
 """

@@ -51,6 +51,19 @@ def device_table(fleet: Fleet) -> DeviceTable:
     return _to_table({name: [getattr(device, name) for device in fleet.devices.values()] for name in keys(Device)})
 
 
+def check_trace(fleet: Fleet | None, clients: int) -> None:
+    """Raise `InvalidValue` if the trace of a fleet is invalid or has fewer rows than there are registered clients."""
+    if fleet is None or fleet.trace is None:
+        return
+    try:
+        rows = len(device_table(fleet).kinds)
+    except InputError as problem:
+        raise InvalidValue(("fleet", "trace"), str(problem)) from problem
+    if rows < clients:
+        text = f"{fleet.trace} has rows for {rows} clients, but {clients} are registered; add rows"
+        raise InvalidValue(("fleet", "trace"), f"{text}. Received: {fleet.trace!r}")
+
+
 def _to_table(values: Mapping[str, Sequence], kinds: np.ndarray | None = None) -> DeviceTable:
     """Return the table of the values of a device's keys, each a list by class."""
     columns = {name: values[name] for name in _PLAIN}
@@ -91,7 +104,7 @@ def read_trace(path: str) -> DeviceTable:
             text = "occurs twice" if name in options else f"unknown column{did_you_mean(name, ['client', *options])}"
             raise InputError(f"{path}:1: {name}: {text}")
     clients, classes, first_lines, kinds = [], {}, [], []
-    for cells in lines:
+    for cells in _cells(path, lines):
         if len(cells) != len(header):
             raise InputError(f"{path}:{lines.line_num}: must have {len(header)} cells. Received: {len(cells)}")
         row = dict(zip(header, cells))
@@ -107,6 +120,14 @@ def read_trace(path: str) -> DeviceTable:
             raise InputError(f"{path}:{line}: local steps need a time; fill in seconds_per_step, gflops or both")
     values["share"] = [1.0] * len(classes)
     return _to_table(values, np.asarray(kinds, np.int32)[_order(path, clients)])
+
+
+def _cells(path, lines):
+    """Yield the cells of each line."""
+    try:
+        yield from lines
+    except csv.Error as problem:
+        raise InputError(f"{path}:{lines.line_num}: cannot be parsed as CSV: {problem}") from None
 
 
 def _column(path, option, texts, lines):

@@ -7,6 +7,7 @@ import numpy as np
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.fleets.device_table import check_trace
 from hetero_tf.inputs import Input
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
@@ -52,7 +53,7 @@ def _check_data(recipe, dataset):
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
-    """Check the deadline, and that clients have the examples that selected metrics need.
+    """Check the trace of devices, the deadline, and that clients have the examples that selected metrics need.
 
     Args:
         recipe: The recipe.
@@ -62,6 +63,7 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
     Raises:
         InvalidValue: With the path of the key.
     """
+    check_trace(recipe.fleet, len(partition.train))
     sizes = partition.train.sizes
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
     steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}

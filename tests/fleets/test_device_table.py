@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import tiny
 from refusals import refusal
 
 from hetero_tf.fleets.device_table import read_trace
@@ -58,6 +59,7 @@ def test_clients_may_be_in_any_order(write):
         (HEADER + "1,,,22-25\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
         (HEADER + "1,,,x\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
         (HEADER + ",400 MB,,\n", "t.csv:2: local steps need a time; fill in seconds_per_step, gflops or both"),
+        (HEADER + '"' + "1" * 200_000, "t.csv:2: cannot be parsed as CSV: field larger than field limit"),
         ("gflops,client\n1,0\n1,2\n", "t.csv: must have a row for each client from 0 to 1; client 1 is missing"),
     ],
 )
@@ -67,3 +69,13 @@ def test_errors(write, text, message):
 
 def test_a_missing_file(write):
     assert refusal(devices, Fleet(trace="no.csv"), 1).startswith("no.csv: could not read: No such file")
+
+
+def test_a_recipe_needs_a_row_for_each_client(write):
+    write("gflops\n1\n1\n")
+    key = "--set fleet={trace: t.csv}: fleet.trace: "
+    assert refusal(tiny.process, tiny.DENSE, "fleet={trace: t.csv}") == (
+        f"{key}t.csv has rows for 2 clients, but 4 are registered; add rows. Received: 't.csv'"
+    )
+    write("gflop\n1\n")
+    assert refusal(tiny.process, tiny.DENSE, "fleet={trace: t.csv}").startswith(f"{key}t.csv:1: gflop: unknown column")

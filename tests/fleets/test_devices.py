@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tiny
 
+from hetero_tf import recipe
 from hetero_tf.fleets.devices import devices_of, is_available
 from hetero_tf.recipe.schema import Device, Fleet
 
@@ -99,3 +101,10 @@ def test_charging_is_drawn_for_each_client_and_hour():
     assert first.mean() == pytest.approx(0.3, abs=0.04)
     assert (first == same).all() and (first != next_hour).any()
     assert (available(3, fleet, [9, 4]) == first[[9, 4]]).all()
+
+
+def test_phones_together_have_the_spread_of_the_benchmark():
+    fleet = recipe.loads(tiny.DENSE, "tiny", ["fleet=phones"]).fleet
+    logarithm = np.log(devices(fleet, range(100_000)).speed)
+    assert logarithm.std() == pytest.approx(0.93, abs=0.01)
+    assert np.exp(np.median(logarithm)) == pytest.approx(6e9, rel=0.1)
