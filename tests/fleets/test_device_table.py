@@ -17,9 +17,9 @@ HEADER = "gflops,memory,down_mbit,hours\n"
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    read_trace.cache_clear()
 
     def write_trace(text):
+        read_trace.cache_clear()
         (tmp_path / "t.csv").write_text(text)
         return Fleet(trace="t.csv")
 
