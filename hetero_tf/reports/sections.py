@@ -13,11 +13,12 @@ from hetero_tf.base.files import Damaged
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.reports import breakdowns, curves, figures, style
+from hetero_tf.reports import breakdowns, curves, figures, style, timelines
 from hetero_tf.reports import table_formats as tables
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
+from hetero_tf.runs import timeline
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -315,4 +316,16 @@ def _rounds(groups):
     if seconds:
         caption = "Wall time by part of the work, means over the seeds; planning runs in parallel."
         pictures.append(Picture("time", "Time", caption, breakdowns.draw_time(seconds)))
-    return Section("rounds", "Rounds", pictures=pictures)
+    return Section("rounds", "Rounds", pictures=[*pictures, *_timelines(groups)])
+
+
+def _timelines(groups):
+    """Return the timelines of the first seeds, up to `MOST_SPLITS`."""
+    spans = {}
+    for name, runs in groups.items():
+        if drawn := timelines.first_rounds(timeline.read(RunFolder(Path(runs[0].folder)).timeline)):
+            spans[name] = drawn
+    return [
+        Picture(f"timeline-{number}", f"Timeline of {name}", timelines.describe(drawn), timelines.draw(drawn))
+        for number, (name, drawn) in enumerate(list(spans.items())[:MOST_SPLITS], 1)
+    ]

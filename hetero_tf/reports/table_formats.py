@@ -26,7 +26,7 @@ class TableColumn:
 
 # Row keys, or suffixes of metric names.
 COLUMNS = {
-    "device_seconds": TableColumn("device time"),
+    "device_seconds": TableColumn("device"),
     "energy": TableColumn("Wh", 3600),
     "bytes": TableColumn("total MB", 1e6),
     "client_bytes": TableColumn("MB per client and round", 1e6),
@@ -40,7 +40,7 @@ COLUMNS = {
 REACH_COLUMNS = {
     "round": TableColumn("rounds"),
     "bytes": TableColumn("MB", 1e6),
-    "device_seconds": TableColumn("time"),
+    "device_seconds": TableColumn("device"),
     "energy": TableColumn("Wh", 3600),
 }
 # Only in CSV and JSON.
@@ -149,7 +149,7 @@ def _column(key, rows):
     if name != "device_seconds":
         return TableColumn(head, column.unit)
     unit = time_unit(max((row[key]["mean"] or 0 for row in rows), default=0))
-    return TableColumn(f"{head} ({unit})", TIME_UNITS[unit])
+    return TableColumn(f"{head} {unit}", TIME_UNITS[unit])
 
 
 def _reached(key):

@@ -1,5 +1,6 @@
 """Writes a comparison as aligned text: a table for each task and metric, best run first, and the differing keys."""
 
+import functools
 import io
 import itertools
 import textwrap
@@ -12,8 +13,8 @@ from hetero_tf.reports.summaries import Moment, default_metrics, direction, know
 from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
 from hetero_tf.runs.history import Run, differing_keys, shown
 
-# Columns, or suffixes of metric names, in addition to those of --at.
-COLUMNS = ("rounds", "last", "best", "bytes", "device_seconds", "published")
+# Columns in addition to the metric.
+COLUMNS = ("rounds", "bytes", "device_seconds", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
 # Least columns of names; a narrower terminal wraps the lines of a table.
 NARROWEST_NAME = 16
@@ -47,30 +48,40 @@ def to_text(
             tables.setdefault((task, metric), {})[name] = group
     parts = []
     for (task, metric), runs in tables.items():
-        rows = compare(runs, [metric], goals, at, published[0])
+        rows = sorted(compare(runs, [metric], goals, at, published[0]), key=functools.partial(_rank, metric))
         lines = _table(task, metric, rows, published[1], width)
+        lines += _moments_table(metric, at, rows, width) if at else []
         lines += itertools.chain.from_iterable(_reach_table(metric, goal, rows, width) for goal in goals)
         parts.append("\n".join(lines + _differences(runs, width)))
     return "\n\n".join(parts)
 
 
+def _rank(metric, row):
+    """Return a key that sorts the best row first."""
+    best = row[f"{metric} best"]["mean"]
+    return (best is None, 0 if best is None else -direction(metric) * best)
+
+
 def _table(task, metric, rows, requested, width):
     """Return the title and the lines of one table."""
-    sign, known = direction(metric), find_metric(metric)
-
-    def rank(row):
-        best = row[f"{metric} best"]["mean"]
-        return (best is None, 0 if best is None else -sign * best)
+    known = find_metric(metric)
 
     def is_shown(key):
         is_seeds = key == "seeds" and any(len(row["seeds"]) > 1 for row in rows)
-        return is_seeds or key in COLUMNS or key.startswith(f"{metric} ") and not key.startswith(f"{metric} reach ")
+        return is_seeds or key in COLUMNS or key in (f"{metric} last", f"{metric} best")
 
-    table = to_table(sorted(rows, key=rank), [value for value in requested if value.metric == metric], is_shown)
+    table = to_table(rows, [value for value in requested if value.metric == metric], is_shown)
     heads = [head.removeprefix(f"{metric} ") for head in table.heads]
     unit = f" in {known.unit}" if known and known.unit else ""
-    title = f"{task}: {metric}{unit}, {'higher' if sign > 0 else 'lower'} is better"
+    title = f"{task}: {metric}{unit}, {'higher' if direction(metric) > 0 else 'lower'} is better"
     return [*_wrap([title], width), *_align(Table(heads, table.rows, []), width), *_wrap(table.notes, width)]
+
+
+def _moments_table(metric, at, rows, width):
+    """Return the title and the lines of a table of the metric at rounds and device times."""
+    table = to_table(rows, [], lambda key: key.startswith(f"{metric} at "))
+    heads = ["run", *(moment.text for moment in at)]
+    return [*_wrap(["at a round or device time:"], width), *_align(Table(heads, table.rows, []), width)]
 
 
 def _reach_table(metric, goal, rows, width):
@@ -80,7 +91,7 @@ def _reach_table(metric, goal, rows, width):
 
     def rank(row):
         value = row[f"{prefix}{order}"]
-        return (value["of"] < len(row["seeds"]), value["mean"] or 0)
+        return (len(row["seeds"]) - value["of"], value["mean"] or 0)
 
     table = to_table(sorted(rows, key=rank), [], lambda key: key.startswith(prefix))
     heads = [head.removeprefix(f"{metric} to {goal:g}: ") for head in table.heads]

@@ -18,6 +18,7 @@ CONTENTS = {
     "costs": "the costs of a client of each level",
     "classes": "the confusion of the classes, which `evaluate --classes` stores for reports",
     "timings": "the time of each part of the work",
+    "timeline": "the time of each client of the first rounds on the fleet",
     "mlflow": "the id of the MLflow run of `--log mlflow`, and its last logged round",
     "wandb": "the id of the W&B run of `--log wandb`, and its last logged round",
     "log": "the output of the program",

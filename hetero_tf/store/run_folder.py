@@ -47,6 +47,7 @@ class RunFolder:
     best = _path_property("best", "Checkpoint of the best round so far.")
     metrics = _path_property("metrics.jsonl", "One row per line.")
     timings = _path_property("timings.jsonl", "Durations, one line per call of the compiled round.")
+    timeline = _path_property("timeline.jsonl", "Times of the clients of the first rounds on the fleet.")
     environment = _path_property(
         "environment.json", "Versions, processor and settings that bit-equal results depend on."
     )
@@ -94,6 +95,7 @@ class RunFolder:
             self.recipe,
             self.metrics,
             self.timings,
+            self.timeline,
             self.environment,
             self.costs,
             self.classes,

@@ -51,7 +51,7 @@ def test_every_column_of_compare_is_explained(write_run):
     value = PublishedValue("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
     rows = comparison.compare(grouped(runs), [], [5.0], [Moment("1", 1), Moment("3h", seconds=3.0)], [value])
     columns = {head.replace("global_accuracy", "METRIC") for head in to_table(rows, []).heads}
-    for pattern, text in (("at 1$", "at ROUND"), ("at 3h$", "at TIME"), ("to 5:", "to VALUE:"), (r" \(s\)$", "")):
+    for pattern, text in (("at 1$", "at ROUND"), ("at 3h$", "at TIME"), ("to 5:", "to VALUE:")):
         columns = {re.sub(pattern, text, head) for head in columns}
     # "METRIC to VALUE: MB" is the column "to VALUE: MB" of a metric.
     words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in columns}

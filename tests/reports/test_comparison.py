@@ -110,13 +110,13 @@ def test_device_time_and_energy_to_reach_a_value(write_run, capsys):
     ]
     _, out, _ = printed(capsys, *folders, "--reach", "90,95")
     head, _, fast, slow = (line.split(" | ") for line in out.splitlines())
-    first = head.index("global_accuracy to 90: time (min)")
+    first = head.index("global_accuracy to 90: device min")
     assert head[first : first + 4] == [
-        f"global_accuracy to 90: {name}" for name in ("time (min)", "Wh", "rounds", "MB")
+        f"global_accuracy to 90: {name}" for name in ("device min", "Wh", "rounds", "MB")
     ]
     assert fast[first : first + 4] == ["2.42 ± 0.82", "0.081 ± 0.027", "1.50 ± 0.71", "6.0 ± 2.8"]
     assert slow[first : first + 8] == ["150", "5", "3", "12", "-", "-", "-", "-"]
-    assert (head[-2:], slow[-2:]) == (["device time (min)", "Wh |"], ["150", "5 |"])
+    assert (head[-2:], slow[-2:]) == (["device min", "Wh |"], ["150", "5 |"])
     (*_, row) = json.loads(printed(capsys, *folders, "--reach", "90", "--json")[1])
     assert row["global_accuracy reach 90 device_seconds"] == {"mean": 9000, "spread": None, "of": 1}
 

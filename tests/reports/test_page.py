@@ -13,6 +13,8 @@ from splits import shares
 
 from hetero_tf.cli import interrupts, main
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.runs import timeline
+from hetero_tf.runs.timeline import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 HOSTILE = '<img src=x onerror="x()">&amp;$name'
@@ -64,6 +66,10 @@ def whole_runs(write_run):
     ]  # fmt: skip
     for folder in folders:
         Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
+    client = ClientSpan(
+        client=3, device=HOSTILE, level="a", start=0.0, download=1.0, compute=9.0, upload=2.0, status="returned"
+    )
+    timeline.append(Path(folders[0], "timeline.jsonl"), [RoundSpan(1, 0.0, 12.0, [client])])
     Path(folders[0], "classes.json").write_text(json.dumps(CLASSES))
     return folders
 
@@ -91,6 +97,7 @@ PICTURES += (
     "time",
     "split-1",
     "classes-1",
+    "timeline-1",
 )
 
 

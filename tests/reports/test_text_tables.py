@@ -45,8 +45,8 @@ def test_values_to_reach_have_tables_with_the_fastest_run_first(write_run):
     ]
     lines = text_tables.to_text(grouped(gather(folders)[0]), goals=[90.0], width=80).splitlines()
     first = lines.index("to reach 90 %:")
-    assert lines[first + 1].split() == ["run", "time", "(min)", "Wh", "rounds", "MB"]
+    assert lines[first + 1].split() == ["run", "device", "min", "Wh", "rounds", "MB"]
     assert lines[first + 2].split() == ["fast", "6.667", "0.2222", "2", "8"]
     assert lines[first + 3].split() == ["slow", "150", "5", "1", "4"]
     assert lines[first + 4].split() == ["never", "-", "-", "not", "by", "all", "seeds", "(1", "of", "2)", "-"]
-    assert lines[1].split()[-2:] == ["time", "(h)"] and max(map(len, lines)) <= 80
+    assert lines[1].split()[-2:] == ["device", "h"] and max(map(len, lines)) <= 80

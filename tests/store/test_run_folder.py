@@ -29,6 +29,7 @@ def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
     files = {
         "timings": "timings.jsonl",
+        "timeline": "timeline.jsonl",
         "metrics": "metrics.jsonl",
         "environment": "environment.json",
         "log": "log.txt",
@@ -182,6 +183,7 @@ FILES = (
     "recipe.yaml",
     "metrics.jsonl",
     "timings.jsonl",
+    "timeline.jsonl",
     "environment.json",
     "costs.json",
     "classes.json",

@@ -1,0 +1,100 @@
+"""Timeline of the first rounds of a run: download, computation, upload and waiting of each client."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hetero_tf.base.units import TIME_UNITS, time_unit
+from hetero_tf.reports import style
+from hetero_tf.runs.timeline import ClientSpan, RoundSpan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_BARS, MOST_ROUNDS = 36, 4
+COLOURS = {"download": "#56B4E9", "compute": "#0072B2", "upload": "#E69F00", "wait": "#DDDDDD"}
+LABELS = ("download", "local training", "upload", "waiting")
+NOT_MERGED = "result not merged"
+# Inches of a bar.
+BAR_HEIGHT = 0.13
+MERGED = ("returned", "partial")
+
+
+def first_rounds(spans: Sequence[RoundSpan]) -> list[RoundSpan]:
+    """Return the first rounds that fit into a figure, each with its clients in the order of their ends."""
+    drawn: list[RoundSpan] = []
+    room = MOST_BARS
+    for span in spans[:MOST_ROUNDS]:
+        clients = sorted(span.clients, key=lambda client: client.end)[:room]
+        if not clients or drawn and len(clients) < len(span.clients):
+            break
+        drawn.append(RoundSpan(span.round, span.began, span.ended, clients))
+        room -= len(clients)
+    return drawn
+
+
+def describe(spans: Sequence[RoundSpan]) -> str:
+    """Describe the rounds in numbers: their time, the share of waiting, the slowest client and missing results."""
+    clients = [client for span in spans for client in span.clients]
+    waiting = sum(_wait(client, span) for span in spans for client in span.clients)
+    working = sum(client.end - client.start for client in clients)
+    slowest = max(clients, key=lambda client: client.end - client.start)
+    missing = sum(client.status not in MERGED for client in clients)
+    rounds = f"Round {spans[0].round}" if len(spans) == 1 else f"Rounds {spans[0].round} to {spans[-1].round}"
+    duration = spans[-1].ended - min(client.start for client in clients)
+    return (
+        f"{rounds} take {_duration(duration)} of device time. Clients wait for {_percent(waiting, waiting + working)} "
+        f"of it. The slowest client, a device {slowest.device} at level {slowest.level}, takes "
+        f"{_duration(slowest.end - slowest.start)}. {len(clients) - missing} of {len(clients)} results are merged."
+    )
+
+
+def _duration(seconds):
+    unit = time_unit(seconds)
+    return f"{seconds / TIME_UNITS[unit]:.3g} {unit}"
+
+
+def _percent(part, whole):
+    return f"{100 * part / whole if whole else 0:.0f} %"
+
+
+def _wait(client: ClientSpan, span: RoundSpan) -> float:
+    """Return the seconds between the end of a client's work and the merge of its result; 0 without a merge."""
+    return max(span.ended - client.end, 0.0) if client.status in MERGED else 0.0
+
+
+def draw(spans: Sequence[RoundSpan]) -> "Figure":
+    """Draw one bar for each client, below those of the rounds before."""
+    bars = [(client, span) for span in spans for client in span.clients]
+    missing = [index for index, (client, _) in enumerate(bars) if client.status not in MERGED]
+    labels = [*LABELS, *([NOT_MERGED] if missing else [])]
+    figure = style.figure(0.7 + BAR_HEIGHT * len(bars), labels)
+    panel, positions, handles = figure.subplots(), list(range(len(bars))), []
+    unit = time_unit(max(span.ended for span in spans))
+    scale = TIME_UNITS[unit]
+    left = [client.start / scale for client, _ in bars]
+    for name, colour in COLOURS.items():
+        widths = [(_wait(client, span) if name == "wait" else getattr(client, name)) / scale for client, span in bars]
+        handles.append(panel.barh(positions, widths, 0.8, left, color=colour, linewidth=0))
+        left = [begin + width for begin, width in zip(left, widths)]
+    if missing:
+        ends = [bars[index][0].end / scale for index in missing]
+        handles += panel.plot(ends, missing, color="#D55E00", marker="X", markersize=5, ls="none")
+    _label_bars(panel, [f"{client.device}, {client.level}" for client, _ in bars], spans)
+    panel.set(xlabel=f"device time ({unit})")
+    style.legend(figure, handles, labels)
+    return figure
+
+
+def _label_bars(panel, names, spans):
+    """Label each bar with its device and level, and each round with its number."""
+    panel.set_yticks(range(len(names)), [style.figure_text(name, 24) for name in names], fontsize=6)
+    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.grid(False, axis="y")
+    panel.tick_params(axis="y", length=0)
+    top = -0.5
+    for span in spans:
+        bottom = top + len(span.clients)
+        text = f"round {span.round}"
+        panel.text(1.01, (top + bottom) / 2, text, transform=panel.get_yaxis_transform(), fontsize=7, va="center")
+        panel.axhline(bottom, color="#555555", linewidth=0.5)
+        top = bottom

@@ -1,0 +1,100 @@
+"""The first rounds of a run on the clock of its fleet: `timeline.jsonl`, which `report` draws."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hetero_tf.base.files import Damaged
+from hetero_tf.store import metrics_file
+
+# Rounds of a run, and clients of a round, that are stored.
+MOST_ROUNDS, MOST_CLIENTS = 10, 50
+LONGEST_NAME = 64
+LARGEST = 1e15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSpan:
+    """The work of one client for one round, in seconds of device time.
+
+    Attributes:
+        client: Its id.
+        device: Name of its device class.
+        level: Name of its level.
+        start: Start of its download since the start of the run.
+        download, compute, upload: Durations, until the client drops out or the round ends without it.
+        status: "returned", "partial", "late", "dropped" or "stale".
+    """
+
+    client: int
+    device: str
+    level: str
+    start: float
+    download: float
+    compute: float
+    upload: float
+    status: str
+
+    @property
+    def end(self) -> float:
+        """Seconds at which its upload ends."""
+        return self.start + self.download + self.compute + self.upload
+
+
+@dataclass(frozen=True)
+class RoundSpan:
+    """One round: its number from 1, its begin and end in seconds of device time, and its clients."""
+
+    round: int
+    began: float
+    ended: float
+    clients: list[ClientSpan]
+
+
+def append(path: Path, spans: Iterable[RoundSpan]) -> None:
+    """Append the spans of rounds that the file lacks, up to `MOST_ROUNDS`; a round is stored once.
+
+    Raises:
+        DiskProblem: The system refused.
+        Damaged: The file has other content.
+    """
+    stored = {row["round"] for row in metrics_file.rows(path)}
+    for span in spans:
+        if span.round <= MOST_ROUNDS and span.round not in stored:
+            metrics_file.append(path, asdict(span) | {"clients": list(map(asdict, span.clients[:MOST_CLIENTS]))})
+
+
+def read(path: Path) -> list[RoundSpan]:
+    """Return the stored rounds; a missing file has none.
+
+    Raises:
+        Damaged: A line has other content.
+    """
+    try:
+        return [_round_span(row) for row in metrics_file.rows(path)[:MOST_ROUNDS]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path}: does not contain the times of clients; delete it: {error}") from error
+
+
+def _round_span(row: dict[str, Any]) -> RoundSpan:
+    clients = [_client_span(client) for client in row["clients"][:MOST_CLIENTS]]
+    return RoundSpan(int(row["round"]), _seconds(row["began"]), _seconds(row["ended"]), clients)
+
+
+def _client_span(values):
+    spans = {each.name: _value(values[each.name], each.type) for each in fields(ClientSpan)}
+    return ClientSpan(**spans)
+
+
+def _value(value, kind):
+    """Check a value of an untrusted file."""
+    if kind is str:
+        return str(value)[:LONGEST_NAME]
+    return int(value) if kind is int else _seconds(value)
+
+
+def _seconds(value):
+    if not 0 <= value <= LARGEST:
+        raise ValueError(f"seconds must be from 0 to {LARGEST:g}. Received: {value}")
+    return float(value)

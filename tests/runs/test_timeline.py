@@ -1,0 +1,47 @@
+"""The stored times of the clients of the first rounds."""
+
+import json
+
+import pytest
+
+from hetero_tf.base.files import Damaged
+from hetero_tf.runs import timeline
+from hetero_tf.runs.timeline import ClientSpan, RoundSpan
+
+
+def span(round, clients=1, **values):
+    """A round of ten seconds."""
+    defaults = {"device": "phone", "level": "a", "download": 1.0, "compute": 5.0, "upload": 2.0, "status": "returned"}
+    began = 10.0 * (round - 1)
+    times = defaults | {"start": began} | values
+    return RoundSpan(round, began, began + 10, [ClientSpan(client=client, **times) for client in range(clients)])
+
+
+def test_rounds_are_stored_once_and_only_the_first_ones(tmp_path):
+    path, spans = tmp_path / "timeline.jsonl", [span(round) for round in range(1, timeline.MOST_ROUNDS + 3)]
+    assert timeline.read(path) == []
+    timeline.append(path, spans[:2])
+    # A resumed run repeats rounds.
+    timeline.append(path, [span(2, level="b"), *spans[2:]])
+    assert timeline.read(path) == spans[: timeline.MOST_ROUNDS]
+    assert spans[1].clients[0].end == 18.0
+
+
+def test_clients_of_a_round_are_bounded(tmp_path):
+    timeline.append(tmp_path / "timeline.jsonl", [span(1, timeline.MOST_CLIENTS + 5)])
+    (stored,) = timeline.read(tmp_path / "timeline.jsonl")
+    assert [client.client for client in stored.clients] == list(range(timeline.MOST_CLIENTS))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"began": -1}, {"ended": "late"}, {"clients": [{}]}, {"clients": 3}, {"clients": [{"start": 1e99}]}]
+)
+def test_other_content_is_refused(tmp_path, changes):
+    path = tmp_path / "timeline.jsonl"
+    timeline.append(path, [span(1)])
+    row = json.loads(path.read_text())
+    if changes.get("clients") and isinstance(changes["clients"], list) and changes["clients"][0]:
+        changes = {"clients": [row["clients"][0] | changes["clients"][0]]}
+    path.write_text(json.dumps(row | changes) + "\n")
+    with pytest.raises(Damaged, match="timeline.jsonl: does not contain the times of clients; delete it"):
+        timeline.read(path)
