@@ -18,4 +18,5 @@ Modules:
     summaries      Metric summary and costs of one run; mean and spread over several values
     table_formats  Writes the rows of a comparison as Markdown, LaTeX, HTML, CSV or JSON
     text_tables    Writes a comparison as aligned text
+    timelines      Timeline of the first rounds of a run: download, computation, upload and waiting of each client
 """
