@@ -16,11 +16,14 @@ def assign_levels(levels: Levels, clients: int, seed: int, round: int, ids: np.n
         ids: int [n], the clients.
 
     Returns:
-        int32 [n].
+        int32 [n]; the last level for clients that never train because no level fits their device.
 
     Reference: HeteroFL authors' code. Fixed: consecutive clients in the order of the mix; remaining clients have the
     last level. Dynamic: every client draws independently, with the shares as probabilities.
     """
+    if levels.level_of_client is not None:
+        by_device = levels.level_of_client[ids].astype(np.int32)
+        return np.where(by_device < 0, len(levels.names) - 1, by_device)
     shares = np.asarray(list(levels.mix.values()), float)
     if levels.assignment == "dynamic":
         ends, points = np.cumsum(shares) / shares.sum(), seeds.uniform(seed, "levels", round, ids=ids)

@@ -163,17 +163,20 @@ def draw_balanced(examples: np.ndarray, classes: np.ndarray, rng: np.random.Gene
 
 
 def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
-    """Return the clients that may train: their number if all may, else the ids of those with non-idle levels.
+    """Return the clients that may train: their number if all may, else the ids of those with levels that train.
 
     Args:
         levels: The section of the recipe.
         clients: Number of registered clients.
         seed, round: The run's seed and the round.
     """
+    idle = [levels.names.index(name) for name in levels.idle]
+    if levels.level_of_client is not None:
+        return np.flatnonzero(~np.isin(levels.level_of_client, [-1, *idle]))
     if not levels.idle:
         return clients
     levels_of_clients = assign_levels(levels, clients, seed, round, np.arange(clients))
-    return np.flatnonzero(~np.isin(levels_of_clients, [levels.names.index(name) for name in levels.idle]))
+    return np.flatnonzero(~np.isin(levels_of_clients, idle))
 
 
 def draw_cohort(clients: int | np.ndarray, active: int, seed: int, round: int, attempt: int = 0) -> np.ndarray:

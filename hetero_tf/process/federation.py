@@ -19,6 +19,7 @@ from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
+from hetero_tf.models.costs.device_fit import LevelWork, level_work
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
 from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost
 from hetero_tf.models.custom_model import ModelBuilder
@@ -122,6 +123,11 @@ class Federation:
         return client_costs(costs, self.present_outputs.sum(axis=1))
 
     @functools.cached_property
+    def level_work(self) -> dict[str, LevelWork]:
+        """Work of a client in a round, by name of the level of the mix."""
+        return work_of(self.family, self.input, self.dataset, self.partition)
+
+    @functools.cached_property
     def state_layout(self) -> StateLayout:
         """Order and shapes of the values of a state."""
         setup = self.setup
@@ -194,6 +200,18 @@ class Federation:
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
         return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs}
+
+
+def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Partition) -> dict[str, LevelWork]:
+    """Return the work of a client in a round, by name of the level of the mix."""
+    recipe, x = family.recipe, dataset.train.x
+    labels, present = (
+        cut_labels(recipe, dataset, partition),
+        build_task(recipe, dataset).present_outputs(partition.label_mask),
+    )
+    costs = LevelCosts(family, example_shape(source, x), (present if labels is None else labels).shape[1])
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    return level_work(costs, present.sum(axis=1), batch, len(source.starts(x)))
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:

@@ -26,6 +26,7 @@ from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.device_fit import fit_to_devices
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.models.named_inputs import named_model
@@ -35,7 +36,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.checks import build_input, check_data, check_split, example_shape
 from hetero_tf.process.data import load_data, split
-from hetero_tf.process.federation import Federation, family_of
+from hetero_tf.process.federation import Federation, family_of, work_of
 from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.recipe import as_recipe, with_source_location
 from hetero_tf.recipe.key_rules import check_keys
@@ -175,10 +176,13 @@ class LearningProcess(Federation):
         return dataclasses.replace(self, setup=dataclasses.replace(self.setup, on_progress=on_progress))
 
 
-def _fit_to_budgets(recipe, source, dataset):
-    """Return the recipe with levels reduced to fit their budgets."""
+def _fit_levels(recipe, source, dataset, partition):
+    """Return the recipe with levels that fit their budgets or the devices of the clients."""
     x = dataset.train.x
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
+    if recipe.levels.fit == "device":
+        work = work_of(family_of(fitted, source, dataset), source, dataset, partition)
+        return fit_to_devices(fitted, work, partition.train.sizes)
     if recipe.levels.fit is not None:
         check_keys(fitted)
     return fitted
@@ -230,5 +234,5 @@ def learning_process(
         # A described data set is that of a finished run, which was checked at its start.
         if not isinstance(dataset, DescribedDataset):
             check_split(recipe, partition, source.starts(dataset.train.x))
-        family = family_of(_fit_to_budgets(recipe, source, dataset), source, dataset, model)
+        family = family_of(_fit_levels(recipe, source, dataset, partition), source, dataset, model)
         return LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), device)

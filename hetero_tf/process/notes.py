@@ -22,6 +22,20 @@ def warnings(process: Federation) -> list[str]:
             f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
             "n` for sizes that shrink with it"
         )
+    return sentences + _device_warnings(process.recipe.levels)
+
+
+def _device_warnings(levels):
+    """Return sentences about clients and levels that `levels.fit: device` leaves out of the training."""
+    if levels.level_of_client is None:
+        return []
+    clients, unfit = len(levels.level_of_client), int((levels.level_of_client < 0).sum())
+    sentences = [f"{unfit} of {clients} clients never train: no level fits their device"] if unfit else []
+    if not levels.mix[levels.global_level]:
+        sentences.append(
+            f"no device fits level {levels.global_level}: the part of the global model that only it has keeps its "
+            "initial values"
+        )
     return sentences
 
 

@@ -14,6 +14,11 @@ from hetero_tf.recipe.shapes import check_shapes
 FEWEST_RETURNS = 0.01
 # Invalid combinations, see `methods`; the error is reported at the last key.
 CONFLICTS: Rules = {
+    "a client keeps its device for the whole run; set it to fixed": {
+        "levels.fit": "device",
+        "levels.assignment": "dynamic",
+    },
+    "the level of a client depends on its device": {"levels.fit": "device", "fleet.assign": "levels"},
     "dynamic assignment leaves no client permanently idle; set it to fixed": {
         "levels.idle": True,
         "levels.assignment": "dynamic",
@@ -36,7 +41,7 @@ CONFLICTS: Rules = {
 # Combinations in which the last key has no effect.
 UNUSED: Rules = {
     "the model has one output": {"model.exits": False, "evaluate.exits": True},
-    "no level has a budget": {"levels.budgets": False, "levels.fit": True},
+    "no level has a budget": {"levels.budgets": False, "levels.fit": ["widths", "common_width", "depths", "members"]},
     "no level has depths": {"levels.depths": False, "levels.fit": "depths"},
     "no level has members": {"levels.members": False, "levels.fit": "members"},
     "no mask selects entries": {"round.mask": False, "levels.entries": True},
@@ -209,8 +214,13 @@ def _limits(recipe):
 
 def _fleet(recipe):
     """Every device has a time for its steps and valid hours; `assign: levels` finds a device for each level."""
-    fleet = recipe.fleet
+    fleet, fits_device = recipe.fleet, recipe.levels.fit == "device"
+    if recipe.levels.fit_seconds is not None and not fits_device:
+        text = "has no effect because levels do not fit the devices; set levels.fit to device or remove this key"
+        yield ("levels", "fit_seconds"), text, recipe.levels.fit_seconds
     if fleet is None:
+        if fits_device:
+            yield ("levels", "fit"), "needs the devices of a fleet; set fleet, such as `fleet: phones`", "device"
         return
     if bool(fleet.devices) == bool(fleet.trace):
         yield ("fleet",), "set either devices or trace", [*fleet.devices, *filter(None, [fleet.trace])]

@@ -6,7 +6,7 @@ is generated from them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Kind, NotNegative, Plugin, Positive, Range, Share, SmallCount, Text, Units
@@ -14,6 +14,9 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.metrics import task_metrics
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 LEVEL = "[A-Za-z]{1,20}"
@@ -78,8 +81,15 @@ class Levels:
         tolerance: fraction by which a budget may be exceeded; the published stages of FeDepth need 0.0415 to 0.14
         fit: which property of a level is reduced until the level fits its budget: widths; common_width, one width for
             all levels; depths; members, with one width for all networks; null: nothing, levels over budget are
-            reported
+            reported. device: each client has the largest level of the mix whose training memory fits its device
+            (fleet); clients that fit none never train, and the shares of the mix are those that result
+        fit_seconds: with `fit: device`, the largest simulated seconds of a client's round without jitter; null: only
+            memory counts
         measure: cost that budgets are a share of: training memory or multiply-adds of the whole model
+
+    Attributes:
+        level_of_client: int8 [clients], index of each client's level in the mix after `fit: device`, -1 for clients
+            that never train; None: levels are assigned by the shares of the mix.
     """
 
     widths: Annotated[dict[str, Fraction], Range(low=1)]
@@ -93,8 +103,10 @@ class Levels:
     idle: tuple[str, ...] = ()
     budgets: Annotated[dict[str, Budget], Text(choices=tuple(SCENARIOS))] = field(default_factory=dict)
     tolerance: Share = 0.05
-    fit: Literal["widths", "common_width", "depths", "members"] | None = None
+    fit: Literal["widths", "common_width", "depths", "members", "device"] | None = None
+    fit_seconds: Positive | None = None
     measure: Literal["memory", "multiply_adds"] = "memory"
+    level_of_client: "np.ndarray | None" = field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:

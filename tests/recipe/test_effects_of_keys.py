@@ -151,6 +151,7 @@ ELSEWHERE = {
     "data.class_order": "data/test_dataset.py: numbers of the classes",
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
+    "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",
     "fleet.devices": "fleets/test_devices.py and fleets/test_clock.py: the time and energy of each client",
     "fleet.spread": "fleets/test_devices.py: speeds of clients",
     "fleet.jitter": "fleets/test_devices.py: speeds in each round",

@@ -107,14 +107,14 @@ def fit_levels(
         counted: See `LevelCosts`; None: an empty cache.
     """
     levels, counted = recipe.levels, {} if counted is None else counted
-    if levels.fit is None and not any(isinstance(budget, Megabytes) for budget in levels.budgets.values()):
+    if levels.fit in (None, "device") and not any(isinstance(budget, Megabytes) for budget in levels.budgets.values()):
         return recipe
     # Without budgets, so that building the family does not check them.
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
     full_cost = LevelCosts(build_family(free, shape, example, classes), example, classes, counted).full_cost
     budgets = {name: _as_share(budget, full_cost) for name, budget in levels.budgets.items()}
     levels = dataclasses.replace(levels, budgets=budgets)
-    if levels.fit is None:
+    if levels.fit in (None, "device"):
         return dataclasses.replace(recipe, levels=levels)
 
     def holds(name, **changes):
