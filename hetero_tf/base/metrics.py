@@ -66,12 +66,20 @@ _FIXED = {
         shown=True,
         unit="clients",
     ),
-    "late": Metric(meaning="active clients that missed the deadline", better="lower", shown=True, unit="clients"),
-    "partial": Metric(meaning="late clients whose finished steps were merged", shown=True, unit="clients"),
-    "simulated_seconds": Metric(meaning="simulated seconds of the round", better="lower", unit="s"),
-    "simulated_client_seconds": Metric(
-        meaning="simulated seconds of work, mean over the clients that returned", better="lower", unit="s"
+    "late": Metric(
+        meaning="active clients that returned after the deadline, or after the round had enough results",
+        better="lower",
+        shown=True,
+        unit="clients",
     ),
+    "partial": Metric(meaning="late clients whose finished steps were merged", shown=True, unit="clients"),
+    "round_seconds": Metric(meaning="device time of the round, simulated by the fleet", better="lower", unit="s"),
+    "device_seconds": Metric(meaning="device time since the start of the run", better="lower", unit="s"),
+    "client_seconds": Metric(
+        meaning="device time of transfers and training, mean over the clients that returned", better="lower", unit="s"
+    ),
+    "round_energy": Metric(meaning="energy of all active clients in the round", better="lower", unit="J"),
+    "energy": Metric(meaning="energy of all active clients since the start of the run", better="lower", unit="J"),
     "global_loss": Metric(
         meaning="loss of the global model on the test set", better="lower", targets=ANY, selects=True, shown=True
     ),
@@ -179,7 +187,13 @@ _FIXED = {
     ),
 }
 # Metric names or prefixes of earlier versions -> current names.
-FORMER_NAMES = {"flops": "train_flops", "lost": "non_finite", "local_accuracy_": "clients_accuracy_"}
+FORMER_NAMES = {
+    "flops": "train_flops",
+    "lost": "non_finite",
+    "local_accuracy_": "clients_accuracy_",
+    "simulated_seconds": "round_seconds",
+    "simulated_client_seconds": "client_seconds",
+}
 
 
 def migrate_names(row: dict) -> dict:

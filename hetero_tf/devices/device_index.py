@@ -146,7 +146,7 @@ def _unsupported_keys(federation):
     pools = evaluate.statistics == "pooled" and bool(statistics_paths(federation.evaluator.global_model))
     advice = "the server has no examples of its devices; set evaluate.statistics=clients"
     yield "evaluate.statistics: pooled", pools, advice
-    yield "availability", recipe.availability.is_limited, "devices are not simulated; remove the key"
+    yield "fleet", recipe.fleet is not None, "devices are not simulated; remove the key"
     yield "levels.members", levels.ensemble is not None, "ensembles are not supported; use another method"
     stateless = "devices do not store state between rounds; use another method"
     yield "round.personal", bool(recipe.round.personal), stateless

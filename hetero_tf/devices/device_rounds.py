@@ -295,9 +295,9 @@ class DeviceRounds:
             name: np.asarray([getattr(counted.get(client), name, np.nan) for client in clients])
             for name in ("loss", "gradient_norm")
         }
-        plan = dataclasses.replace(plan, steps=np.where(reached, plan.steps, 0), outcome=outcome)
+        plan = dataclasses.replace(plan, steps=np.where(reached, plan.steps, 0))
         records["finite"] = ~np.asarray(infinite, bool)
-        return self.federation.metrics_row(plan, rate, records)
+        return self.federation.metrics_row(plan, rate, records, outcome)
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
         """Evaluate the global model on the server's test set; empty if no device returned its statistics.

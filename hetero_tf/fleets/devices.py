@@ -71,11 +71,12 @@ def devices_of(
     ids, table = np.asarray(ids), device_table(fleet)
     kind = _kinds(fleet, table, seed, ids, clients, levels)
     columns = {name: table.columns[name][kind] for name in COLUMNS}
+    # Seconds relative to those of the class.
     pace = _pace(fleet, fleet.spread, _normal(seed, "device speed", 0, ids)) if fleet.spread else 1.0
     if fleet.jitter and round is not None:
-        pace = pace * _pace(fleet, fleet.jitter, _normal(seed, "device jitter", round, ids))
-    columns["speed"] = columns["speed"] * pace
-    columns["seconds_per_step"] = columns["seconds_per_step"] / pace
+        pace = pace * _pace(fleet, fleet.jitter, _normal(seed, "client pace", round, ids))
+    columns["speed"] = columns["speed"] / pace
+    columns["seconds_per_step"] = columns["seconds_per_step"] * pace
     shared = {f"shared_{way}": scale(getattr(fleet, f"shared_{way}_mbit"), MBIT) for way in ("down", "up")}
     return Devices(kind, **columns, **shared)
 
@@ -125,9 +126,9 @@ def _kinds(fleet, table, seed, ids, clients, levels):
 
 
 def _pace(fleet, deviation, normal):
-    """Return the factor of the speed for standard normal numbers: float64 [n]."""
+    """Return the factor of the seconds for standard normal numbers: float64 [n]."""
     if fleet.distribution == "half_normal":
-        return 1 / (deviation * np.maximum(np.abs(normal), SHORTEST))
+        return deviation * np.maximum(np.abs(normal), SHORTEST)
     return np.exp(deviation * normal)
 
 

@@ -2,9 +2,10 @@
 
 Modules:
 
-    availability      Dropouts and stragglers in simulated time: the local steps that each active client returns
+    deadline          Check that a deadline does not exclude every client
     level_assignment  Assignment of levels to clients: fixed for the run, or drawn in every round
     packing           Packs planned rounds into blocks of clients on the host
     plan              Plans a round on the host: cohort, levels, and the examples of each local step
     sharing           Distributes the blocks of a round to replicas with about equal work
+    timing            Simulated time of a round
 """

@@ -5,14 +5,14 @@ Everything is a pure function of (seed, round, client), so a resumed run plans t
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import seeds
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.availability import limit_steps
 from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, round_policy, time_round
 from hetero_tf.recipe.schema import Levels, Recipe
 
 
@@ -29,7 +29,7 @@ class Plan:
         starts: [cohort, steps], first position within the examples (text), 0 for images.
         stages: [cohort, steps], index of each step's stage among those of the level.
         members: [cohort], network of an ensemble that is trained.
-        outcome: Metrics of dropped and late clients, see `availability.Outcome.metrics`.
+        timing: Device time of the clients that start; None without a fleet.
     """
 
     clients: np.ndarray
@@ -39,11 +39,11 @@ class Plan:
     starts: np.ndarray
     stages: np.ndarray
     members: np.ndarray
-    outcome: dict = field(default_factory=dict)
+    timing: RoundTiming | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "outcome"}
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "timing"}
 
     @property
     def examples_of_steps(self) -> np.ndarray:
@@ -201,6 +201,7 @@ def plan_round(
     cohort: Sequence[int] | np.ndarray | None = None,
     attempt: int = 0,
     classes: np.ndarray | None = None,
+    clock: RoundClock | None = None,
 ) -> Plan:
     """Plan one round.
 
@@ -213,17 +214,18 @@ def plan_round(
         cohort: Ids of the active clients; None draws them.
         attempt: Each number draws a different cohort for the same round.
         classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
+        clock: Clock of the fleet; None: all clients return.
     """
     clients, seed = len(partition.train), recipe.seed
     active: Sequence[int] | np.ndarray
     if cohort is None:
         able = able_clients(recipe.levels, clients, seed, round)
-        active = draw_cohort(able, recipe.round.clients, seed, round, attempt)
+        active = draw_cohort(able, round_policy(recipe).cohort_size(recipe.round.clients), seed, round, attempt)
     else:
         active = cohort
     assigned = assign_levels(recipe.levels, clients, seed, round, np.asarray(active))
     shares = [partition.train[client] for client in active]
-    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned, classes)
+    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned, classes, clock)
 
 
 def plan_clients(
@@ -236,11 +238,12 @@ def plan_clients(
     active: Sequence[int] | np.ndarray,
     assigned: Sequence[int] | np.ndarray,
     classes: np.ndarray | None = None,
+    clock: RoundClock | None = None,
 ) -> Plan:
     """Plan a round of clients with known examples and levels.
 
     Args:
-        recipe, starts, shuffle, division, round, classes: See `plan_round`.
+        recipe, starts, shuffle, division, round, classes, clock: See `plan_round`.
         shares: Examples of each active client, int32 [n].
         active: Ids of the active clients.
         assigned: Level of each, as index into the mix.
@@ -250,7 +253,10 @@ def plan_clients(
         _client_work(recipe, examples, starts, shuffle, division, round, client, level, classes)
         for examples, client, level in zip(shares, active, assigned)
     ]
-    work, outcome = _limit_work(recipe, division, active, assigned, work, round)
+    timing = None
+    if clock is not None:
+        timing = time_round(clock, round, active, [_timed(division, *each) for each in zip(work, assigned)])
+        work = [client_work.first(steps) for client_work, steps in zip(work, timing.steps)]
     # If not all clients run in parallel, the longest must start first, or cores idle at the end.
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
@@ -261,7 +267,7 @@ def plan_clients(
         [assigned[k] for k, _ in trained],
         [work[k] for k, _ in trained],
         [member for _, member in trained],
-        outcome,
+        timing,
     )
 
 
@@ -328,17 +334,12 @@ def _client_work(recipe, examples, starts, shuffle, division, round, client, lev
     return ClientWork(rows, firsts, _step_stages(division, level, len(rows), recipe.seed, round, client))
 
 
-def _limit_work(recipe, division, cohort, assigned, work, round):
-    """Return the work that reaches the server, and metrics of dropouts; see `availability.limit_steps`."""
-    if not recipe.availability.is_limited:
-        return work, {}
-    names = [recipe.levels.names[level] for level in assigned]
-    steps = [len(client_work) for client_work in work]
+def _timed(division, work, level):
+    """Return the work of a client for `time_round`."""
+    passes = division.passes[level]
     # An incomplete stage would be merged with the same weight as complete ones.
-    passes = [division.passes[level] for level in assigned]
-    pieces = [max(count // count_stages, 1) if count_stages > 1 else 1 for count, count_stages in zip(steps, passes)]
-    outcome = limit_steps(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
-    return [client_work.first(returned) for client_work, returned in zip(work, outcome.steps)], outcome.metrics()
+    piece = max(len(work) // passes, 1) if passes > 1 else 1
+    return Work(level, np.count_nonzero(work.rows >= 0, axis=-1), work.stages, piece)
 
 
 def _step_stages(division, level, steps, seed, round, client):
@@ -378,7 +379,7 @@ def assign_members(
     return members
 
 
-def _padded_plan(clients, assigned, work, members, outcome):
+def _padded_plan(clients, assigned, work, members, timing):
     """Return a `Plan` padded to the number of steps of the longest client."""
     steps = np.asarray([len(client_work) for client_work in work], np.int32)
     size = (len(work), max(steps.max(initial=0), 1))
@@ -392,4 +393,4 @@ def _padded_plan(clients, assigned, work, members, outcome):
             client_work.stages,
         )
     clients, assigned, members = (np.asarray(values, np.int32) for values in (clients, assigned, members))
-    return Plan(clients, assigned, steps, rows, starts, stages, members, outcome)
+    return Plan(clients, assigned, steps, rows, starts, stages, members, timing)

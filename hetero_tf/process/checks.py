@@ -1,7 +1,6 @@
 """Builds the input of a recipe, and checks the recipe against its data."""
 
 import inspect
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +10,8 @@ from hetero_tf.fleets.device_table import check_trace
 from hetero_tf.inputs import Input
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.availability import check_deadline
+from hetero_tf.planning.plan import able_clients
+from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind
 from hetero_tf.recipe.nodes import InvalidValue
@@ -52,22 +52,17 @@ def _check_data(recipe, dataset):
     check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
 
 
-def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
-    """Check the trace of devices, the deadline, and that clients have the examples that selected metrics need.
+def check_split(recipe: Recipe, partition: Partition) -> None:
+    """Check the trace of devices, and that clients have the examples that selected metrics need.
 
     Args:
         recipe: The recipe.
         partition: The examples of each client.
-        starts: First positions, from the `Input` of the recipe.
 
     Raises:
         InvalidValue: With the path of the key.
     """
     check_trace(recipe.fleet, len(partition.train))
-    sizes = partition.train.sizes
-    batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
-    steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}
-    check_deadline(recipe, steps)
     needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
     for path, metric in recipe.selected_metrics.items():
         if metric.startswith("local_") and not partition.test.sizes.any():
@@ -85,6 +80,26 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
                 "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
                 f"Received: {value}",
             )
+
+
+def check_cohort(recipe: Recipe, clients: int) -> None:
+    """Check that the policy starts at most the clients that can train.
+
+    Args:
+        recipe: The recipe, with levels that fit.
+        clients: Number of registered clients.
+
+    Raises:
+        InvalidValue: The path is `round.policy`.
+    """
+    able = able_clients(recipe.levels, clients, recipe.seed, 0)
+    most, started = able if isinstance(able, int) else len(able), round_policy(recipe).cohort_size(recipe.round.clients)
+    if recipe.round.clients <= most < started:
+        raise InvalidValue(
+            ("round", "policy"),
+            f"starts {started} clients for {recipe.round.clients} results, more than the {most} that can train; lower "
+            f"round.clients or its factor. Received: {recipe.round.policy.name}",
+        )
 
 
 def _facts(dataset, source):

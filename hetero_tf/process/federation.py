@@ -21,7 +21,7 @@ from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
 from hetero_tf.models.costs.device_fit import LevelWork, level_work
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
-from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost
+from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost, train_flops_table
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
@@ -31,6 +31,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan
 from hetero_tf.planning.sharing import share_blocks
+from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.process.checks import build_task, example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.buffers import check_buffers
@@ -128,6 +129,14 @@ class Federation:
         return work_of(self.family, self.input, self.dataset, self.partition)
 
     @functools.cached_property
+    def clock(self) -> RoundClock | None:
+        """Clock of the fleet; None without a fleet."""
+        if self.recipe.fleet is None:
+            return None
+        down, up = (np.asarray([getattr(each, f"bytes_{way}") for each in self.client_costs]) for way in ("down", "up"))
+        return RoundClock(self.recipe, len(self.partition.train), down, up, train_flops_table(self.client_costs))
+
+    @functools.cached_property
     def state_layout(self) -> StateLayout:
         """Order and shapes of the values of a state."""
         setup = self.setup
@@ -179,10 +188,17 @@ class Federation:
             for replica in range(replicas)
         )
 
-    def metrics_row(self, plan: Plan, learning_rate: float, records: dict) -> dict:
-        """Return the metrics of a round, see `base.metrics`; records: see `global_metrics.round_metrics`."""
+    def metrics_row(self, plan: Plan, learning_rate: float, records: dict, outcome: dict) -> dict:
+        """Return the metrics of a round, see `base.metrics`.
+
+        Args:
+            plan: The plan of the round.
+            learning_rate: Its local learning rate.
+            records: See `global_metrics.round_metrics`.
+            outcome: Metrics of its time and of missing clients.
+        """
         metrics = round_metrics(plan, records, self.recipe.levels.names)
-        return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **plan.outcome}
+        return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **outcome}
 
     def engine_report(self) -> dict:
         """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
@@ -269,6 +285,7 @@ def _examples(
 ) -> Examples:
     sizes, y, task = partition.train.sizes, dataset.train.y, build_task(recipe, dataset)
     y = None if y is None else task.encode(y)
+    cohort = round_policy(recipe).cohort_size(recipe.round.clients)
     shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
     # XLA needs all shapes in advance; a single static shape also simplifies gradients.
     known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
@@ -277,7 +294,7 @@ def _examples(
         x=stored(dataset.train.x),
         y=None if y is None else tf.constant(y),
         # XLA compiles a program per number of rows, so use the maximum over all cohorts.
-        min_rows=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
+        min_rows=int(np.sort(sizes)[-cohort:].sum()) if engine.compiled else 0,
         labels=None if labels is None else tf.constant(labels),
         present=tf.constant(task.present_outputs(partition.label_mask) if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),

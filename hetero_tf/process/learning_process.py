@@ -33,8 +33,9 @@ from hetero_tf.models.named_inputs import named_model
 from hetero_tf.models.preprocessed import add_preprocessing
 from hetero_tf.models.state import State
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.deadline import check_deadline
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process.checks import build_input, check_data, check_split, example_shape
+from hetero_tf.process.checks import build_input, check_cohort, check_data, check_split, example_shape
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.federation import Federation, family_of, work_of
 from hetero_tf.process.simulated_rounds import SimulatedRounds
@@ -232,7 +233,12 @@ def learning_process(
     device = hardware.device_type() if device is None else device
     with with_source_location(recipe):
         # A described data set is that of a finished run, which was checked at its start.
-        if not isinstance(dataset, DescribedDataset):
-            check_split(recipe, partition, source.starts(dataset.train.x))
+        is_finished = isinstance(dataset, DescribedDataset)
+        if not is_finished:
+            check_split(recipe, partition)
         family = family_of(_fit_levels(recipe, source, dataset, partition), source, dataset, model)
-        return LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), device)
+        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), device)
+        if process.clock is not None and not is_finished:
+            check_cohort(process.recipe, len(partition.train))
+            check_deadline(process.clock, partition.train.sizes, process.division, source.starts(dataset.train.x))
+    return process

@@ -76,6 +76,7 @@ class SimulatedRounds:
             cohort,
             attempt,
             classes,
+            federation.clock,
         )
 
     def count_examples(self, plan: Plan) -> np.ndarray:
@@ -121,7 +122,8 @@ class SimulatedRounds:
         for index, (plan, rate, slots_of_plan) in enumerate(zip(planned, rates, slots)):
             # [rounds, slots of the blocks] -> [cohort]
             records_of_plan = {name: values[index].numpy()[slots_of_plan] for name, values in records.items()}
-            row = federation.metrics_row(plan, rate, records_of_plan)
+            outcome = plan.timing.metrics() if plan.timing else {}
+            row = federation.metrics_row(plan, rate, records_of_plan, outcome)
             rows.append(row if merge_finite[index] else {**row, FAILURE: OVERFLOW})
         return federation.state_layout.state_of(state.round + len(planned), after), rows
 

@@ -7,7 +7,7 @@ Before its local test, each client fine-tunes the head, the body or both on its 
 import dataclasses
 
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.recipe.schema import Availability, FineTune, Recipe
+from hetero_tf.recipe.schema import FineTune, Recipe
 
 
 def tuned_units(recipe: Recipe) -> frozenset[str]:
@@ -32,10 +32,15 @@ def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
         recipe,
         model=dataclasses.replace(recipe.model, frozen=frozen),
         levels=levels,
-        availability=Availability(),
+        fleet=None,
         # Client models are tested with the first channels of the global model.
         round=dataclasses.replace(
-            recipe.round, clients=clients, submodel=Plugin("prefix"), personal=("all",), server=Plugin("replace")
+            recipe.round,
+            clients=clients,
+            policy=Plugin("wait"),
+            submodel=Plugin("prefix"),
+            personal=("all",),
+            server=Plugin("replace"),
         ),
         client=dataclasses.replace(recipe.client, epochs=tune.epochs, correction=None, update=None),
         optimizer=optimizer,

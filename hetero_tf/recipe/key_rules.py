@@ -47,9 +47,6 @@ UNUSED: Rules = {
     "no mask selects entries": {"round.mask": False, "levels.entries": True},
     "the model is a single network": {"levels.members": False, "levels.members_fan_in": True},
     "each level has a single network": {"levels.members": False, "evaluate.members": True},
-    "steps take no simulated time": {"availability.seconds_per_step": False, "availability.deadline": True},
-    "no level has seconds_per_step": {"availability.seconds_per_step": False, "availability.spread": True},
-    "no client can be late": {"availability.deadline": False, "availability.late": True},
     "spread and jitter are 0": {"fleet.spread": 0, "fleet.jitter": 0, "fleet.distribution": True},
     "a trace has the device of every client": {"fleet.trace": True, "fleet.assign": True},
     "fine-tuning is off": {"evaluate.fine_tune.epochs": False, "evaluate.fine_tune.units": True},
@@ -97,14 +94,13 @@ def _collect(errors, recipe, *rules):
 
 def _unknown_levels(recipe):
     """Mappings by level have only known levels, and some need every level of the mix."""
-    levels, availability, epochs = recipe.levels, recipe.availability, recipe.client.epochs
+    levels, epochs = recipe.levels, recipe.client.epochs
     for path, values, noun in (
         (("levels", "mix"), levels.mix, None),
         (("levels", "depths"), levels.depths, None),
         (("levels", "members"), levels.members or None, "number of networks"),
         (("levels", "budgets"), levels.budgets, None),
         (("levels", "entries"), levels.entries, None),
-        (("availability", "seconds_per_step"), availability.seconds_per_step or None, "seconds"),
         (("client", "epochs"), epochs if isinstance(epochs, dict) else None, "epochs"),
     ):
         for name in values or ():
@@ -199,17 +195,19 @@ def _idle(recipe):
 
 def _limits(recipe):
     """The global model has all entries, and some client returns."""
-    levels, dropout, chances = recipe.levels, recipe.availability.dropout, recipe.round.clients * recipe.rounds
+    levels, chances = recipe.levels, recipe.round.clients * recipe.rounds
     if levels.entries_of(levels.global_level) != 1:
         text = "must be 1 for the first level of the mix, which is that of the global model"
         yield ("levels", "entries", levels.global_level), text, levels.entries[levels.global_level]
+    devices = recipe.fleet.devices if recipe.fleet else {}
+    dropout, name = min(((device.dropout, name) for name, device in devices.items()), default=(0.0, ""))
     returns = (1 - dropout) * chances
     if returns < FEWEST_RETURNS:
         text = (
             f"only {returns:.1g} of {chances} clients return on average in the whole run; must be at most "
             f"{1 - FEWEST_RETURNS / chances:.9g}"
         )
-        yield ("availability", "dropout"), text, dropout
+        yield ("fleet", "devices", name, "dropout"), text, dropout
 
 
 def _fleet(recipe):

@@ -1,16 +1,20 @@
 """Old spellings of recipe keys and values: the error that names the new one, and the rewrite of a text."""
 
+import functools
 import itertools
 import os
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.recipe import old_availability
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.nodes import Node, Position, dotted, error_at, to_plain
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.write import flow
 
 # Paths of keys, without list indices.
 KEYS = {
@@ -43,8 +47,8 @@ class OldSpelling:
         start: Offset of the replaced text.
         before, after: The old and the new key, or key and value; `after` gives the reason for a removed key.
         advice: What to do, for errors.
-        pattern: Regular expression of the replaced text; None if both spellings are set.
-        replacement: Template of the new text; None removes the key.
+        pattern: Regular expression of the replaced text; None if it must be replaced by hand.
+        replacement: Template of the new text, or a function of (text, match) that returns it; None removes the key.
     """
 
     position: Position
@@ -53,7 +57,7 @@ class OldSpelling:
     after: str
     advice: str
     pattern: str | None
-    replacement: str | None
+    replacement: str | Callable[[str, re.Match], str] | None
 
     @property
     def line(self) -> int:
@@ -108,6 +112,8 @@ def _rewrite(text, spelling):
     if match is None:
         return text
     before, after = text[: match.start()], text[match.end() :]
+    if callable(spelling.replacement):
+        return before + spelling.replacement(text, match) + after
     if spelling.replacement is not None:
         return before + match.expand(spelling.replacement) + after
     if comma := re.match(r"\s*,[ \t]*", after):
@@ -131,16 +137,24 @@ def _convert(node: Node, path: tuple) -> tuple[Any, list[OldSpelling]]:
     if not isinstance(node.value, dict):
         return node.value, []
     value: dict[str, Any] = {}
+    new_values: dict[tuple, Any] = {}
     spellings = []
     for key, child in node.value.items():
         if (removed := _removed(key, child, node, path)) is not None:
             spellings.append(removed)
+            continue
+        if _keys((*path, *_steps(key)))[:1] == (old_availability.SECTION,):
+            new_keys, inner = _availability(key, child, node, path)
+            new_values |= new_keys
+            spellings += inner
             continue
         name = _new_name(key, child, path)
         if name != key:
             spellings.append(_renamed(key, name, child, node, path))
         value[name], inner = _convert(child, (*path, *_steps(name)))
         spellings += inner
+    for (*sections, name), new_value in new_values.items():
+        functools.reduce(dict.__getitem__, sections, value)[name] = new_value
     return value, spellings
 
 
@@ -181,6 +195,34 @@ def _removed(key, child, mapping, path):
         _mapping_of(pattern) if is_only_key else pattern,
         "{}" if is_only_key else None,
     )
+
+
+def _availability(key, child, mapping, path):
+    """Return the values that replace the section `availability`, by path, and its old spellings."""
+    names, section = _keys((*path, *_steps(key))), to_plain(child)
+    for name in reversed(names[1:]):
+        section = {name: section}
+    values = old_availability.new_values(section)
+    texts = {steps: f"{dotted(steps)}: {flow(value)}" for steps, value in values.items()}
+    advice = f"use {' and '.join(texts.values())}" if values else "use fleet and round.policy, or remove it"
+    before, position = dotted((*path, key)), child.key_position
+    old = functools.partial(OldSpelling, position, advice=advice)
+    reason = "removed (fleet and round.policy replace it)"
+    has_base, round_node = "base" in mapping.value, mapping.value.get("round")
+    separate = {} if has_base else {steps: text for steps, text in texts.items() if len(steps) > 1}
+    if path or len(names) > 1 or separate and round_node is None:
+        after = " and ".join(texts.values()) or reason
+        return values, [old(start=position.index, before=before, after=after, pattern=None, replacement=None)]
+    lines = [text for steps, text in texts.items() if steps not in separate]
+    pattern, replacement = old_availability.PATTERN, (lambda text, match: "\n".join(lines)) if lines else None
+    after = " and ".join(lines) or reason
+    spellings = [old(start=position.index, before=before, after=after, pattern=pattern, replacement=replacement)]
+    for steps, text in separate.items():
+        insert = functools.partial(old_availability.insert_policy, policy=flow(values[steps]))
+        start = round_node.position.index
+        spellings.append(old(start=start, before=f"{before}.deadline", after=text, pattern=r"\{?", replacement=insert))
+    dotted_values = {steps if steps in separate else (dotted(steps),): value for steps, value in values.items()}
+    return dotted_values, spellings
 
 
 def _new_name(key, child, path):

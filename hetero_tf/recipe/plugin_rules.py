@@ -22,6 +22,7 @@ Rules = Mapping[str, Mapping[str, Any]]
 _KEYS = {path: option for path, option in walk_keys(Recipe) if not option.is_section}
 # Keys with a computed value.
 _COMPUTED = {
+    "fleet": lambda recipe: recipe.fleet,
     "levels.budgets": lambda recipe: {
         name: budget for name, budget in recipe.levels.budgets.items() if name in recipe.levels.names
     },

@@ -173,31 +173,6 @@ class Levels:
         return self.depths.get(level, last)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Availability:
-    """Dropouts and late clients. Seconds are simulated: no client actually waits.
-
-    Args:
-        dropout: probability that an active client drops out and returns nothing
-        deadline: simulated seconds after which a round stops waiting for clients; null: it waits for all
-        seconds_per_step: level -> simulated seconds of a local step that trains the whole sub-model
-        spread: standard deviation of the logarithm of a client's pace, drawn in each round
-        late: result of a client that misses the deadline: drop, nothing; partial, its completed steps, or its
-            completed stages if several stages run in sequence
-    """
-
-    dropout: Share = 0.0
-    deadline: Positive | None = None
-    seconds_per_step: dict[str, Annotated[float, Range(above=0.0, high=1e6)]] = field(default_factory=dict)
-    spread: Annotated[float, Range(low=0.0, high=10.0)] = 0.0
-    late: Literal["drop", "partial"] = "drop"
-
-    @property
-    def is_limited(self) -> bool:
-        """True if clients can drop out or need simulated time."""
-        return self.dropout > 0 or bool(self.seconds_per_step)
-
-
 def is_window(hours: Sequence[object]) -> bool:
     """True for the start and the end of a time of the day in hours."""
     is_time = all(isinstance(hour, float) and 0 <= hour <= 24 for hour in hours)
@@ -440,7 +415,6 @@ class Recipe:
         partition: how examples are split over clients
         model: the layers
         levels: levels of clients
-        availability: dropouts and late clients
         fleet: devices of the clients, in simulated time: the name of a shipped fleet such as phones, a YAML file, or a
             mapping; null: time is not simulated
         round: settings of a round
@@ -472,7 +446,6 @@ class Recipe:
     partition: Annotated[Plugin, Kind("partitions")]
     model: Model
     levels: Levels
-    availability: Availability = Availability()
     fleet: Fleet | None = None
     round: Round
     client: Client

@@ -23,7 +23,7 @@ GROUPS = {
     **dict.fromkeys(("global", "validation"), "1_results"),
     "level": "2_levels",
     **dict.fromkeys(("local", "tuned", "clients"), "3_clients"),
-    **dict.fromkeys(("bytes", "train", "simulated"), "5_costs"),
+    **dict.fromkeys(("bytes", "train", "round", "device", "client", "energy"), "5_costs"),
 }
 
 

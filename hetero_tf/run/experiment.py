@@ -240,7 +240,7 @@ def _restore(run, process, newest_facts, run_environment, console):
         if source is not None:
             console.say(f"initial weights: {source}")
         rows = resume.truncate_metrics(run, None, console.say)
-        return Progress(process.begin(weights), {}, {}, None, 0, rows, Patience())
+        return Progress(process.begin(weights), {}, {}, None, {}, rows, Patience())
     for message in newest.skipped:
         console.say(f"skipped: {message}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
@@ -249,8 +249,8 @@ def _restore(run, process, newest_facts, run_environment, console):
     best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
     patience = stopping_rule(process).count(Patience(), map(metrics.migrate_names, metrics_file.rows(run.metrics)))
-    last, spent = newest_facts["last"], newest_facts["spent"]
-    return Progress(newest.state, last, best_metrics, best_digest, spent, rows, patience)
+    last, totals = newest_facts["last"], newest_facts["totals"]
+    return Progress(newest.state, last, best_metrics, best_digest, totals, rows, patience)
 
 
 def _finish(run, process, progress, run_environment, console):

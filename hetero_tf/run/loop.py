@@ -11,7 +11,7 @@ from hetero_tf.base.console import Console, ProgressDisplay, format_duration, fo
 from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
-from hetero_tf.models.costs.traffic import accumulate_bytes
+from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
@@ -33,7 +33,7 @@ class Progress:
         state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
         best_digest: Digest of the best state, see `checkpoints.Checkpoint`; None before the first one.
-        spent: Bytes of weights that all rounds have transferred, in both directions.
+        totals: Totals of all rounds by name, see `traffic.TOTALS`.
         rows: Content of `metrics.jsonl`.
         patience: Evaluations since the last improvement of the metric of early stopping.
     """
@@ -42,7 +42,7 @@ class Progress:
     last: dict
     best: dict
     best_digest: str | None
-    spent: int
+    totals: dict
     rows: bytes
     patience: Patience
 
@@ -181,7 +181,7 @@ class TrainingLoop:
         run, progress, last = self._run, self.progress, self.progress.last
         if metrics:
             last = {"round": state.round, **plain_json.finite(metrics)}
-        rows = accumulate_bytes(rows, progress.spent)
+        rows = accumulate_totals(rows, progress.totals)
         rows[-1] |= metrics
         # Create the folder before the first metrics row: metrics without it mean that checkpoints were deleted.
         checkpoints.make(run.checkpoints)
@@ -191,7 +191,7 @@ class TrainingLoop:
             progress,
             state=state,
             last=last,
-            spent=rows[-1]["bytes"],
+            totals={name: rows[-1][name] for name in TOTALS if name in rows[-1]},
             rows=progress.rows + written,
             patience=self._stopping.count(progress.patience, [plain_json.finite(rows[-1])]),
         )
@@ -226,7 +226,7 @@ class TrainingLoop:
             return progress
         info = {
             "last": last,
-            "spent": progress.spent,
+            "totals": progress.totals,
             **facts.checkpoint_info(recipe, self._environment, progress.rows),
         }
         values = arrays_of(state, statistics, recipe.levels.global_level)
@@ -252,6 +252,7 @@ def _round_line(process, row, left):
         f"round {row['round']:{len(str(rounds))}}/{rounds}",
         *([format_short(metric, row[metric])] if metric in row else []),
         "loss " + ("-" if row["loss"] is None else f"{row['loss']:.3g}").ljust(6),
+        *([f"device {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []),
         *([f"{format_duration(left)} left"] if row["round"] < rounds else []),
         *([f"{row['non_finite']} diverged"] if row["non_finite"] else []),
     ]

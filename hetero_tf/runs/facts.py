@@ -4,6 +4,7 @@ A checksum detects accidental changes. A forged checkpoint can have a valid chec
 """
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -70,21 +71,28 @@ def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
     Raises:
         InputError: A fact is missing or has a wrong type.
     """
-    missing = [name for name in RULES if name not in checkpoint.info and name not in LATER]
+    info = _with_totals(checkpoint.info)
+    missing = [name for name in RULES if name not in info and name not in LATER]
     if missing:
         raise InputError(
             f"{folder}: round {checkpoint.round} was saved without {', '.join(missing)}, by another "
             "version of hetero_tf; continue with that version, or choose another folder by --run_dir"
         )
     for name, (holds, expected) in RULES.items():
-        if name in checkpoint.info and not holds(checkpoint.info[name]):
+        if name in info and not holds(info[name]):
             raise InputError(
                 f"{folder}: round {checkpoint.round} was not saved by hetero_tf: its `{name}` must be {expected}; "
-                f"restore the folder from a copy. Received: {name}={shorten_repr(checkpoint.info[name], 60)}"
+                f"restore the folder from a copy. Received: {name}={shorten_repr(info[name], 60)}"
             )
-    text, _ = in_new_spelling(checkpoint.info["recipe"], str(folder))
-    info = {**dict.fromkeys(LATER), **checkpoint.info, "recipe": text}
-    return {**info, "round": checkpoint.round, "seal": checkpoint.digest}
+    text, _ = in_new_spelling(info["recipe"], str(folder))
+    return {**dict.fromkeys(LATER), **info, "recipe": text, "round": checkpoint.round, "seal": checkpoint.digest}
+
+
+def _with_totals(info):
+    """Return an info with "totals"; earlier versions saved the bytes alone, as "spent"."""
+    if "totals" in info or "spent" not in info:
+        return info
+    return {**{name: value for name, value in info.items() if name != "spent"}, "totals": {"bytes": info["spent"]}}
 
 
 def _is_natural(value):
@@ -99,6 +107,14 @@ def _is_evaluation(value):
     if value == {}:
         return True
     return isinstance(value, dict) and _is_natural(value.get("round")) and all(map(_is_metric_value, value.values()))
+
+
+def _is_totals(value):
+    return (
+        isinstance(value, dict)
+        and _is_natural(value.get("bytes"))
+        and all(_is_natural(each) or type(each) is float and 0 <= each < math.inf for each in value.values())
+    )
 
 
 def _is_environment(value):
@@ -119,7 +135,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "metrics": (_is_file_digest, "a dict with bytes and sha256"),
     "last": (_is_evaluation, "a dict of numbers with a round"),
     "best": (_is_evaluation, "a dict of numbers with a round"),
-    "spent": (_is_natural, f"a whole number from 0 to {LARGEST - 1}"),
+    "totals": (_is_totals, "a dict of finite numbers from 0, with bytes"),
     "best_seal": (_is_digest, "the digest of the best state"),
 }
 # Facts that earlier versions did not save.

@@ -10,13 +10,13 @@ from hetero_tf.base import metrics, registry
 MEASURED = ("label", "positions")
 # Measured only if the recipe names them.
 OPTIONAL = set(registry.names("metrics")) - {"accuracy"}
-AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_per_step: {a: 0.1, b: 0.1}}"
+FLEET = "fleet={devices: {any: {seconds_per_step: 0.1, dropout: 0.3}}}"
 
 
 def test_metrics_table_matches_written_rows(train, tmp_path):
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
     tuned = "evaluate.fine_tune={epochs: 1, units: [all]}"
-    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE, tuned)
+    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", FLEET, tuned)
     train(tmp_path / "text", tiny.TEXT, *more, "data.length=16", "data.rows=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")

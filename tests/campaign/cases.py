@@ -50,8 +50,14 @@ CASES = {
     "ordered dropout": (PLAIN, ("client.stages=nested", "round.weighting=samples")),
     "masks": (PLAIN, ("round.mask=fiarse", ALIKE, "levels.entries={b: 0.5}")),
     "depths": (EXITS, (ALIKE, "levels.depths={a: 2, b: 1}", "client.coupling=sum")),
-    "absent clients": (IMAGES, ("availability={dropout: 0.4}",)),
-    "late clients": (IMAGES, ("availability={deadline: 0.05, seconds_per_step: {a: 0.02, b: 0.02}, late: partial}",)),
+    "absent clients": (IMAGES, ("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.4}}}",)),
+    "late clients": (
+        IMAGES,
+        (
+            "fleet={devices: {any: {seconds_per_step: 0.02}}}",
+            "round.policy={name: deadline, seconds: 0.05, late: partial}",
+        ),
+    ),
     "several clients at once": (IMAGES, ("engine=stacked", "round.clients=4")),
     "float64": (PLAIN, ("precision=float64",)),
 }

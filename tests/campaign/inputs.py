@@ -148,7 +148,7 @@ def extreme_runs(world, rng):
             ["partition.clients=1", "round.clients=1", "client.batch_size=1", "client.batch_size=1000",
              "data.examples=6", "data.test_examples=1", "data.classes=2", "levels.mix=a", "levels.mix=a1-b999",
              "evaluate.batch_size=1", "client.epochs=3", "data.size=1", "data.channels=3", "input.mean=[0.1, 0.2, 0.3]",
-             "availability.dropout=0.99", "optimizer.learning_rate=1e6", "optimizer.learning_rate=1e-30",
+             "fleet={devices: {any: {seconds_per_step: 1, dropout: 0.99}}}", "optimizer.learning_rate=1e6", "optimizer.learning_rate=1e-30",
              "partition={name: labels, clients: 6, per_client: 1}", "evaluate.every=100", "checkpoint.every=100",
              "engine=stacked", "precision=float64", "partition={name: dirichlet, clients: 6, alpha: 0.01}",
              "optimizer.clip_norm=1e-30", "rounds=1", "data.examples=7", "levels.widths={a: 1.0, b: 0.001}"],

@@ -585,7 +585,9 @@ def test_best_state_of_another_run_is_refused(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
     checkpoint = checkpoints.load_newest(run / "best")
-    checkpoints.save(run / "best", checkpoint.round, checkpoint.arrays, {**checkpoint.info, "spent": 1}, keep=1)
+    checkpoints.save(
+        run / "best", checkpoint.round, checkpoint.arrays, {**checkpoint.info, "totals": {"bytes": 1}}, keep=1
+    )
     for command in ("evaluate", "export"):
         refused = programs.shared().run(command, "--run_dir", run)
         assert (refused.code, refused.out) == (2, "")

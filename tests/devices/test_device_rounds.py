@@ -329,7 +329,7 @@ def test_arrays_of_objects_and_other_types_are_refused():
     [
         ("levels.assignment=dynamic", "levels.assignment: dynamic"),
         ("evaluate.statistics=pooled", "evaluate.statistics: pooled"),
-        ("availability.dropout=0.1", "availability"),
+        ("fleet=uniform", "fleet"),
         ("round.personal=['0']", "round.personal"),
         ("precision=float64", "precision: float64"),
         ("evaluate.levels=all", "evaluate.levels: all"),

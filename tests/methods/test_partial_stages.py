@@ -98,7 +98,8 @@ def test_late_clients_of_blockwise_training_return_whole_stages():
     process = tiny.process(
         BLOCKS,
         *STAGED,
-        "availability={deadline: 0.5, seconds_per_step: {a: 0.01, b: 0.03}, spread: 0.4, late: partial}",
+        "fleet={assign: levels, jitter: 0.4, devices: {a: {seconds_per_step: 0.01}, b: {seconds_per_step: 0.03}}}",
+        "round.policy={name: deadline, seconds: 0.5, late: partial}",
     )
     state, stage_counts = process.initialize(), set()
     for round in range(8):

@@ -130,7 +130,14 @@ def test_run_cost_is_the_sum_of_its_rounds_after_any_resume():
     rows = [
         {"round": number + 1, "bytes_down": 10 * number, "bytes_up": number, "train_flops": 100} for number in range(5)
     ]
-    whole = traffic.accumulate_bytes(rows, 0)
+    whole = traffic.accumulate_totals(rows, {})
     assert [row["bytes"] for row in whole] == [0, 11, 33, 66, 110]
-    assert [*whole[:2], *traffic.accumulate_bytes(rows[2:], whole[1]["bytes"])] == whole
-    assert "bytes" not in rows[0]
+    assert [*whole[:2], *traffic.accumulate_totals(rows[2:], {"bytes": whole[1]["bytes"]})] == whole
+    assert "bytes" not in rows[0] and "energy" not in whole[0]
+    timed = traffic.accumulate_totals(
+        [{**row, "round_seconds": 0.5, "round_energy": 2} for row in rows], {"energy": 1.0}
+    )
+    assert [(row["bytes"], row["device_seconds"], row["energy"]) for row in timed[1:3]] == [
+        (11, 1.0, 5.0),
+        (33, 1.5, 7.0),
+    ]

@@ -17,6 +17,7 @@ from hetero_tf.planning.plan import (
     plan_devices,
     plan_round,
 )
+from hetero_tf.planning.timing import RoundClock
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
 RECIPE = recipe.loads(tiny.IMAGES)
@@ -171,28 +172,55 @@ def test_ensemble_members_are_assigned_equally_often_and_never_twice_to_a_client
     assert assign_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
 
 
-WAITING = {"deadline": "1.0", "seconds_per_step": "{a: 0.3, b: 0.2, c: 0.1}", "spread": "0.4"}
+SLOW = (
+    "fleet={assign: levels, jitter: 0.4, devices: {a: {seconds_per_step: 0.3}, b: {seconds_per_step: 0.2}, "
+    "c: {seconds_per_step: 0.1}}}"
+)
 
 
-def limited(**settings):
-    return recipe.loads(tiny.IMAGES, overrides=[f"availability.{name}={value}" for name, value in settings.items()])
+def clock_of(*overrides):
+    costs = np.ones(2, int)
+    return RoundClock(recipe.loads(tiny.IMAGES, overrides=overrides), 20, costs, costs, np.ones((2, 3)))
 
 
-def test_without_limits_a_plan_says_nothing_of_availability():
-    assert plan().outcome == {}
+def deadline(late):
+    return f"round.policy={{name: deadline, seconds: 1, late: {late}}}"
+
+
+def test_plan_without_a_fleet_has_no_time():
+    assert plan().timing is None
     assert len(plan().arrays()) == 7
 
 
+def test_times_need_no_batches():
+    clock = clock_of("fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, up_mbit: 1}}}")
+    for division in (JOINT, Division((3, 2), False), Division((3, 2), True)):
+        timing = plan_round(RECIPE, PARTITION, (0,), True, division, 5, clock=clock).timing
+        sizes, levels = PARTITION.train.sizes[timing.clients], timing.levels.tolist()
+        devices = plan_devices(RECIPE, sizes, (0,), division, 5, timing.clients.tolist(), levels)
+        examples = np.pad(devices.stage_examples, [[0, 0], [0, 3 - devices.stage_examples.shape[1]]])
+        times = clock.times(5, devices.clients, devices.levels, devices.steps, examples)
+        by_client = dict(zip(devices.clients.tolist(), times.total.tolist()))
+        assert by_client == dict(zip(timing.clients.tolist(), timing.times.total.tolist()))
+
+
+def test_over_selection_plans_more_clients_than_it_merges():
+    fleet = "fleet={devices: {any: {seconds_per_step: 1}}}"
+    clock = clock_of("round.clients=2", fleet, "round.policy={name: over_selection, factor: 1.5}")
+    round_plan = plan_round(clock.recipe, PARTITION, (0,), True, JOINT, 0, clock=clock)
+    assert len(round_plan.clients) == 3 and np.count_nonzero(round_plan.steps) == 2
+
+
 def test_dropped_clients_have_no_steps_and_the_others_all():
-    config, gone = limited(dropout=0.5), 0
+    clock, gone = clock_of("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.5}}}"), 0
     for round in range(20):
-        round_plan, whole = plan(round, config=config, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
+        round_plan, whole = plan(round, clock=clock, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
         steps = dict(zip(whole.clients.tolist(), whole.steps.tolist()))
         for client, client_steps, rows in zip(round_plan.clients.tolist(), round_plan.steps, round_plan.rows):
             assert client_steps in (0, steps[client])
             assert (rows[client_steps:] == -1).all()
-        assert round_plan.outcome["dropped"] == np.sum(round_plan.steps == 0)
-        gone += round_plan.outcome["dropped"]
+        assert round_plan.timing.metrics()["dropped"] == np.sum(round_plan.steps == 0)
+        gone += round_plan.timing.metrics()["dropped"]
     assert 20 < gone < 60
 
 
@@ -201,27 +229,28 @@ def test_late_clients_return_their_first_steps_or_nothing():
     for round in range(20):
         whole = plan(round, cohort=[0, 1, 2, 3])
         rows = dict(zip(whole.clients.tolist(), whole.rows))
-        partial = plan(round, config=limited(**WAITING, late="partial"), cohort=[0, 1, 2, 3])
-        dropped = plan(round, config=limited(**WAITING), cohort=[0, 1, 2, 3])
+        partial = plan(round, clock=clock_of(SLOW, deadline("partial")), cohort=[0, 1, 2, 3])
+        dropped = plan(round, clock=clock_of(SLOW, deadline("drop")), cohort=[0, 1, 2, 3])
         cut = dict(zip(dropped.clients.tolist(), dropped.steps.tolist()))
         for client, steps, client_rows in zip(partial.clients.tolist(), partial.steps, partial.rows):
             assert client_rows[:steps].tolist() == rows[client][:steps].tolist()
             done = steps == np.sum((rows[client] >= 0).any(axis=1))
             assert cut[client] == (steps if done else 0)
             seen.add(bool(done))
-        assert partial.outcome["late"] == dropped.outcome["late"] >= partial.outcome["partial"]
-        assert dropped.outcome["partial"] == 0
+        counts, counts_dropped = partial.timing.metrics(), dropped.timing.metrics()
+        assert counts["late"] == counts_dropped["late"] >= counts["partial"]
+        assert counts_dropped["partial"] == 0
     assert seen == {True, False}
 
 
 def test_late_clients_return_whole_stages_only():
-    config, counts = limited(**WAITING, late="partial"), set()
+    clock, counts = clock_of(SLOW, deadline("partial")), set()
     for drawn in (False, True):
         division = Division((3,) * len(RECIPE.levels.names), drawn)
         for round in range(20):
             whole = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
             each = dict(zip(whole.clients.tolist(), whole.steps // (1 if drawn else 3)))
-            round_plan = plan_round(config, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            round_plan = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3], clock=clock)
             for client, steps in zip(round_plan.clients.tolist(), round_plan.steps):
                 assert drawn or steps % each[client] == 0
                 counts.add((drawn, steps / each[client]))

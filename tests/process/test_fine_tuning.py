@@ -107,9 +107,8 @@ def test_fine_tuning_does_not_change_training(eager):
 
 
 def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
-    base_recipe = recipe.loads(
-        tiny.DENSE, "tiny", [EPOCHS, "availability.dropout=0.5", "client.correction={name: proximal, mu: 1}"]
-    )
+    fleet, policy = "fleet={devices: {any: {seconds_per_step: 1}}}", "round.policy=over_selection"
+    base_recipe = recipe.loads(tiny.DENSE, "tiny", [EPOCHS, fleet, policy, "client.correction={name: proximal, mu: 1}"])
     tuned_recipe = fine_tuning(base_recipe, 7)
     assert (tuned_recipe.levels.mix, tuned_recipe.levels.assignment, tuned_recipe.round.clients) == (
         {"a": 1},
@@ -117,7 +116,7 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
         7,
     )
     assert (
-        not tuned_recipe.availability.is_limited
+        (tuned_recipe.fleet, tuned_recipe.round.policy.name) == (None, "wait")
         and tuned_recipe.client.correction is None
         and tuned_recipe.client.epochs == 2
     )

@@ -142,22 +142,22 @@ def test_bytes_and_operations_of_a_round_are_counted():
 
 
 def test_dropped_clients_cost_only_the_download():
-    process = dense("availability.dropout=0.5")
+    process = dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.5}}}")
     for round in range(20):
         plan = process.plan(round, [0, 1, 2, 3])
-        if 0 < plan.outcome["dropped"] < 4:
+        if 0 < plan.timing.metrics()["dropped"] < 4:
             break
     _, (row,) = process.run(process.initialize(), [plan])
     each = process.client_costs
     assert row["bytes_down"] == sum(each[level].bytes_down for level in plan.levels)
     assert row["bytes_up"] == sum(each[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps)
-    assert {name: row[name] for name in plan.outcome} == plan.outcome and sum(row["levels"].values()) == 4
+    assert row == row | plan.timing.metrics() and sum(row["levels"].values()) == 4
 
 
 def test_a_round_from_which_everybody_dropped_out_changes_nothing():
-    process = dense("availability.dropout=0.99")
+    process = dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.99}}}")
     state = process.initialize()
-    plan = next(plan for plan in tiny.plans(process, 9) if plan.outcome["dropped"] == 3)
+    plan = next(plan for plan in tiny.plans(process, 9) if plan.timing.metrics()["dropped"] == 3)
     after, (row,) = process.run(state, [plan])
     assert tiny.same(tiny.arrays(after), tiny.arrays(state))
     assert row["loss"] is None and row["non_finite"] == row["bytes_up"] == row["train_flops"] == 0 < row["bytes_down"]

@@ -15,6 +15,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import walk_keys
 from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Division, plan_round
+from hetero_tf.planning.timing import RoundClock
 from hetero_tf.process.data import split
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.schema import Recipe
@@ -30,10 +31,15 @@ def plans(text, *overrides):
     """Plans and learning rates of three rounds, without a model."""
     loaded, partition = recipe.loads(text, "tiny", overrides), tiny.images()[1]
     division = Division((1,) * len(loaded.levels.names), False)
-    planned = [plan_round(loaded, partition, (0,), True, division, round) for round in range(3)]
+    costs = np.ones(len(loaded.levels.names))
+    clock = RoundClock(loaded, 4, costs, costs, costs[:, None]) if loaded.fleet else None
+    planned = [plan_round(loaded, partition, (0,), True, division, round, clock=clock) for round in range(3)]
     multiplier = registry.find("schedules", loaded.schedule.name).multiplier
     rates = [loaded.optimizer.learning_rate * multiplier(round, **loaded.schedule.options) for round in range(3)]
-    return [(*(array.tobytes() for array in plan.arrays().values()), plan.outcome) for plan in planned], rates
+    return [
+        (*(array.tobytes() for array in plan.arrays().values()), plan.timing and plan.timing.metrics())
+        for plan in planned
+    ], rates
 
 
 def partitioned(text, *overrides):
@@ -80,7 +86,7 @@ def measured(text, *overrides):
     }
 
 
-SLOW = ("levels.assignment=fixed", "availability.seconds_per_step={a: 1, b: 1, c: 1}", "availability.deadline=2")
+SLOW = ("fleet={devices: {any: {seconds_per_step: 1}}}", "round.policy={name: deadline, seconds: 2}")
 FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
 BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
 DEPTHS = (methods.EVEN, "levels.mix=a-b-c", "client.stages.exits=last", "levels.depths={b: 1}")
@@ -104,11 +110,10 @@ KEYS = {
     "levels.tolerance": (built, DEEP, BUDGETS, "levels.tolerance=0.5"),
     "levels.fit": (built, DENSE, ("levels.budgets={b: 0.6}",), "levels.fit=widths"),
     "levels.measure": (built, DEEP, BUDGETS, "levels.measure=multiply_adds"),
-    "availability.dropout": (plans, DENSE, (), "availability.dropout=0.5"),
-    "availability.deadline": (plans, DENSE, SLOW, "availability.deadline=1"),
-    "availability.seconds_per_step": (plans, DENSE, SLOW, "availability.seconds_per_step.a=9"),
-    "availability.spread": (plans, DENSE, SLOW, "availability.spread=2"),
-    "availability.late": (plans, DENSE, SLOW, "availability.late=partial"),
+    "round.policy": (plans, DENSE, SLOW, "round.policy.late=partial"),
+    "fleet.devices": (plans, DENSE, SLOW, "fleet.devices.any.seconds_per_step=0.5"),
+    "fleet.spread": (plans, DENSE, SLOW, "fleet.spread=2"),
+    "fleet.jitter": (plans, DENSE, SLOW, "fleet.jitter=2"),
     "client.sampling": (trained, PAIR, (), "client.sampling=balanced"),
     "round.clients": (plans, DENSE, (), "round.clients=2"),
     "round.submodel": (trained, PAIR, (), "round.submodel=random"),
@@ -152,9 +157,6 @@ ELSEWHERE = {
     "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
     "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
     "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",
-    "fleet.devices": "fleets/test_devices.py and fleets/test_clock.py: the time and energy of each client",
-    "fleet.spread": "fleets/test_devices.py: speeds of clients",
-    "fleet.jitter": "fleets/test_devices.py: speeds in each round",
     "fleet.distribution": "fleets/test_devices.py: half-normal seconds",
     "fleet.shared_down_mbit": "fleets/test_clock.py: a link of all clients",
     "fleet.shared_up_mbit": "fleets/test_clock.py: a link of all clients",
@@ -162,7 +164,6 @@ ELSEWHERE = {
     "fleet.time_zones": "fleets/test_devices.py: the local hour of a client",
     "fleet.trace": "fleets/test_device_table.py: devices from a table",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",
-    "round.policy": "planning/test_timing.py: dropped, late and partial clients",
     "rounds": "test_experiment.py: where a run ends",
     "evaluate.every": "test_experiment.py: which rows of metrics.jsonl have an evaluation",
     "evaluate.batch_size": "test_evaluation.py: changes memory, not results",

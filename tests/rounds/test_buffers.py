@@ -51,15 +51,19 @@ def gap(actual, expected):
     return max(tiny.gap(tiny.arrays(state), tiny.arrays(other)), np.abs(np.subtract(*metrics)).max())
 
 
+def late_clients(late, **seconds):
+    """Settings with a deadline for clients whose steps take some seconds at each level."""
+    devices = ", ".join(f"{level}: {{seconds_per_step: {each}}}" for level, each in seconds.items())
+    policy = f"round.policy={{name: deadline, seconds: 0.2, late: {late}}}"
+    return f"fleet={{assign: levels, devices: {{{devices}}}}}", policy
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
         pytest.param(("engine=stacked",), marks=pytest.mark.long),
-        pytest.param(
-            ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
-            marks=pytest.mark.long,
-        ),
+        pytest.param(late_clients("partial", a=0.01, b=0.01, c=0.02), marks=pytest.mark.long),
     ],
     ids=["branches", "stacks", "late"],
 )
@@ -71,8 +75,7 @@ def test_buffer_does_not_change_results(settings):
 @pytest.mark.long
 @pytest.mark.parametrize("late", ["drop", "partial"])
 def test_clients_with_different_epochs_fill_buffers_from_one_pass(late):
-    limited = f"availability={{deadline: 0.2, seconds_per_step: {{b: 0.01, c: 0.005}}, late: {late}}}"
-    settings = (BOTH, "client.epochs={b: 3, c: 1}", limited)
+    settings = (BOTH, "client.epochs={b: 3, c: 1}", *late_clients(late, b=0.01, c=0.005))
     assert gap(run_two_rounds(True, *settings), run_two_rounds(False, *settings)) < 1e-13
 
 

@@ -225,7 +225,8 @@ def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path
         "rounds=6",
         "client.epochs=3",
         "round.clients=4",
-        "availability={dropout: 0.3, deadline: 0.5, late: partial, seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}",
+        "fleet={jitter: 0.5, devices: {any: {seconds_per_step: 0.1, dropout: 0.3, train_watts: 2}}}",
+        "round.policy={name: deadline, seconds: 0.5, late: partial}",
     )
     train(tmp_path / "whole", RECIPE, *more)
     rows = runs.rows(tmp_path / "whole")

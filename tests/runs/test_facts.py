@@ -14,7 +14,7 @@ GOOD = {
     "metrics": {"bytes": 3, "sha256": "00"},
     "last": {"round": 4, "loss": 0.5, "global_loss": None},
     "best": {},
-    "spent": 7,
+    "totals": {"bytes": 7, "device_seconds": 1.5},
 }
 
 
@@ -25,6 +25,11 @@ def checkpoint_with(info):
 def test_valid_facts_are_returned_with_round_and_digest():
     assert facts.from_checkpoint(checkpoint_with(GOOD), "c") == {**GOOD, "best_seal": None, "round": 4, "seal": "ab"}
     assert facts.from_checkpoint(checkpoint_with({**GOOD, "best_seal": "cd"}), "c")["best_seal"] == "cd"
+
+
+def test_checkpoint_of_an_earlier_version_has_the_bytes_alone():
+    info = {name: value for name, value in GOOD.items() if name != "totals"} | {"spent": 7}
+    assert facts.from_checkpoint(checkpoint_with(info), "c")["totals"] == {"bytes": 7}
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -42,7 +47,12 @@ ODD = {
     "metrics": ("x", {}, {"bytes": "3", "sha256": "00"}, {"bytes": 3, "sha256": 0}, {"bytes": True, "sha256": ""}),
     "last": (1, [1], {"loss": 0.5}, {"round": {"a": 1}}, {"round": -1}, {"round": 1, "loss": "x"}),
     "best": (None, {"round": 1.0}, {"round": 1, "loss": [1]}, {"round": 1, "loss": 10**400}, {"round": 10**300}),
-    "spent": ("x", None, 1.5, -1, True, 10**300),
+    "totals": (
+        7,
+        {},
+        *({"bytes": value} for value in ("x", None, 1.5, -1, True, 10**300)),
+        *({"bytes": 7, "energy": value} for value in ("x", None, -0.5, float("inf"), float("nan"))),
+    ),
     "best_seal": (5, ["ab"]),
 }
 

@@ -34,7 +34,7 @@ def train(recipe, run, threads, seconds):
             "last": last,
             "best": last,
             "best_seal": None,
-            "spent": 0,
+            "totals": {"bytes": 0},
             **facts.checkpoint_info(recipe, conditions, b""),
         }
         checkpoints.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)

@@ -5,6 +5,8 @@ from typing import Literal
 from hetero_tf.base.constraints import Positive
 from hetero_tf.methods.policies import SynchronousPolicy
 
+REQUIRES = {"fleet": True}
+
 
 def policy(*, seconds: Positive, late: Literal["drop", "partial"] = "drop") -> SynchronousPolicy:
     """Return the policy of rounds that wait for the slowest client, but at most until the deadline.

@@ -5,6 +5,8 @@ from typing import Annotated
 from hetero_tf.base.constraints import Range
 from hetero_tf.methods.policies import SynchronousPolicy
 
+REQUIRES = {"fleet": True}
+
 
 def policy(*, factor: Annotated[float, Range(above=1.0, high=100.0)] = 1.3) -> SynchronousPolicy:
     """Return the policy of rounds that start `factor * round.clients` clients and merge the first `round.clients`.

@@ -1,6 +1,5 @@
 """Costs of a round for its clients: bytes in both directions and operations of training; and costs of a run so far."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,8 @@ from hetero_tf.methods.stages import Stage
 
 # Numbers of products: forward, gradient of the inputs, gradient of the weights.
 TRAINED, PASSED, FROZEN = 3, 2, 1
+# Totals of a run, and the metrics of each round that they add up.
+TOTALS = {"bytes": ("bytes_down", "bytes_up"), "device_seconds": ("round_seconds",), "energy": ("round_energy",)}
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ def round_cost(
             "`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
             f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}"
         )
-    per_example = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
-    for level, each in enumerate(client_costs):
-        per_example[level, : len(each.train_flops)] = each.train_flops
+    per_example = train_flops_table(client_costs)
     # Examples of the steps that reached the server, [cohort, steps].
     counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
     down, up = (
@@ -114,7 +113,25 @@ def round_cost(
     )
 
 
-def accumulate_bytes(rows: list[dict], spent: int) -> list[dict]:
-    """Add "bytes" to the rows of metrics: the run's total up to each row, with `spent` before the first."""
-    costs = itertools.accumulate((row["bytes_down"] + row["bytes_up"] for row in rows), initial=spent)
-    return [{**row, "bytes": cost} for row, cost in zip(rows, itertools.islice(costs, 1, None))]
+def train_flops_table(client_costs: Sequence[ClientCost]) -> np.ndarray:
+    """Return the operations of training on one example: float64 [levels, stages], 0 for stages that a level lacks."""
+    table = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
+    for level, each in enumerate(client_costs):
+        table[level, : len(each.train_flops)] = each.train_flops
+    return table
+
+
+def accumulate_totals(rows: list[dict], totals: dict[str, int | float]) -> list[dict]:
+    """Add the totals of the run up to each row of metrics; those of time and energy only if the rows have them.
+
+    Args:
+        rows: Metrics of consecutive rounds.
+        totals: Totals by name before the first row; empty at the start of the run.
+    """
+    accumulated = []
+    for row in rows:
+        totals = {
+            name: totals.get(name, 0) + sum(map(row.get, parts)) for name, parts in TOTALS.items() if parts[0] in row
+        }
+        accumulated.append({**row, **totals})
+    return accumulated

@@ -1,0 +1,70 @@
+"""Check that a deadline does not exclude every client."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.plan import Division, able_clients
+from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
+from hetero_tf.recipe.nodes import InvalidValue
+
+
+def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, starts: Sequence[int]) -> None:
+    """Raise `InvalidValue` if the deadline excludes every client in every round.
+
+    Args:
+        clock: The clock of the recipe.
+        sizes: int [registered], training examples of each client.
+        division: The stages of its levels.
+        starts: First positions, from the `Input` of the recipe.
+
+    Raises:
+        InvalidValue: The path is `round.policy.seconds`.
+    """
+    policy, fleet, levels = round_policy(clock.recipe), clock.recipe.fleet, clock.recipe.levels
+    if policy.deadline is None or fleet.jitter:
+        return
+    # A client alone has the whole shared link.
+    alone = dataclasses.replace(fleet, shared_down_mbit=None, shared_up_mbit=None)
+    clock = dataclasses.replace(clock, recipe=dataclasses.replace(clock.recipe, fleet=alone))
+    able = able_clients(levels, len(sizes), clock.recipe.seed, 0)
+    ids = np.arange(able) if isinstance(able, int) else able
+    assigned = assign_levels(levels, len(sizes), clock.recipe.seed, 0, ids)
+    seconds = math.inf
+    for level in range(len(levels.names)):
+        # With dynamic assignment any client may have the level.
+        clients = ids[(sizes[ids] > 0) & ((assigned == level) | (levels.assignment == "dynamic"))]
+        if clients.size:
+            steps, examples = _least_work(clock, int(sizes[clients].min()), division, starts, level)
+            work = (np.full(len(clients), value) for value in (level, steps))
+            seconds = min(seconds, clock.times(None, clients, *work, examples).total.min())
+    if seconds > policy.deadline * TOLERANCE:
+        needed = f"{math.ceil(seconds / TOLERANCE * 1e6) / 1e6:.10g}"
+        raise InvalidValue(
+            ("round", "policy", "seconds"),
+            f"the deadline excludes every client: the fastest needs {needed} s. Set at least {needed}. "
+            f"Received: {policy.deadline:g}",
+        )
+
+
+def _least_work(clock, size, division, starts, level):
+    """Return the least steps that a client returns, and their examples in each stage, int [stages].
+
+    A late client may return its first step alone, or its first stage if several run in sequence.
+    """
+    recipe, stages = clock.recipe, division.stages[level]
+    is_partial, epochs = round_policy(recipe).partial, recipe.client.epochs_of(recipe.levels.names[level])
+    examples, passes = np.zeros(clock.train_flops.shape[1], int), division.passes[level]
+    if is_partial and passes == 1:
+        steps, count = 1, min(size, recipe.client.batch_size)
+    else:
+        steps, count = epochs * -(-size // recipe.client.batch_size) * len(starts), epochs * size * len(starts)
+    if division.drawn:
+        examples[clock.train_flops[level, :stages].argmin()] = count
+        return steps, examples
+    merged_stages = 1 if is_partial else stages
+    examples[:merged_stages] = count
+    return steps * merged_stages, examples
