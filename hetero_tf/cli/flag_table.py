@@ -27,6 +27,9 @@ class Flag(NamedTuple):
 FLAGS = {
     "recipe": Flag("string", "YAML file, or the name of a shipped recipe such as mnist; required"),
     "set": Flag("multi_string", "override of the recipe, path=value; may be repeated; default none"),
+    "fleet": Flag(
+        "string", "devices of the clients: a shipped fleet such as phones, or a YAML file; default the recipe's"
+    ),
     "run_dir": Flag("string", "folder of the run; default runs/NAME, plus the changes of --set"),
     "data_dir": Flag("string", "folder of the data; default HETERO_TF_DATA"),
     "plugin": Flag("multi_string", "Python module with layers or plug-ins, or its name in list --plugins; repeatable"),

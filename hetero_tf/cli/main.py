@@ -147,6 +147,8 @@ def _recipe(source, command, flags):
     from hetero_tf.store.run_folder import RunFolder
 
     register_plugins(flags)
+    if source == "recipe" and flags.fleet:
+        flags["set"].value = [f"fleet={flags.fleet}", *flags["set"].value]
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if source == "recipe":
         if not flags.recipe:

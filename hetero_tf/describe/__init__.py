@@ -7,6 +7,7 @@ Modules:
     output       Description of a recipe, as JSON and as aligned text
 """
 
+from hetero_tf.describe.fleet_loads import fleet_report
 from hetero_tf.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.describe.output import Description, to_json, to_text
 from hetero_tf.models.costs.level_costs import LevelCosts
@@ -47,6 +48,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,
+        fleet=None if recipe.fleet is None else fleet_report(process),
         data=tuple(notes.data_description(process)),
         warnings=tuple(notes.warnings(process)),
         replica_shares=process.replica_shares(process.plan(0), replicas) if replicas > 1 else (),

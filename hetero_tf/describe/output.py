@@ -6,7 +6,8 @@ import numpy as np
 
 from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.units import format_bytes, format_count
-from hetero_tf.describe import load_tables
+from hetero_tf.describe import fleet_tables, load_tables
+from hetero_tf.describe.fleet_loads import FleetReport
 from hetero_tf.describe.loads import Loads
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
 from hetero_tf.models.costs.memory import MEGABYTE
@@ -35,6 +36,7 @@ class Description:
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
             without replicas.
         loads: `loads.Loads` if the levels differ in more than their widths, else None.
+        fleet: `fleet_loads.FleetReport` of a recipe with a fleet, else None.
         data: Lines that show how the data were understood.
         warnings: Sentences about the data and the levels.
     """
@@ -51,6 +53,7 @@ class Description:
     stand_in_for: str | None = None
     engine: dict | None = None
     loads: Loads | None = None
+    fleet: FleetReport | None = None
     replica_shares: tuple[tuple[int, float], ...] = ()
     data: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -63,9 +66,11 @@ def to_json(description: Description) -> dict:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
         "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
-        "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "dealt": [{"clients", "share"}]};
+        "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
+        "share"}]};
         memory: bytes with the sum training_bytes; inference: bytes;
-        ratio: mean parameters relative to the global model; loads: see `load_tables.to_json`, or None.
+        ratio: mean parameters relative to the global model; loads, fleet: see `load_tables.to_json` and
+        `fleet_tables.to_json`, or None.
     """
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
@@ -78,6 +83,7 @@ def to_json(description: Description) -> dict:
             "understood": list(description.data),
             "warnings": list(description.warnings),
             "loads": None if description.loads is None else load_tables.to_json(description.loads),
+            "fleet": None if description.fleet is None else fleet_tables.to_json(description.fleet),
         }
     )
 
@@ -87,6 +93,8 @@ def to_text(description: Description, variables: bool = True) -> str:
     parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
     if description.loads is not None:
         parts.append(load_tables.to_text(description.loads))
+    if description.fleet is not None:
+        parts.append(fleet_tables.to_text(description.fleet))
     if description.split is not None:
         parts.append(_split(description.split))
     if variables:

@@ -1,5 +1,6 @@
 """The device of each client."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,18 @@ class Devices:
     dropout: np.ndarray
     shared_down: float = math.inf
     shared_up: float = math.inf
+
+    def take(self, indices: np.ndarray) -> "Devices":
+        """Return the devices of some of the clients."""
+        columns = {name: value[indices] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return dataclasses.replace(self, **columns)
+
+
+def class_devices(fleet: Fleet) -> Devices:
+    """Return the median device of each class of a fleet, without shared links."""
+    table = device_table(fleet)
+    kinds = np.arange(len(table.shares), dtype=np.int32)
+    return Devices(kinds, **{name: table.columns[name] for name in COLUMNS})
 
 
 def devices_of(

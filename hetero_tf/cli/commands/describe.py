@@ -11,7 +11,7 @@ from hetero_tf.cli.open_run import build_settings
 from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "describe --recipe FILE", "costs of every level, and the split of the data"
-FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *RECIPE_FLAGS), None, "recipe"
+FLAGS, WORDS, SOURCE = ("recipe", "fleet", "engine", "draw", "workers", "devices", *RECIPE_FLAGS), None, "recipe"
 
 
 def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:

@@ -13,7 +13,7 @@ from hetero_tf.cli.flags import program_name
 from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "launch --local N --recipe FILE", "trains with N logical devices that share each round"
-FLAGS = ("local", "recipe", "run_dir", "engine", "allow_other_machine", "log", "verbose", *RECIPE_FLAGS)
+FLAGS = ("local", "recipe", "fleet", "run_dir", "engine", "allow_other_machine", "log", "verbose", *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 CLUSTER_FLAGS = ("workers", "worker", "devices")
-FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", "log", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
+FLAGS = ("recipe", "fleet", "run_dir", "engine", "allow_other_machine", "log", "verbose", *CLUSTER_FLAGS, *RECIPE_FLAGS)
 WORDS, SOURCE = None, "recipe"
 
 

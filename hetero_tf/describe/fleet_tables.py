@@ -1,0 +1,43 @@
+"""The `FleetReport` of a recipe as JSON and as text tables."""
+
+from hetero_tf.base.console import format_table
+from hetero_tf.describe.fleet_loads import DeviceLoad, FleetReport
+
+
+def to_json(report: FleetReport) -> dict:
+    """Return a plain dict, ready for JSON.
+
+    Returns:
+        {"examples", "loads": [the attributes of `DeviceLoad`, "total"]}; seconds, joules and shares.
+    """
+    return {"examples": report.examples, "loads": [{**vars(load), "total": load.total} for load in report.loads]}
+
+
+def to_text(report: FleetReport) -> str:
+    """Return a table of the time of a round by level and device."""
+    rows = [("level", "device", "download", "compute", "upload", "total", "idle", "memory", "energy")]
+    for load in report.loads:
+        seconds = (f"{format_number(value)} s" for value in (load.download, load.compute, load.upload, load.total))
+        idle = "-" if load.idle is None else f"{100 * load.idle:.0f} %"
+        rows.append((load.level, load.device, *seconds, idle, _memory(load), f"{format_number(load.energy)} J"))
+    slowest = max((load for load in report.loads if load.trains), key=lambda load: load.total)
+    return f"{format_table(rows)}\n{_notes(report, slowest)}"
+
+
+def _notes(report, slowest):
+    return (
+        f"a round of a client with {report.examples:,} examples on each device of the fleet, without spread\n"
+        f"idle: share of a round that waits for the slowest, level {slowest.level} on {slowest.device}\n"
+        "memory: of training a batch, as a share of that of the device"
+    )
+
+
+def _memory(load: DeviceLoad) -> str:
+    share = f"{100 * load.memory:.0f} %" if load.memory < 10 else f"{load.memory:.0f}x"
+    over = " OVER" if load.trains else " unfit"
+    return "-" if load.memory == 0 else share + over * (load.memory > 1)
+
+
+def format_number(value: float) -> str:
+    """Format a number with up to three digits, and large ones as whole numbers: 0.012, 1.23, 1,234."""
+    return f"{value:.3f}" if value < 1 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
