@@ -2,9 +2,11 @@
 
 Modules:
 
-    load_tables  The `Loads` of a recipe as JSON and as text tables
-    loads        Training load of each level under its budget, and the totals of a round
-    output       Description of a recipe, as JSON and as aligned text
+    fleet_loads   Time, memory and energy of a round for clients of each level on each device of the fleet
+    fleet_tables  The `FleetReport` of a recipe as JSON and as text tables
+    load_tables   The `Loads` of a recipe as JSON and as text tables
+    loads         Training load of each level under its budget, and the totals of a round
+    output        Description of a recipe, as JSON and as aligned text
 """
 
 from hetero_tf.describe.fleet_loads import fleet_report
