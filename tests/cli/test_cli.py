@@ -32,7 +32,7 @@ WRONG = [
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
-        "engine, estimate, export_dir, export_version, file, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, "
+        "engine, estimate, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, "
         "patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
@@ -187,6 +187,7 @@ COMMAND_FLAGS = {
     "new": ("input", "task", "label", "out", "data_dir", "yes"),
     "train": (
         "recipe",
+        "fleet",
         "run_dir",
         "engine",
         "allow_other_machine",
@@ -197,12 +198,12 @@ COMMAND_FLAGS = {
         "verbose",
         *OF_RECIPES,
     ),
-    "launch": ("local", "recipe", "run_dir", "engine", "allow_other_machine", "log", "verbose", *OF_RECIPES),
+    "launch": ("local", "recipe", "fleet", "run_dir", "engine", "allow_other_machine", "log", "verbose", *OF_RECIPES),
     "sweep": (
-        *("definition", "recipe", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log", *OF_RECIPES),
+        *("definition", "recipe", "fleet", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log", *OF_RECIPES),
         *("dry_run", "estimate", "commands", "on", "slurm"),
     ),
-    "describe": ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES),
+    "describe": ("recipe", "fleet", "engine", "draw", "workers", "devices", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", "classes", "draw", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "export_dir", "state", "level", "input", "out", "top", "maps", "copy_columns", *OF_RECIPES),
@@ -607,6 +608,13 @@ def test_engine_flag_sets_the_recipe_key(folder_of_runs, monkeypatch):
     ):
         assert main.main(["hetero_tf", "describe", R, *words]) == 0
     assert engines == ["auto", "sequential", "stacked", "sequential"]
+
+
+def test_fleet_flag_comes_before_the_changes_of_its_keys(folder_of_runs, monkeypatch):
+    fleets = []
+    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: fleets.append(recipe.fleet))
+    assert main.main(["hetero_tf", "describe", R, "--set=fleet.spread=0.5", "--fleet=uniform"]) == 0
+    assert [list(fleet.devices) for fleet in fleets] == [["phone"]] and fleets[0].spread == 0.5
 
 
 def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 USAGE, SUMMARY = "sweep FILE", "trains many variants of a recipe; the same command resumes"
 # At most one of these flags; without one, the sweep trains.
 MODES = ("dry_run", "estimate", "commands", "on")
-RUN_FLAGS = ("definition", "recipe", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log")
+RUN_FLAGS = ("definition", "recipe", "fleet", "sweep", "seeds", "run_dir", "only", "jobs", "fork", "log")
 FLAGS = (*RUN_FLAGS, *MODES, "slurm", *RECIPE_FLAGS)
 WORDS, SOURCE = "definition", None
 
@@ -167,7 +167,7 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
         raise InputError(
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
-    overrides = list(flags["set"].value or ())
+    overrides = ([f"fleet={flags.fleet}"] if flags.fleet else []) + list(flags["set"].value or ())
     if flags.definition:
         (file,) = flags.definition
         return definition.with_overrides(definition.read(file), overrides), file
