@@ -104,7 +104,7 @@ class TensorFlowClient:
         @tf.function(autograph=False)
         def steps(weights, round, work, rate):
             row = concat_values(weights)
-            result = train_block(setup, submodel, StateRows(row, (), {}), RoundScalars(round, seed, rate), work)
+            result = train_block(setup, submodel, StateRows(row, (), {}, {}), RoundScalars(round, seed, rate), work)
             # Global values; those that the client does not have are not read.
             trained = submodel.cut.overwrite(row, result.values[0], result.coordinates[0])
             values = split_values(trained, setup.layout.cut.shapes)

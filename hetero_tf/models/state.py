@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hetero_tf.store.states import CLIENTS, SERVER, WEIGHTS
+from hetero_tf.store.states import CLIENTS, PENDING, SERVER, WEIGHTS
 
 # Personal values, memories of corrections, and the peer networks of a client.
 TABLES = ("personal", "memory", "peers")
+# Sums of results that arrive in later rounds.
+PENDING_SUMS = ("total", "coverage")
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,15 @@ class State:
         weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
         server: State of the server's step for each value, `{slot: {path: value}}`.
         clients: Client state between rounds, `{one of TABLES: {path: [clients, ...]}}`.
+        pending: Sums of the results that arrive in each of the next rounds, `{one of PENDING_SUMS: {path: [delays,
+            ...]}}`; empty unless the policy is asynchronous.
     """
 
     round: int
     weights: dict
     server: dict = field(default_factory=dict)
     clients: dict = field(default_factory=dict)
+    pending: dict = field(default_factory=dict)
 
 
 class StateRows(NamedTuple):
@@ -38,11 +43,13 @@ class StateRows(NamedTuple):
         slots: Row [values] of each slot of the server.
         tables: `{one of TABLES: [registered, columns]}`, one row for each client; with an axis before the columns for
             its peers, or for the networks of an ensemble.
+        pending: `{one of PENDING_SUMS: [delays, values]}`; row i is added to the sums of the round after the next i.
     """
 
     weights: tf.Tensor
     slots: tuple[tf.Tensor, ...]
     tables: dict[str, tf.Tensor]
+    pending: dict[str, tf.Tensor]
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class StateLayout:
         personal: Paths of the values that stay with the clients.
         has_memory: Whether clients store the memory of a correction.
         peers: Number of a client's peers.
+        delays: Largest number of rounds by which a result may arrive late; 0: all arrive in the round of their start.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -68,9 +76,10 @@ class StateLayout:
     personal: tuple[str, ...]
     has_memory: bool
     peers: int
+    delays: int = 0
 
     def build(self, make: Callable[[tuple[int, ...], str], Any]) -> dict:
-        """Return `make(shape, dtype)` for every value, as `{"weights", "server", "clients"}` like in a `State`."""
+        """Return `make(shape, dtype)` for every value, as `{"weights", "server", "clients", "pending"}` of a `State`."""
 
         def make_all(shapes):
             return {path: make(shape, self.dtype) for path, shape in shapes.items()}
@@ -79,7 +88,13 @@ class StateLayout:
             "weights": make_all(self.shapes),
             "server": {slot: make_all(self.shapes) for slot in self.slots},
             "clients": {name: make_all(shapes) for name, shapes in self._table_shapes().items()},
+            "pending": {name: make_all(shapes) for name, shapes in self._pending_shapes().items()},
         }
+
+    def _pending_shapes(self):
+        """Return `{sum: {path: shape}}`; empty if no result arrives late."""
+        shapes = {path: (self.delays, *shape) for path, shape in self.shapes.items()}
+        return dict.fromkeys(PENDING_SUMS if self.delays else (), shapes)
 
     def _table_shapes(self):
         """Return `{table: {path: shape}}`."""
@@ -97,7 +112,9 @@ class StateLayout:
             name: {path: state.clients[name][path] for path in shapes} for name, shapes in self._table_shapes().items()
         }
         server = {slot: {path: state.server[slot][path] for path in self.shapes} for slot in self.slots}
-        return {"weights": {path: state.weights[path] for path in self.shapes}, "server": server, "clients": tables}
+        pending = {name: {path: state.pending[name][path] for path in self.shapes} for name in self._pending_shapes()}
+        weights = {path: state.weights[path] for path in self.shapes}
+        return {"weights": weights, "server": server, "clients": tables, "pending": pending}
 
     def state_of(self, round: int, values: Mapping[str, dict]) -> State:
         """Return the state after `round` rounds; `values`: in the structure of `build`, with dicts in any order."""
@@ -109,12 +126,20 @@ class StateLayout:
         def row(by_path):
             return concat_values([by_path[path] for path in self.shapes])
 
+        def rows(by_path, leading):
+            return _concat([tf.reshape(value, [*leading, -1]) for value in by_path])
+
         tables = {
-            name: _concat([tf.reshape(values["clients"][name][path], [*self._leading(name), -1]) for path in shapes])
+            name: rows([values["clients"][name][path] for path in shapes], self._leading(name))
             for name, shapes in self._table_shapes().items()
             if shapes
         }
-        return StateRows(row(values["weights"]), tuple(row(values["server"][slot]) for slot in self.slots), tables)
+        pending = {
+            name: rows([values["pending"][name][path] for path in shapes], [self.delays])
+            for name, shapes in self._pending_shapes().items()
+        }
+        slots = tuple(row(values["server"][slot]) for slot in self.slots)
+        return StateRows(row(values["weights"]), slots, tables, pending)
 
     def _leading(self, name):
         """Return the leading axes of a table's rows."""
@@ -127,18 +152,20 @@ class StateLayout:
         def by_path(row):
             return dict(zip(self.shapes, split_values(row, tuple(self.shapes.values()))))
 
+        def split_rows(rows, shapes, leading):
+            parts = _split(rows, [math.prod(shape) // math.prod(leading) for shape in shapes.values()])
+            return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
+
         tables = {
-            name: self._unpack_table(name, rows.tables[name], shapes) if shapes else {}
+            name: split_rows(rows.tables[name], shapes, self._leading(name)) if shapes else {}
             for name, shapes in self._table_shapes().items()
         }
+        pending = {
+            name: split_rows(rows.pending[name], shapes, [self.delays])
+            for name, shapes in self._pending_shapes().items()
+        }
         server = {slot: by_path(row) for slot, row in zip(self.slots, rows.slots, strict=True)}
-        return {"weights": by_path(rows.weights), "server": server, "clients": tables}
-
-    def _unpack_table(self, name, rows, shapes):
-        """Split the rows of a table into `{path: value}` of these shapes."""
-        leading = math.prod(self._leading(name))
-        parts = _split(rows, [math.prod(shape) // leading for shape in shapes.values()])
-        return {path: tf.reshape(part, shape) for (path, shape), part in zip(shapes.items(), parts)}
+        return {"weights": by_path(rows.weights), "server": server, "clients": tables, "pending": pending}
 
 
 def concat_values(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -163,7 +190,7 @@ def _split(rows, sizes):
 def flatten_state(state: State) -> dict:
     """Return every value of a state under one flat name, for checkpoints and messages."""
     values = {WEIGHTS + path: value for path, value in state.weights.items()}
-    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients)):
+    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients), (PENDING, state.pending)):
         values |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
     return values
 
@@ -175,4 +202,5 @@ def unflatten_state(round: int, values: Mapping, like: State) -> State:
         return {name: {path: values[f"{prefix}{name}/{path}"] for path in table} for name, table in of_like.items()}
 
     weights = {path: values[WEIGHTS + path] for path in like.weights}
-    return State(round, weights, tables(SERVER, like.server), tables(CLIENTS, like.clients))
+    server, clients, pending = tables(SERVER, like.server), tables(CLIENTS, like.clients), tables(PENDING, like.pending)
+    return State(round, weights, server, clients, pending)

@@ -27,6 +27,7 @@ class PackedRounds(NamedTuple):
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
         stages: [rounds, S, ticks], index of the tick's stage among those of the sub-model.
         replicas: [rounds, S], replica that trains each block.
+        delays: [rounds, S], rounds after which the results of the block arrive; 0: at the end of the same round.
     """
 
     clients: Any
@@ -37,6 +38,7 @@ class PackedRounds(NamedTuple):
     starts: Any
     stages: Any
     replicas: Any
+    delays: Any
 
     def block(self, index: Any, clients: int) -> "BlockPlan":
         """Return the plan of one block, whose sub-model has `clients` clients; of arrays without the axis of rounds."""
@@ -51,8 +53,8 @@ class PackedRounds(NamedTuple):
 
 
 # Ranks of the arrays, and their values in an empty block.
-RANKS = PackedRounds(clients=3, members=3, submodels=2, ticks=2, rows=5, starts=3, stages=3, replicas=2)
-EMPTY = PackedRounds(clients=-1, members=0, submodels=0, ticks=0, rows=-1, starts=0, stages=0, replicas=0)
+RANKS = PackedRounds(clients=3, members=3, submodels=2, ticks=2, rows=5, starts=3, stages=3, replicas=2, delays=2)
+EMPTY = PackedRounds(clients=-1, members=0, submodels=0, ticks=0, rows=-1, starts=0, stages=0, replicas=0, delays=0)
 
 
 class BlockPlan(NamedTuple):
@@ -75,9 +77,11 @@ class BlockPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Block:
-    """Clients of one block: their positions in the plan, and their steps as aligned by `align`."""
+    """Clients of one block: their positions in the plan, sub-model and delay, and their steps, see `align`."""
 
     positions: np.ndarray
+    submodel: int
+    delay: int
     rows: np.ndarray
     starts: np.ndarray
     stages: np.ndarray
@@ -97,18 +101,18 @@ def pack_rounds(
         The packed rounds; and for each round int32 [cohort], the index of each client of the plan among the slots of
         all blocks: block * K + slot in the block.
     """
-    submodels_of_plans = [np.asarray(submodel_of)[plan.levels] for plan in plans]
-    rounds = [_build_blocks(plan, submodels, sizes) for plan, submodels in zip(plans, submodels_of_plans)]
+    rounds = [_build_blocks(plan, np.asarray(submodel_of)[plan.levels], sizes) for plan in plans]
     packed = _empty_rounds(plans, rounds, max(sizes))
     slots = [np.zeros(len(plan.clients), np.int32) for plan in plans]
-    for number, (plan, submodels, blocks) in enumerate(zip(plans, submodels_of_plans, rounds)):
-        # Padding blocks use the cheapest sub-model.
-        packed.submodels[number] = submodels[-1]
+    for number, (plan, blocks) in enumerate(zip(plans, rounds)):
+        # Padding blocks use the cheapest sub-model; a round of an asynchronous policy may have no client.
+        packed.submodels[number] = blocks[-1].submodel if blocks else len(sizes) - 1
         for index, block in enumerate(blocks):
             position, count, ticks = (number, index), len(block.positions), len(block.starts)
             packed.clients[position][:count] = plan.clients[block.positions]
             packed.members[position][:count] = plan.members[block.positions]
-            packed.submodels[position], packed.ticks[position] = submodels[block.positions[0]], ticks
+            packed.submodels[position], packed.ticks[position] = block.submodel, ticks
+            packed.delays[position] = block.delay
             packed.rows[position][:count, :ticks] = block.rows
             packed.starts[position][:ticks], packed.stages[position][:ticks] = block.starts, block.stages
             slots[number][block.positions] = index * max(sizes) + np.arange(count)
@@ -117,8 +121,8 @@ def pack_rounds(
 
 def _empty_rounds(plans, rounds, largest):
     """Return empty `PackedRounds` with space for all blocks and their ticks."""
-    size = (len(plans), max(len(blocks) for blocks in rounds))
-    ticks = max(1, *(len(block.starts) for blocks in rounds for block in blocks))
+    size = (len(plans), max(1, *(len(blocks) for blocks in rounds)))
+    ticks = max([1, *(len(block.starts) for blocks in rounds for block in blocks)])
     batch = plans[0].rows.shape[2]
     shapes = PackedRounds(
         clients=(*size, largest),
@@ -129,19 +133,21 @@ def _empty_rounds(plans, rounds, largest):
         starts=(*size, ticks),
         stages=(*size, ticks),
         replicas=size,
+        delays=size,
     )
     return PackedRounds(*(np.full(shape, empty, np.int32) for shape, empty in zip(shapes, EMPTY)))
 
 
 def _build_blocks(plan, submodels, sizes):
-    """Return the blocks of one round, grouped by sub-model in the order of the plan."""
+    """Return the blocks of one round, grouped by sub-model and delay in the order of the plan."""
     blocks = []
-    for submodel in dict.fromkeys(submodels.tolist()):
-        submodel_positions = np.flatnonzero(submodels == submodel)
-        for first in range(0, len(submodel_positions), sizes[submodel]):
-            positions = submodel_positions[first : first + sizes[submodel]]
+    delays = np.zeros_like(submodels) if plan.delays is None else plan.delays
+    for submodel, delay in dict.fromkeys(zip(submodels.tolist(), delays.tolist())):
+        group = np.flatnonzero((submodels == submodel) & (delays == delay))
+        for first in range(0, len(group), sizes[submodel]):
+            positions = group[first : first + sizes[submodel]]
             aligned = align(plan.steps[positions], plan.rows[positions], plan.starts[positions], plan.stages[positions])
-            blocks.append(_Block(positions, *aligned))
+            blocks.append(_Block(positions, submodel, delay, *aligned))
     return blocks
 
 

@@ -18,7 +18,7 @@ from hetero_tf.recipe.schema import Levels, Recipe
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of one round; all arrays are int32.
+    """Plan of one round; all arrays are int32. A round of an asynchronous policy may have no client.
 
     Attributes:
         clients: [cohort], ids of the active clients, most work first; with an ensemble, one entry per network that a
@@ -30,6 +30,7 @@ class Plan:
         stages: [cohort, steps], index of each step's stage among those of the level.
         members: [cohort], network of an ensemble that is trained.
         timing: Device time of the clients that start; None without a fleet.
+        delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`; None: all in their round.
     """
 
     clients: np.ndarray
@@ -40,10 +41,12 @@ class Plan:
     stages: np.ndarray
     members: np.ndarray
     timing: RoundTiming | None = None
+    delays: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "timing"}
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "timing"}
+        return {name: array for name, array in values.items() if array is not None}
 
     @property
     def examples_of_steps(self) -> np.ndarray:

@@ -149,6 +149,7 @@ class Federation:
             personal=tuple(self.paths[position] for position in setup.layout.personal),
             has_memory=setup.algorithm.remember is not None,
             peers=setup.peers,
+            delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
         )
 
     def begin(self, weights: dict[str, tf.Tensor]) -> State:
@@ -318,6 +319,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, registered: int) -> Algorithm:
         optimizer=local_optimizer(recipe.optimizer),
         server=functools.partial(_function("servers", recipe.round.server), registered=registered),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
+        stale_merge=None,
     )
 
 

@@ -16,8 +16,9 @@ class CohortResult(NamedTuple):
     """Sums over the clients of a cohort, and a record of each.
 
     Attributes:
-        total: Sum of weight * value over the clients that cover each entry of the global row, [values].
-        coverage: The sum of their weights, [values].
+        total: Sum of weight * value over the clients that cover each entry of the global row, [values]; of an
+            asynchronous policy [delays + 1, values], by the delay of the clients.
+        coverage: The sum of their weights, in the shape of `total`.
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
         records: Of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
             and under "tables" its new rows, `{table: [S * K, ...]}`.
@@ -67,7 +68,12 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
         packed: The arrays of one round; S = blocks, K = the largest block.
         scalars: Those of the round.
     """
-    count, max_clients = tf.shape(packed.clients)[0], max(setup.block_sizes)
+    count, max_clients, stale = tf.shape(packed.clients)[0], max(setup.block_sizes), setup.algorithm.stale_merge
+
+    def add(sums, contribution, delay):
+        if stale is None:
+            return sums + contribution
+        return tf.tensor_scatter_nd_add(sums, delay[None, None], contribution[None])
 
     def body(index, sums, records):
         branches = [
@@ -76,16 +82,17 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
         ]
         contribution, recorded = tf.switch_case(packed.submodels[index], branches)
         # Sums are added in the order of the blocks: the result does not depend on the number of blocks in flight.
-        sums = {name: sums[name] + contribution[name] for name in sums}
+        sums = {name: add(sums[name], contribution[name], packed.delays[index]) for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
 
     # Loop over the blocks of all levels; several are in flight, limited by `parallel`.
-    zeros = {name: tf.zeros_like(state.weights) for name in _sum_names(setup)}
+    zeros = tf.zeros_like(state.weights)
+    zeros = zeros if stale is None else tf.repeat(zeros[None], stale.delays + 1, axis=0)
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, zeros, _empty_records(setup, state.tables, count)),
+        (0, dict.fromkeys(_sum_names(setup), zeros), _empty_records(setup, state.tables, count)),
         parallel_iterations=setup.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
@@ -94,8 +101,23 @@ def train_cohort(setup: RoundSetup, state: StateRows, packed: PackedRounds, scal
     # Without entry masks the coverage follows from small masks of axes, [S * K, size].
     if "coverage" not in sums:
         weights = _weights_in_merge(setup, records["weight"], packed, max_clients)
-        sums["coverage"] = coverage(setup.layout.cut, masks, weights, setup.layout.zeros_count)
+        sums["coverage"] = _coverage(setup, masks, weights, tf.repeat(packed.delays, max_clients))
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
+
+
+def _coverage(setup, masks, weights, delays):
+    """Return the coverage, in the shape of `CohortResult.total`; `delays`: [S * K]."""
+    layout, stale = setup.layout, setup.algorithm.stale_merge
+    if stale is None:
+        return coverage(layout.cut, masks, weights, layout.zeros_count)
+
+    def at(delay):
+        arrives = tf.cast(tf.equal(delays, delay), layout.dtype)
+        # One product for each distinct tensor, as `coverage` recognizes equal weights by identity.
+        products = {id(each): each * arrives for each in weights}
+        return coverage(layout.cut, masks, [products[id(each)] for each in weights], layout.zeros_count)
+
+    return tf.map_fn(at, tf.range(stale.delays + 1), fn_output_signature=tf.TensorSpec([None], layout.dtype))
 
 
 def _sum_names(setup):

@@ -78,22 +78,23 @@ def merge_updates(
         memory_change: Sum of the changes of their memories, if the server reads it.
 
     Returns:
-        The state with new weights and slots; its tables do not change.
+        The state with new weights and slots; its tables and pending sums do not change.
     """
     old, new = state.weights, masked_mean(state.weights, total, coverage)
     # Running statistics follow the trainable values; they are measured, not learned, so the server takes their mean.
-    learned = sum(math.prod(shape) for shape in setup.layout.cut.shapes[: setup.layout.trainable])
+    learned = setup.layout.learned
     # The server's step sees trainable entries only.
     change = {} if memory_change is None else {"memory_change": memory_change[:learned]}
     slots = tuple(slot[:learned] for slot in state.slots)
     weights, slots = setup.algorithm.server(old[:learned], new[:learned], coverage[:learned], slots, **change)
     new_slots = tuple(tf.concat([slot, before[learned:]], 0) for slot, before in zip(slots, state.slots))
-    return StateRows(tf.concat([weights, new[learned:]], 0), new_slots, state.tables)
+    return state._replace(weights=tf.concat([weights, new[learned:]], 0), slots=new_slots)
 
 
 def is_finite(state: StateRows) -> tf.Tensor:
-    """Return whether no weight and no slot is NaN or infinite, a scalar bool."""
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(row)) for row in (state.weights, *state.slots)])
+    """Return whether no weight, slot and pending sum is NaN or infinite, a scalar bool."""
+    rows = (state.weights, *state.slots, *state.pending.values())
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(row)) for row in rows])
 
 
 def masked_mean(old: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.models.state import StateLayout, StateRows
 from hetero_tf.planning.packing import RANKS, PackedRounds
+from hetero_tf.rounds.arrivals import merge_arrivals
 from hetero_tf.rounds.block_training import RoundScalars
 from hetero_tf.rounds.client_tables import write_tables
 from hetero_tf.rounds.cohort import record_types, train_cohort, train_cohort_on_replicas
@@ -91,12 +92,15 @@ def run_round(
     """Run one round; `packed`: its arrays, without the axis of rounds."""
     train = train_cohort_on_replicas if setup.engine.replicas.count > 1 else train_cohort
     total, coverage, memory_change, records = train(setup, state, packed, scalars)
-    merged = merge_updates(setup, state, total, coverage, memory_change)
+    pending, stale = state.pending, setup.algorithm.stale_merge
+    if stale is not None:
+        total, coverage, pending = merge_arrivals(stale, state, total, coverage, setup.layout.learned)
+    merged = merge_updates(setup, state._replace(pending=pending), total, coverage, memory_change)
     # The old rows if any of the new ones is not finite.
     finite = is_finite(merged)
-    weights, slots = tf.cond(finite, lambda: (merged.weights, merged.slots), lambda: (state.weights, state.slots))
+    changing = tf.cond(finite, lambda: merged._replace(tables={}), lambda: state._replace(tables={}))
     # Clients [S * K]; a round whose merge overflowed changes no client table.
     clients, members = (tf.reshape(array, [-1]) for array in (packed.clients, packed.members))
     is_written = finite & (records["weight"] > 0)
     tables = write_tables(state.tables, records["tables"], clients, members, setup.layout.is_ensemble, is_written)
-    return StateRows(weights, slots, tables), {**records, "merge_finite": finite}
+    return changing._replace(tables=tables), {**records, "merge_finite": finite}

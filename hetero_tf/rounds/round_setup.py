@@ -1,6 +1,7 @@
 """The setup of a round: the records that every function of its graph reads."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
 from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.state import TABLES
+from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.client_tables import TableCut
 from hetero_tf.rounds.engine import Engine
@@ -44,6 +46,7 @@ class Algorithm:
         optimizer: The local steps.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
         sums_memory: Whether the server also reads `memory_change`.
+        stale_merge: The merge of stale results of an asynchronous policy; None: all results arrive in their round.
     """
 
     submodel: Callable
@@ -56,6 +59,7 @@ class Algorithm:
     optimizer: LocalOptimizer
     server: Callable
     sums_memory: bool
+    stale_merge: StaleMerge | None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,11 @@ class GlobalLayout:
     merge_absent_labels: bool
     zeros_count: bool
     personal: tuple[int, ...]
+
+    @functools.cached_property
+    def learned(self) -> int:
+        """Number of entries of the trainable values, the first of the global row."""
+        return sum(math.prod(shape) for shape in self.cut.shapes[: self.trainable])
 
     @functools.cached_property
     def is_ensemble(self) -> bool:

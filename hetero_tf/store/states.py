@@ -7,6 +7,8 @@ from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
+# Sums of results that arrive in later rounds: pending/SUM/PATH.
+PENDING = "pending/"
 # Statistics of the other levels: level_statistics/LEVEL/PATH.
 LEVEL_STATISTICS = "level_statistics/"
 # Values of personal units: [clients, ...] for each path.

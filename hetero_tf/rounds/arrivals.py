@@ -1,0 +1,99 @@
+"""Merge of results that arrive one or more rounds after their clients have started.
+
+A client that starts in round v trains from the global values of that round. If its result arrives in round v + s, its
+staleness is s. The policy of the recipe fixes s before the round, so the graph keeps one sum for each later round
+instead of the clients' values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import tensorflow as tf
+
+from hetero_tf.models.state import StateRows
+from hetero_tf.rounds.submodel_cut import concat_columns
+
+
+@dataclass(frozen=True)
+class StaleMerge:
+    """How stale results are merged.
+
+    Attributes:
+        weights: Factor of a result by its staleness; their number is the largest staleness + 1.
+        adds: "changes", the difference of a client's values from those that it started with (FedBuff); "values", the
+            difference from the current global values (FedAsync).
+        divisor: What the sum of weighted differences of an entry is divided by: "clients", the summed client weights
+            of those that cover it, without their factors; "factors", the same with their factors; or a fixed number.
+    """
+
+    weights: Sequence[float]
+    adds: Literal["changes", "values"]
+    divisor: Literal["clients", "factors"] | float
+
+    @property
+    def delays(self) -> int:
+        """The largest staleness."""
+        return len(self.weights) - 1
+
+
+def merge_arrivals(
+    rule: StaleMerge, state: StateRows, total: tf.Tensor, coverage: tf.Tensor, learned: int
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Return the sums of the results that arrive in this round, and the pending sums after it.
+
+    Args:
+        rule: The rule of the recipe.
+        state: The values before the round, with its pending sums.
+        total: [delays + 1, values], sum of client weight * value over the clients that start in this round, by
+            staleness.
+        coverage: [delays + 1, values], the sum of their weights in the merge.
+        learned: Number of learned values. Running statistics follow them; they are averages, so a round takes the mean
+            of the arriving ones instead of adding changes, which could make a variance negative.
+
+    Returns:
+        total, coverage: [values] for `merge.merge_updates`: `total / coverage` is the old value plus the mean weighted
+            difference. If all results are fresh with factor 1, both are bit-equal to the sums of a synchronous round.
+        pending: As in `StateRows`.
+    """
+    rules = {slice(0, learned): rule}
+    if learned < total.shape[1]:
+        # FedAsync mixes them with its own factors.
+        rules[slice(learned, None)] = rule if rule.adds == "values" else StaleMerge(rule.weights, "values", "factors")
+    parts = [
+        _merge_columns(
+            each,
+            state.weights[columns],
+            {name: rows[:, columns] for name, rows in state.pending.items()},
+            total[:, columns],
+            coverage[:, columns],
+        )
+        for columns, each in rules.items()
+    ]
+    return tf.nest.map_structure(lambda *columns: concat_columns(columns), *parts)
+
+
+def _merge_columns(rule, old, pending, total, coverage):
+    """Return the result of `merge_arrivals` for adjacent columns that have one rule."""
+    factors = tf.constant(rule.weights, total.dtype)[:, None]
+    weighted, covered = factors * total, factors * coverage
+    counted = coverage if rule.divisor == "clients" else covered
+    later = weighted[1:] - covered[1:] * old if rule.adds == "changes" else weighted[1:]
+    new_pending = {"total": later, "coverage": counted[1:]}
+    arriving_total, arriving_coverage = weighted[0], counted[0]
+    if rule.delays:
+        arriving_total += pending["total"][0]
+        arriving_coverage += pending["coverage"][0]
+        new_pending = {name: rows + _shift(pending[name]) for name, rows in new_pending.items()}
+    # The summed factors of those arrived values that are not differences yet.
+    of_values = covered[0] if rule.adds == "changes" else arriving_coverage
+    divisor = arriving_coverage
+    if not isinstance(rule.divisor, str):
+        divisor = tf.where(divisor > 0, tf.constant(rule.divisor, total.dtype), tf.zeros([], total.dtype))
+    # The difference of the two products is exactly 0 if every result counts once.
+    return arriving_total + (divisor * old - of_values * old), divisor, new_pending
+
+
+def _shift(rows):
+    """Return pending rows [delays, values] for the next round; nothing has arrived yet in the last of them."""
+    return tf.pad(rows[1:], [[0, 1], [0, 0]])
