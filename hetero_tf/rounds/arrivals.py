@@ -20,21 +20,21 @@ class StaleMerge:
     """How stale results are merged.
 
     Attributes:
-        weights: Factor of a result by its staleness; their number is the largest staleness + 1.
+        factors: Factor of a result by its staleness; their number is the largest staleness + 1.
         adds: "changes", the difference of a client's values from those that it started with (FedBuff); "values", the
             difference from the current global values (FedAsync).
         divisor: What the sum of weighted differences of an entry is divided by: "clients", the summed client weights
             of those that cover it, without their factors; "factors", the same with their factors; or a fixed number.
     """
 
-    weights: Sequence[float]
+    factors: Sequence[float]
     adds: Literal["changes", "values"]
     divisor: Literal["clients", "factors"] | float
 
     @property
     def delays(self) -> int:
         """The largest staleness."""
-        return len(self.weights) - 1
+        return len(self.factors) - 1
 
 
 def merge_arrivals(
@@ -56,10 +56,11 @@ def merge_arrivals(
             difference. If all results are fresh with factor 1, both are bit-equal to the sums of a synchronous round.
         pending: As in `StateRows`.
     """
-    rules = {slice(0, learned): rule}
-    if learned < total.shape[1]:
+    rules = [(slice(0, learned), rule)]
+    if learned < state.weights.shape[0]:
         # FedAsync mixes them with its own factors.
-        rules[slice(learned, None)] = rule if rule.adds == "values" else StaleMerge(rule.weights, "values", "factors")
+        of_statistics = rule if rule.adds == "values" else StaleMerge(rule.factors, "values", "factors")
+        rules.append((slice(learned, None), of_statistics))
     parts = [
         _merge_columns(
             each,
@@ -68,14 +69,14 @@ def merge_arrivals(
             total[:, columns],
             coverage[:, columns],
         )
-        for columns, each in rules.items()
+        for columns, each in rules
     ]
     return tf.nest.map_structure(lambda *columns: concat_columns(columns), *parts)
 
 
 def _merge_columns(rule, old, pending, total, coverage):
     """Return the result of `merge_arrivals` for adjacent columns that have one rule."""
-    factors = tf.constant(rule.weights, total.dtype)[:, None]
+    factors = tf.constant(rule.factors, total.dtype)[:, None]
     weighted, covered = factors * total, factors * coverage
     counted = coverage if rule.divisor == "clients" else covered
     later = weighted[1:] - covered[1:] * old if rule.adds == "changes" else weighted[1:]

@@ -1,10 +1,12 @@
 """Round policies: the clients whose results a round waits for, on the clock of the fleet.
 
-`policy(*, options) -> SynchronousPolicy`: the rule of one run, a plain value that does not depend on the round.
+`policy(*, options) -> SynchronousPolicy | AsynchronousPolicy`: the rule of one run, a plain value that does not depend
+on the round.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,3 +27,37 @@ class SynchronousPolicy:
         """Return the number of clients that start, for the `round.clients` of which the round merges at most."""
         # In floats 1.1 * 10 is slightly above 11.
         return math.ceil(self.factor * clients * (1 - 1e-9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsynchronousPolicy:
+    """Rule of rounds in which clients start whenever another one has returned: `round.clients` run at any time.
+
+    A round of the run is one version of the global model: it ends as soon as the server has collected `buffer` results,
+    of which some come from clients that started in earlier rounds.
+
+    Attributes:
+        buffer: Results after which the server makes a step.
+        factors: Factor of a result by its staleness, the number of versions that ended while its client ran; older
+            results are discarded.
+        adds: "changes", the difference of a client's values from those that it started with; "values", the difference
+            from the current global values.
+        divisor: What the sum of weighted differences of an entry is divided by: "clients", the number of those in the
+            buffer that cover it; "factors", the sum of their factors; "buffer", the size of the buffer.
+        flush: Arrivals, discarded ones included, after which a step also takes an incomplete buffer; None: never.
+    """
+
+    buffer: int
+    factors: tuple[float, ...]
+    adds: Literal["changes", "values"]
+    divisor: Literal["clients", "factors", "buffer"]
+    flush: int | None = None
+
+    @property
+    def max_staleness(self) -> int:
+        """The largest staleness of a result that is merged."""
+        return len(self.factors) - 1
+
+    def cohort_size(self, clients: int) -> int:
+        """Return the number of clients that run at any time."""
+        return clients
