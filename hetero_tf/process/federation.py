@@ -17,6 +17,7 @@ from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
 from hetero_tf.models.costs.device_fit import LevelWork, level_work
@@ -34,6 +35,7 @@ from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.process.checks import build_task, example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
@@ -265,7 +267,7 @@ def build_setup(
     layout = _global_layout(recipe, family, label_axis)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, dataset, len(partition.train)),
+        _algorithm(recipe, dataset, partition),
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,
@@ -305,7 +307,7 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, dataset: Dataset, registered: int) -> Algorithm:
+def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algorithm:
     client, server = recipe.client, registry.find("servers", recipe.round.server.name)
     correct, remember, reads = _correction(client.correction)
     return Algorithm(
@@ -317,9 +319,21 @@ def _algorithm(recipe: Recipe, dataset: Dataset, registered: int) -> Algorithm:
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
         update=_function("updates", client.update),
         optimizer=local_optimizer(recipe.optimizer),
-        server=functools.partial(_function("servers", recipe.round.server), registered=registered),
+        server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
-        stale_merge=None,
+        stale_merge=_stale_merge(recipe, partition.train.sizes),
+    )
+
+
+def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:
+    """Return the merge of stale results of an asynchronous policy; `sizes`: training examples of each client."""
+    policy = _function("policies", recipe.round.policy)()
+    if not isinstance(policy, AsynchronousPolicy):
+        return None
+    # A buffer of clients of average weight.
+    weight = 1.0 if recipe.round.weighting == "uniform" else float(sizes.mean())
+    return StaleMerge(
+        policy.factors, policy.adds, policy.buffer * weight if policy.divisor == "buffer" else policy.divisor
     )
 
 

@@ -3,6 +3,7 @@
 Each `methods_*.py` has `replay(path)`, which returns (stage, largest difference, tolerance) of every stage.
 """
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -176,7 +177,7 @@ def state_of(process, weights, round=0):
     }
     personal = {path: tf.zeros_like(table) + values[path] for path, table in start.clients.get("personal", {}).items()}
     clients = {**start.clients, "personal": personal} if personal else start.clients
-    return State(round, values, start.server, clients)
+    return dataclasses.replace(start, round=round, weights=values, clients=clients)
 
 
 @dataclass(frozen=True)

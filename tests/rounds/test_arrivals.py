@@ -27,7 +27,9 @@ class StaleRounds(ReferenceRounds):
         waiting = []
         for number, plan in enumerate(plans):
             for slot, client in enumerate(plan.clients.tolist()):
-                one = dataclasses.replace(plan, **{name: array[slot : slot + 1] for name, array in plan.arrays().items()})
+                one = dataclasses.replace(
+                    plan, **{name: array[slot : slot + 1] for name, array in plan.arrays().items()}
+                )
                 self.sums = []
                 self.run_round(weights, one, number)
                 waiting.append((number + plan.delays[slot], int(plan.delays[slot]), weights, self.sums))
@@ -71,7 +73,9 @@ def test_rounds_equal_a_loop_that_keeps_every_result(name):
     process = asynchronous(RULES[name], "levels.mix=a-c", *(["engine=sequential"] if name == "fedbuff" else []))
     planned = plans(process, [[2, 0, 1], [1, 1], [0, 2], [0]])
     state = process.initialize()
-    expected = StaleRounds(process).play({path: value.numpy() for path, value in state.weights.items()}, planned, RULES[name])
+    expected = StaleRounds(process).play(
+        {path: value.numpy() for path, value in state.weights.items()}, planned, RULES[name]
+    )
     after, _ = process.run(state, planned)
     step_by_step = state
     for plan in planned:

@@ -6,6 +6,8 @@ from hetero_tf.base.constraints import Range, SmallCount
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.policies.staleness import Curve, staleness_factors
 
+ASYNCHRONOUS = True
+
 
 def policy(
     *,
