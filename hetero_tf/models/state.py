@@ -79,7 +79,7 @@ class StateLayout:
     delays: int = 0
 
     def build(self, make: Callable[[tuple[int, ...], str], Any]) -> dict:
-        """Return `make(shape, dtype)` for every value, as `{"weights", "server", "clients", "pending"}` of a `State`."""
+        """Return `make(shape, dtype)` for every value, as the dict of the fields of a `State` without `round`."""
 
         def make_all(shapes):
             return {path: make(shape, self.dtype) for path, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""The event queue of asynchronous rounds: which clients start from each version of the global model, and when they arrive.
+"""The event queue of asynchronous rounds: which clients start from each version of the global model, and when.
 
 Durations do not depend on values, so the whole queue is planned on the host. A version ends with the arrival that fills
 the server's buffer; round v of a run trains the clients that start from version v. At equal times arrivals come before
@@ -11,8 +11,6 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
-
-import numpy as np
 
 from hetero_tf.methods.policies import AsynchronousPolicy
 

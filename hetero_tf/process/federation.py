@@ -332,9 +332,8 @@ def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:
         return None
     # A buffer of clients of average weight.
     weight = 1.0 if recipe.round.weighting == "uniform" else float(sizes.mean())
-    return StaleMerge(
-        policy.factors, policy.adds, policy.buffer * weight if policy.divisor == "buffer" else policy.divisor
-    )
+    divisor = policy.buffer * weight if policy.divisor == "buffer" else policy.divisor
+    return StaleMerge(policy.factors, policy.adds, divisor)
 
 
 def _loss(recipe: Recipe, dataset: Dataset) -> Callable:

@@ -31,6 +31,23 @@ CONFLICTS: Rules = {
     "text has no accuracy": {"input.TARGETS": "positions", "evaluate.members": "best"},
     "networks are compared by their accuracy": {"task": True, "evaluate.members": "best"},
     "text has no test examples per client": {"input.TARGETS": "positions", "evaluate.fine_tune.epochs": True},
+    "the server's slots are means of the clients' memories, which a late or discarded result changes differently": {
+        "client.correction.REMEMBERS": True,
+        "round.policy.ASYNCHRONOUS": True,
+    },
+    "clients exchange no values, so no result is late": {"round.personal": "all", "round.policy.ASYNCHRONOUS": True},
+    "it averages padded values, and asynchronous rounds add changes of earlier versions": {
+        "round.policy.ASYNCHRONOUS": True,
+        "round.uncovered": "zeros",
+    },
+    "clients that start at different times do not share the link evenly": {
+        "round.policy.ASYNCHRONOUS": True,
+        "fleet.shared_down_mbit": True,
+    },
+    "clients that start at different times share no link of the server evenly": {
+        "round.policy.ASYNCHRONOUS": True,
+        "fleet.shared_up_mbit": True,
+    },
     "in fine-tuning, each step trains the whole client model": {
         "client.stages": True,
         "evaluate.fine_tune.epochs": True,

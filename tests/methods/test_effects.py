@@ -32,6 +32,11 @@ BESIDE = {
     ("partitions", "class_deck", "test_least"): {"sizes": "dirichlet"},
     ("partitions", "file"): {"path": "split.npz"},
     ("couplings", "weighted"): {"gamma": 1.0},
+    **{
+        ("policies", name, f"hinge_{option}"): {"staleness": "hinge"}
+        for name in ("buffered", "immediate")
+        for option in ("start", "slope")
+    },
 }
 # Values to test if those of `others` may give equal results.
 TRIED = {

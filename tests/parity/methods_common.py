@@ -13,7 +13,6 @@ from methods_files import variable_paths
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.models.state import State
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.planning.packing import BlockPlan

@@ -26,7 +26,7 @@ class StaleRounds(ReferenceRounds):
     def play(self, weights, plans, rule):
         waiting = []
         for number, plan in enumerate(plans):
-            for slot, client in enumerate(plan.clients.tolist()):
+            for slot in range(len(plan.clients)):
                 one = dataclasses.replace(
                     plan, **{name: array[slot : slot + 1] for name, array in plan.arrays().items()}
                 )

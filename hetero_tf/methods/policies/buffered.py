@@ -7,6 +7,12 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.policies.staleness import Curve, staleness_factors
 
 ASYNCHRONOUS = True
+UNUSED = {
+    "the factor is no polynomial": {"staleness": ["constant", "hinge"], "exponent": True},
+    "the factor has no hinge": {"staleness": ["polynomial", "constant"], "hinge_start": True},
+    "the factor is no hinge": {"staleness": ["polynomial", "constant"], "hinge_slope": True},
+    "all factors are 1": {"staleness": "constant", "neutral_staleness": True},
+}
 
 
 def policy(

@@ -11,7 +11,8 @@ def staleness_factors(
     """Return the factors of results with a staleness of 0 to `limit`.
 
     Args:
-        curve: polynomial, `(1 + s)^-exponent`; constant, 1; hinge, 1 up to `start`, then `1 / (slope * (s - start) + 1)`.
+        curve: polynomial, `(1 + s)^-exponent`; constant, 1; hinge, 1 up to `start`, then
+            `1 / (slope * (s - start) + 1)`.
         exponent, start, slope: Parameters of the curves.
         neutral: Staleness whose factor is 1; the factors of all others are relative to it.
         limit: The largest staleness.
