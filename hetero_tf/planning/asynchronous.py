@@ -1,25 +1,24 @@
 """Rounds of asynchronous policies: the clients that start from each version of the global model, and their times.
 
-Round v of such a run trains the clients that start from version v, see `events`. Everything is a pure function of (seed,
-round), since durations do not depend on values.
+Round v of such a run trains the clients that start from version v, see `events`. Durations do not depend on values, so
+everything is a pure function of (seed, round).
 """
 
-import dataclasses
+import functools
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.fleets.clock import ClientTimes
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
-from hetero_tf.planning.events import DROPPED, EventQueue, Start, Version
+from hetero_tf.planning.events import DROPPED, EventQueue, Start
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, able_clients, client_stage_examples, draw_cohort
-from hetero_tf.planning.timing import RoundClock, RoundTiming
+from hetero_tf.planning.plan import Division, Plan, able_clients, arrange, client_work, device_work, draw_cohort
+from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,68 +88,94 @@ class ClientStarts:
             self._free, self._waits = deque([time] * len(self._free)), False
 
 
+@dataclass(frozen=True, eq=False)
 class VersionPlanner:
-    """The event queue of a recipe with an asynchronous policy.
+    """Plans the rounds of a recipe with an asynchronous policy.
 
-    Args:
+    Attributes:
         clock: The clock of the recipe.
-        policy: Its policy.
         partition: The examples of each client.
-        starts: First positions, from the `Input` of the recipe.
+        starts, shuffle: Attributes of the `Input` of the recipe.
         division: The stages of its levels.
+        classes: See `plan.plan_round`.
     """
 
-    def __init__(
-        self, clock: RoundClock, policy: AsynchronousPolicy, partition: Partition, starts: tuple, division: Division
-    ):
-        self._clock, self._policy, self._sizes = clock, policy, partition.train.sizes
-        self._starts, self._division = starts, division
-        recipe = clock.recipe
-        self._able = able_clients(recipe.levels, clock.clients, recipe.seed, 0)
-        self._queue = EventQueue(ClientStarts(recipe.round.clients, self._choose, self._durations), policy)
-        # Number of clients that have started before each version.
-        self._started = [0]
+    clock: RoundClock
+    partition: Partition
+    starts: Sequence[int]
+    shuffle: bool
+    division: Division
+    classes: np.ndarray | None
+
+    @functools.cached_property
+    def queue(self) -> EventQueue:
+        """The event queue of the run."""
+        clients = self.clock.recipe.round.clients
+        return EventQueue(ClientStarts(clients, self._choose, self._durations), self.policy)
+
+    @functools.cached_property
+    def policy(self) -> AsynchronousPolicy:
+        """The policy of the recipe."""
+        return round_policy(self.clock.recipe)
+
+    @functools.cached_property
+    def _able(self):
+        recipe = self.clock.recipe
+        return able_clients(recipe.levels, self.clock.clients, recipe.seed, 0)
 
     def timing(self, number: int) -> VersionTiming:
         """Return the clients that start from a version, in order, with their times and the staleness of each result."""
-        version = self._queue.version(number)
-        while len(self._started) <= number:
-            self._started.append(self._started[-1] + len(self._queue.version(len(self._started) - 1).clients))
+        version = self.queue.version(number)
         ids, staleness = np.asarray(version.clients, np.int32), np.asarray(version.staleness, np.int32)
         levels, steps, times = self._work(number, ids)
-        dropped, stale = staleness == DROPPED, staleness > self._policy.max_staleness
+        dropped, stale = staleness == DROPPED, staleness > self.policy.max_staleness
         statuses = np.select([dropped, stale], [timing.DROPPED, timing.STALE], timing.RETURNED)
-        lost = [np.where(dropped, 0.0, seconds) for seconds in (times.compute, times.upload)]
         arrivals = [number - start for start, _, _ in version.arrivals]
         return VersionTiming(
             clients=ids,
-            kinds=self._clock.devices(number, ids, levels).kind,
+            kinds=self.clock.devices(number, ids, levels).kind,
             levels=levels,
             steps=np.where(dropped | stale, 0, steps).astype(np.int32),
             statuses=tuple(statuses.tolist()),
-            times=dataclasses.replace(times, compute=lost[0], upload=lost[1]),
+            times=times,
             seconds=version.ended - version.began,
             started=np.asarray(version.started) - version.began,
             staleness=staleness,
-            arrived=tuple(each for each in arrivals if each <= self._policy.max_staleness),
-            stale=sum(each > self._policy.max_staleness for each in arrivals),
-            first_card=self._started[number],
+            arrived=tuple(each for each in arrivals if each <= self.policy.max_staleness),
+            stale=sum(each > self.policy.max_staleness for each in arrivals),
+            first_card=version.first_start,
         )
+
+    def plan(self, number: int) -> Plan:
+        """Plan the round of a version."""
+        recipe, times = self.clock.recipe, self.timing(number)
+        cohort = zip(times.clients.tolist(), times.levels.tolist(), times.steps.tolist())
+        work = [self._client_work(number, client, level).first(steps) for client, level, steps in cohort]
+        delays = np.where(times.steps > 0, times.staleness, 0).astype(np.int32)
+        return arrange(recipe, number, times.clients, times.levels, work, times, times.first_card, delays)
+
+    def _client_work(self, number, client, level):
+        recipe, examples = self.clock.recipe, self.partition.train[client]
+        options = (self.starts, self.shuffle, self.division, number, client, level, self.classes)
+        return client_work(recipe, examples, *options)
 
     def _choose(self, count, draw):
         able = self._able if isinstance(self._able, int) else len(self._able)
-        return draw_cohort(self._able, min(count, able), self._clock.recipe.seed, draw).tolist()
+        return draw_cohort(self._able, min(count, able), self.clock.recipe.seed, draw).tolist()
 
     def _durations(self, version, ids):
         levels, _, times = self._work(version, ids)
-        dropout = self._clock.devices(version, ids, levels).dropout
-        return times.total, seeds.uniform(self._clock.recipe.seed, "client dropout", version, ids=ids) < dropout
+        dropout = self.clock.devices(version, ids, levels).dropout
+        return times.total, seeds.uniform(self.clock.recipe.seed, "client dropout", version, ids=ids) < dropout
 
     def _work(self, version, ids):
         """Return the levels, the local steps and the times of clients that start from a version."""
-        recipe = self._clock.recipe
-        levels = assign_levels(recipe.levels, self._clock.clients, recipe.seed, version, ids)
-        steps, examples = client_stage_examples(
-            recipe, self._sizes[ids], self._starts, self._division, version, ids, levels
-        )
-        return levels, steps, self._clock.times(version, ids, levels, steps, examples)
+        clock, recipe = self.clock, self.clock.recipe
+        levels = assign_levels(recipe.levels, clock.clients, recipe.seed, version, ids)
+        work = [
+            device_work(recipe, size, self.starts, self.division, version, client, level)
+            for size, client, level in zip(self.partition.train.sizes[ids].tolist(), ids.tolist(), levels.tolist())
+        ]
+        steps = np.asarray([each for each, _ in work], np.int64)
+        examples = np.asarray([each for _, each in work], np.int64).reshape(len(ids), max(self.division.stages))
+        return levels, steps, clock.times(version, ids, levels, steps, examples)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hetero_tf.methods.policies import SynchronousPolicy
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division, able_clients
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
@@ -25,7 +26,7 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
         InvalidValue: The path is `round.policy.seconds`.
     """
     policy, fleet, levels = round_policy(clock.recipe), clock.recipe.fleet, clock.recipe.levels
-    if policy.deadline is None or fleet.jitter:
+    if not isinstance(policy, SynchronousPolicy) or policy.deadline is None or fleet.jitter:
         return
     # A client alone has the whole shared link.
     alone = dataclasses.replace(fleet, shared_down_mbit=None, shared_up_mbit=None)

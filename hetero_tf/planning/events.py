@@ -64,10 +64,12 @@ class Version:
         started, arrived: Seconds of their starts and arrivals.
         staleness: Of their results: versions that ended between start and arrival; `DROPPED` if a client drops out,
             None while it runs.
+        first_start: Number of clients that started from earlier versions.
         arrivals: (version of the start, position among its clients, seconds) of each arrival before the end.
     """
 
     began: float
+    first_start: int = 0
     ended: float | None = None
     clients: list[int] = field(default_factory=list)
     started: list[float] = field(default_factory=list)
@@ -86,7 +88,7 @@ class EventQueue:
 
     def __init__(self, starts: Starts, policy: AsynchronousPolicy):
         self._starts, self._policy, self._lock = starts, policy, threading.Lock()
-        self._versions = [Version(0.0)]
+        self._versions, self._now = [Version(0.0)], 0.0
         # Running clients by (seconds of their arrival, order of the starts).
         self._running: list[tuple[float, int, int, int, bool]] = []
         self._order, self._buffered, self._arrivals = itertools.count(), 0, 0
@@ -119,9 +121,11 @@ class EventQueue:
         elif start is not None:
             self._start(start)
         else:
-            raise RuntimeError("no client is running and none starts")
+            # All clients that can start from this version have returned: the server uses what it has.
+            self._end_version(self._now)
 
     def _start(self, time):
+        self._now = time
         number = len(self._versions) - 1
         version = self._versions[number]
         busy = {self._versions[entry[2]].clients[entry[3]] for entry in self._running}.union(version.clients)
@@ -134,7 +138,7 @@ class EventQueue:
             version.staleness.append(None)
 
     def _arrive(self, time, _, number, position, dropped):
-        current, policy = len(self._versions) - 1, self._policy
+        self._now, current, policy = time, len(self._versions) - 1, self._policy
         self._starts.arrive(time)
         if dropped:
             self._versions[number].staleness[position] = DROPPED
@@ -145,7 +149,11 @@ class EventQueue:
         self._buffered += current - number <= policy.max_staleness
         is_flushed = policy.flush is not None and self._arrivals % policy.flush == 0 and self._buffered > 0
         if self._buffered == policy.buffer or is_flushed:
-            self._buffered = 0
-            self._versions[current].ended = time
-            self._versions.append(Version(time))
-            self._starts.end_version(time)
+            self._end_version(time)
+
+    def _end_version(self, time):
+        self._buffered = 0
+        self._versions[-1].ended = time
+        last = self._versions[-1]
+        self._versions.append(Version(time, last.first_start + len(last.clients)))
+        self._starts.end_version(time)

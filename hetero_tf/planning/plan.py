@@ -251,26 +251,54 @@ def plan_clients(
         active: Ids of the active clients.
         assigned: Level of each, as index into the mix.
     """
-    seed = recipe.seed
     work = [
-        _client_work(recipe, examples, starts, shuffle, division, round, client, level, classes)
+        client_work(recipe, examples, starts, shuffle, division, round, client, level, classes)
         for examples, client, level in zip(shares, active, assigned)
     ]
     timing = None
     if clock is not None:
         timing = time_round(clock, round, active, [_timed(division, *each) for each in zip(work, assigned)])
-        work = [client_work.first(steps) for client_work, steps in zip(work, timing.steps)]
+        work = [each.first(steps) for each, steps in zip(work, timing.steps)]
+    return arrange(recipe, round, active, assigned, work, timing, first_card=round * len(active))
+
+
+def arrange(
+    recipe: Recipe,
+    round: int,
+    active: Sequence[int] | np.ndarray,
+    assigned: Sequence[int] | np.ndarray,
+    work: "Sequence[ClientWork]",
+    timing: RoundTiming | None,
+    first_card: int,
+    delays: np.ndarray | None = None,
+) -> Plan:
+    """Return the `Plan` of clients, most work first.
+
+    Args:
+        recipe, round, active, assigned: See `plan_clients`.
+        work: The steps of each client that reach the server.
+        timing: Of the round.
+        first_card: See `assign_members`.
+        delays: [n], of the results of an asynchronous policy.
+    """
     # If not all clients run in parallel, the longest must start first, or cores idle at the end.
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
-    members = assign_members(recipe.levels, [assigned[k] for k in order], [active[k] for k in order], seed, round)
+    in_order = [[values[k] for k in order] for values in (assigned, active)]
+    members = assign_members(recipe.levels, *in_order, recipe.seed, round, first_card)
     trained = [(k, member) for k, networks in zip(order, members) for member in networks]
-    return _padded_plan(
-        [active[k] for k, _ in trained],
-        [assigned[k] for k, _ in trained],
-        [work[k] for k, _ in trained],
-        [member for _, member in trained],
-        timing,
+    slots = [k for k, _ in trained]
+    rows, starts, stages = _padded([work[k] for k in slots], recipe.client.batch_size)
+    return Plan(
+        clients=np.asarray(active, np.int32)[slots],
+        levels=np.asarray(assigned, np.int32)[slots],
+        steps=np.asarray([len(work[k]) for k in slots], np.int32),
+        rows=rows,
+        starts=starts,
+        stages=stages,
+        members=np.asarray([member for _, member in trained], np.int32),
+        timing=timing,
+        delays=None if delays is None else delays[slots],
     )
 
 
@@ -293,7 +321,7 @@ def plan_devices(
     """
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     work = [
-        _device_work(recipe, size, starts, division, round, client, level)
+        device_work(recipe, size, starts, division, round, client, level)
         for size, client, level in zip(sizes, active, assigned)
     ]
     order = sorted(range(len(work)), key=lambda k: (-widths[assigned[k]], -work[k][0], active[k]))
@@ -310,8 +338,16 @@ def plan_devices(
     )
 
 
-def _device_work(recipe, size, starts, division, round, client, level):
-    """Return the number of local steps of a device, and the examples that it reads in each stage, [stages]."""
+def device_work(
+    recipe: Recipe, size: int, starts: Sequence[int], division: Division, round: int, client: int, level: int
+) -> tuple[int, np.ndarray]:
+    """Return the number of local steps of a client, and the examples that it reads in each stage, int64 [stages].
+
+    Args:
+        recipe, starts, division, round: See `plan_round`.
+        size: Number of its examples.
+        client, level: See `client_work`.
+    """
     epochs = recipe.client.epochs_of(recipe.levels.names[level])
     batches, stages = -(-size // recipe.client.batch_size), division.stages[level]
     steps = epochs * division.passes[level] * batches * len(starts)
@@ -328,8 +364,25 @@ def _device_work(recipe, size, starts, division, round, client, level):
     return steps, examples
 
 
-def _client_work(recipe, examples, starts, shuffle, division, round, client, level, classes):
-    """Return all local steps of a client, for every stage of its level."""
+def client_work(
+    recipe: Recipe,
+    examples: np.ndarray,
+    starts: Sequence[int],
+    shuffle: bool,
+    division: Division,
+    round: int,
+    client: int,
+    level: int,
+    classes: np.ndarray | None,
+) -> ClientWork:
+    """Return all local steps of a client, for every stage of its level.
+
+    Args:
+        recipe, starts, shuffle, division, round, classes: See `plan_round`.
+        examples: Those of the client, int32 [n].
+        client: Its id.
+        level: Its level, as index into the mix.
+    """
     rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
     epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
     classes = None if classes is None else classes[examples]
@@ -354,7 +407,7 @@ def _step_stages(division, level, steps, seed, round, client):
 
 
 def assign_members(
-    levels: Levels, assigned: Sequence[int], cohort: Sequence[int], seed: int, round: int
+    levels: Levels, assigned: Sequence[int], cohort: Sequence[int], seed: int, round: int, first_card: int
 ) -> list[list[int]]:
     """Assign the networks of an ensemble to the clients of a cohort; without an ensemble, [0] to each.
 
@@ -367,6 +420,7 @@ def assign_members(
         assigned: Level of each client, as index into the mix.
         cohort: Ids of the clients.
         seed, round: The run's seed and the round.
+        first_card: Number of clients before those of the cohort, in all rounds.
 
     Reference: SplitMix (Hong et al. 2022) and its authors' code, in which the deck does not depend on the round.
     """
@@ -374,7 +428,7 @@ def assign_members(
         return [[0]] * len(cohort)
     members = []
     for slot, (level, client) in enumerate(zip(assigned, cohort)):
-        deck, card = divmod(round * len(cohort) + slot, levels.ensemble)
+        deck, card = divmod(first_card + slot, levels.ensemble)
         first = int(seeds.rng(seed, "deck", deck).permutation(levels.ensemble)[card])
         others = np.delete(np.arange(levels.ensemble), first)
         count = levels.members[levels.names[level]] - 1
@@ -382,18 +436,12 @@ def assign_members(
     return members
 
 
-def _padded_plan(clients, assigned, work, members, timing):
-    """Return a `Plan` padded to the number of steps of the longest client."""
-    steps = np.asarray([len(client_work) for client_work in work], np.int32)
-    size = (len(work), max(steps.max(initial=0), 1))
-    rows = np.full((*size, work[0].rows.shape[1]), -1, np.int32)
+def _padded(work, batch_size):
+    """Return the rows, starts and stages of several clients, padded to the number of steps of the longest one."""
+    size = (len(work), max([1, *map(len, work)]))
+    rows = np.full((*size, batch_size), -1, np.int32)
     starts, stages = np.zeros(size, np.int32), np.zeros(size, np.int32)
-    for slot, client_work in enumerate(work):
-        count = len(client_work)
-        rows[slot, :count], starts[slot, :count], stages[slot, :count] = (
-            client_work.rows,
-            client_work.starts,
-            client_work.stages,
-        )
-    clients, assigned, members = (np.asarray(values, np.int32) for values in (clients, assigned, members))
-    return Plan(clients, assigned, steps, rows, starts, stages, members, timing)
+    for slot, each in enumerate(work):
+        count = len(each)
+        rows[slot, :count], starts[slot, :count], stages[slot, :count] = each.rows, each.starts, each.stages
+    return rows, starts, stages

@@ -14,16 +14,16 @@ import numpy as np
 from hetero_tf.base import registry, seeds
 from hetero_tf.fleets.clock import ClientTimes, client_times
 from hetero_tf.fleets.devices import Devices, devices_of
-from hetero_tf.methods.policies import SynchronousPolicy
+from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
 from hetero_tf.recipe.schema import Recipe
 
 # Results of the clients of a round.
-RETURNED, PARTIAL, LATE, DROPPED = "returned", "partial", "late", "dropped"
+RETURNED, PARTIAL, LATE, DROPPED, STALE = "returned", "partial", "late", "dropped", "stale"
 # In floats 10 * 0.1 is slightly above 1, but the tenth step is in time.
 TOLERANCE = 1 + 1e-9
 
 
-def round_policy(recipe: Recipe) -> SynchronousPolicy:
+def round_policy(recipe: Recipe) -> SynchronousPolicy | AsynchronousPolicy:
     """Return the policy of a recipe."""
     policy = recipe.round.policy
     return registry.find("policies", policy.name).policy(**policy.options)

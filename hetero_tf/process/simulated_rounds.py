@@ -11,10 +11,13 @@ import tensorflow as tf
 
 from hetero_tf.base.console import format_engine
 from hetero_tf.base.metrics import find_metric
+from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models.state import State
+from hetero_tf.planning.asynchronous import VersionPlanner
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan, plan_round
 from hetero_tf.planning.sharing import share_blocks
+from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.failure import FAILURE, OVERFLOW
 from hetero_tf.process.federation import Federation, family_of
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
@@ -66,6 +69,12 @@ class SimulatedRounds:
     def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
         federation, classes = self.federation, self.federation.sampled_classes
         starts, shuffle = federation.input.starts(federation.dataset.train.x), federation.input.shuffle
+        clock = federation.clock
+        if isinstance(round_policy(federation.recipe), AsynchronousPolicy):
+            if cohort is None:
+                return self.version_planner.plan(round)
+            # All clients of a chosen cohort return at once.
+            clock = None
         return plan_round(
             federation.recipe,
             federation.partition,
@@ -76,7 +85,20 @@ class SimulatedRounds:
             cohort,
             attempt,
             classes,
+            clock,
+        )
+
+    @functools.cached_property
+    def version_planner(self) -> VersionPlanner:
+        """The event queue of an asynchronous policy."""
+        federation = self.federation
+        return VersionPlanner(
             federation.clock,
+            federation.partition,
+            federation.input.starts(federation.dataset.train.x),
+            federation.input.shuffle,
+            federation.division,
+            federation.sampled_classes,
         )
 
     def count_examples(self, plan: Plan) -> np.ndarray:

@@ -163,13 +163,13 @@ def test_ensemble_members_are_assigned_equally_often_and_never_twice_to_a_client
     ).levels
     firsts = np.zeros(4, int)
     for round in range(8):
-        members = assign_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
+        members = assign_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round, first_card=3 * round)
         assert [len(set(client_members)) for client_members in members] == [4, 2, 2]
         assert all(0 <= member < 4 for client_members in members for member in client_members)
         for client_members in members:
             firsts[client_members[0]] += 1
     assert firsts.tolist() == [6, 6, 6, 6]
-    assert assign_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
+    assert assign_members(RECIPE.levels, [0, 0], [5, 6], 0, 0, 0) == [[0], [0]]
 
 
 SLOW = (

@@ -1,0 +1,102 @@
+"""Rounds of asynchronous policies: starts of clients, and plans of the clients of a version."""
+
+import collections
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.planning.asynchronous import ClientStarts
+from hetero_tf.planning.events import EventQueue
+
+FLEET = "fleet={devices: {fast: {seconds_per_step: 0.1, dropout: 0.2}, slow: {seconds_per_step: 0.7}}, jitter: 0.5}"
+EQUAL = "fleet={devices: {phone: {seconds_per_step: 0.5}}}"
+
+
+def policy(buffer):
+    return AsynchronousPolicy(buffer=buffer, factors=(1.0,) * 9, adds="changes", divisor="clients")
+
+
+def queue_of(clients, running, buffer, seconds):
+    """An event queue of clients with fixed durations."""
+
+    def choose(count, draw):
+        return np.random.default_rng(draw).permutation(clients)[: min(count, clients)].tolist()
+
+    def durations(version, ids):
+        return seconds[ids], np.zeros(len(ids), bool)
+
+    return EventQueue(ClientStarts(running, choose, durations), policy(buffer))
+
+
+def test_a_fixed_number_of_clients_runs_and_none_runs_twice():
+    seconds = np.random.default_rng(0).lognormal(0, 1, 40)
+    queue = queue_of(40, 12, 5, seconds)
+    events = []
+    for number in range(30):
+        version = queue.version(number)
+        assert len(set(version.clients)) == len(version.clients)
+        for client, start, end in zip(version.clients, version.started, version.arrived):
+            events += [(start, 1, client), (end, 0, client)]
+    running, ended = collections.Counter(), queue.version(29).ended
+    for time, is_start, client in sorted(events):
+        running[client] += 1 if is_start else -1
+        assert running[client] in (0, 1)
+        if time <= ended:
+            assert sum(running.values()) in (11, 12) or time == 0
+
+
+def test_a_version_ends_when_all_clients_have_returned():
+    """A buffer that is never full does not stop the run."""
+    queue = queue_of(4, 4, 9, np.asarray([1.0, 2.0, 3.0, 4.0]))
+    assert [queue.version(number).ended for number in range(3)] == [4.0, 8.0, 12.0]
+
+
+@pytest.mark.parametrize("assignment", ["dynamic", "fixed"])
+def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment):
+    # Equal shares, so that clients of equal devices take equally long.
+    dataset, partition = tiny.images(sizes=(6, 6, 6, 6))
+    words = (EQUAL, f"levels.assignment={assignment}", "levels.mix=a-c")
+    wait, buffered = (
+        tiny.process(tiny.DENSE, *words, *more, data=(dataset, partition))
+        for more in ([], ["round.policy={name: buffered, size: 3}"])
+    )
+    plans = [[process.plan(number) for number in range(3)] for process in (wait, buffered)]
+    for one, other in zip(*plans):
+        for name, array in one.arrays().items():
+            np.testing.assert_array_equal(other.arrays()[name], array)
+        assert one.timing.metrics()["round_seconds"] == pytest.approx(other.timing.metrics()["round_seconds"])
+    expected, _ = wait.run(wait.initialize(), plans[0])
+    actual, _ = buffered.run(buffered.initialize(), plans[1])
+    for path, value in expected.weights.items():
+        np.testing.assert_array_equal(actual.weights[path], value)
+
+
+def test_plans_do_not_depend_on_the_order_in_which_they_are_made():
+    words = (FLEET, "round.policy={name: buffered, size: 2, max_staleness: 3}")
+    one, other = (tiny.process(tiny.DENSE, *words) for _ in range(2))
+    forward = [one.plan(number) for number in range(12)]
+    backward = [other.plan(number) for number in reversed(range(12))][::-1]
+    statuses = set()
+    for first, second in zip(forward, backward):
+        assert first.timing.metrics() == second.timing.metrics()
+        assert {name: array.tolist() for name, array in first.arrays().items()} == {
+            name: array.tolist() for name, array in second.arrays().items()
+        }
+        statuses |= set(first.timing.statuses)
+        assert (first.delays <= 3).all() and (first.steps[first.delays > 0] > 0).all()
+    assert {"returned", "dropped"} <= statuses
+    assert max(int(plan.delays.max(initial=0)) for plan in forward) > 0
+
+
+def test_a_run_resumes_in_the_middle_of_a_buffer():
+    words = (FLEET, "round.policy={name: buffered, size: 2}", "round.server={name: momentum}")
+    process, other = (tiny.process(tiny.DENSE, *words) for _ in range(2))
+    state, rows = process.run(process.initialize(), [process.plan(number) for number in range(6)])
+    half, _ = process.run(process.initialize(), [process.plan(number) for number in range(3)])
+    assert any(np.any(value) for value in half.pending["total"].values())
+    resumed, later_rows = other.run(half, [other.plan(number) for number in range(3, 6)])
+    for path, value in state.weights.items():
+        np.testing.assert_array_equal(resumed.weights[path], value)
+    assert later_rows == rows[3:]
