@@ -8,6 +8,7 @@ from hetero_tf.base import hardware, registry
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.fleets.device_table import check_trace
 from hetero_tf.inputs import Input
+from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.plan import able_clients
@@ -83,17 +84,21 @@ def check_split(recipe: Recipe, partition: Partition) -> None:
 
 
 def check_cohort(recipe: Recipe, clients: int) -> None:
-    """Check that the policy starts at most the clients that can train.
+    """Check that the policy starts at most the clients that can train, and that a buffer can become full.
 
     Args:
         recipe: The recipe, with levels that fit.
         clients: Number of registered clients.
 
     Raises:
-        InvalidValue: The path is `round.policy`.
+        InvalidValue: The path is `round.policy` or `round.policy.size`.
     """
     able = able_clients(recipe.levels, clients, recipe.seed, 0)
-    most, started = able if isinstance(able, int) else len(able), round_policy(recipe).cohort_size(recipe.round.clients)
+    most, policy = able if isinstance(able, int) else len(able), round_policy(recipe)
+    started = policy.cohort_size(recipe.round.clients)
+    if isinstance(policy, AsynchronousPolicy) and policy.buffer > most:
+        text = f"larger than the number of clients that can train; must be at most {most}. Received: {policy.buffer}"
+        raise InvalidValue(("round", "policy", "size"), text)
     if recipe.round.clients <= most < started:
         raise InvalidValue(
             ("round", "policy"),

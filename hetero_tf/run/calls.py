@@ -32,7 +32,7 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
     """Train the planned rounds, or those before the first one that fails.
 
     A round fails if too many clients diverge, its merge overflows or too few devices respond. If the first planned
-    round fails, it is repeated once with another cohort.
+    round fails, it is repeated once with another cohort, unless the policy is asynchronous.
 
     Returns:
         The new state, and a row of metrics and the plan of each trained round.
@@ -45,13 +45,16 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
     if failed and failed[0] > 0:
         return advance(process, state, planned[: failed[0]])
     if failed:
-        planned = [process.plan(state.round, attempt=1)]
-        after, rows = process.run(state, planned)
+        # The clients of an asynchronous policy started in the order of all arrivals before.
+        again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
+        if again:
+            planned = [process.plan(state.round, attempt=1)]
+            after, rows = process.run(state, planned)
         if failure := _failure(process.recipe, rows[0]):
             remedy = failure.remedy or f"Lower {_suspect(process.recipe, rows[0]['learning_rate'])}"
             raise failure.error(
-                f"round {state.round + 1}: {failure.reason}, also with a second cohort; the state before this round is "
-                f"kept. {remedy}"
+                f"round {state.round + 1}: {failure.reason}{', also with a second cohort' * again}; the state before "
+                f"this round is kept. {remedy}"
             )
     rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
     return after, rows, planned

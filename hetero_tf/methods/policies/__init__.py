@@ -1,7 +1,7 @@
 """Round policies: the clients whose results a round waits for, on the clock of the fleet.
 
 `policy(*, options) -> SynchronousPolicy | AsynchronousPolicy`: the rule of one run, a plain value that does not depend
-on the round.
+on the round. A module whose policy is asynchronous has the constant `ASYNCHRONOUS = True`.
 """
 
 import math

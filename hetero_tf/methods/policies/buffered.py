@@ -7,6 +7,7 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.policies.staleness import Curve, staleness_factors
 
 ASYNCHRONOUS = True
+REQUIRES = {"fleet": True}
 UNUSED = {
     "the factor is no polynomial": {"staleness": ["constant", "hinge"], "exponent": True},
     "the factor has no hinge": {"staleness": ["polynomial", "constant"], "hinge_start": True},

@@ -7,6 +7,7 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.policies.staleness import Curve, staleness_factors
 
 ASYNCHRONOUS = True
+REQUIRES = {"fleet": True}
 CONFLICTS = {
     "immediate mixes untrained values of an earlier version into the global ones": {"round.untrained": "counted"}
 }
