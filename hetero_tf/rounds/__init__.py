@@ -2,6 +2,7 @@
 
 Modules:
 
+    arrivals        Merge of results that arrive one or more rounds after their clients have started
     batches         Batches that the clients of a block read in each tick of their training
     block_training  Cut and local training of one block of clients, inside the graph of a round
     buffers         Conditions of buffers, which store the outputs of a stage's frozen units, see ...

@@ -99,7 +99,7 @@ def test_without_delay_a_round_is_bit_equal_to_a_synchronous_one(words, divisor)
         np.testing.assert_array_equal(actual.weights[path], value)
 
 
-def test_a_round_without_clients_takes_the_step_of_earlier_ones():
+def test_a_round_without_clients_merges_results_of_earlier_ones():
     process = asynchronous(RULES["masked mean"], "levels.mix=a-c")
     first, empty = plans(process, [[1, 1], []])
     state, _ = process.run(process.initialize(), [first])
