@@ -16,7 +16,9 @@ CONFLICTS = {
 }
 UNUSED = {
     "a step has one output": {"peers": False, "client.coupling": True},
-    "a stage already trains only as many units as fit the budget": {"levels.fit": True},
+    "a stage already trains only as many units as fit the budget": {
+        "levels.fit": ["widths", "common_width", "depths", "members"]
+    },
     "a stem that every stage trains leaves no unit constant": {"stem": "every", "buffered": True},
 }
 
