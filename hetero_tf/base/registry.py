@@ -33,6 +33,7 @@ EXPORTS = {
     "inputs": "build",
     "partitions": "split",
     "policies": "policy",
+    "selections": "choose",
     "submodels": "keep",
     "masks": "mask",
     "stages": "divide",

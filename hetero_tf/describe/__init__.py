@@ -14,6 +14,7 @@ from hetero_tf.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.describe.output import Description, to_json, to_text
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.planning.selection import reads_state
 from hetero_tf.process import notes
 from hetero_tf.process.learning_process import LearningProcess
 
@@ -37,6 +38,8 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     if has_unequal_loads(family):
         examples_per_client = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
         loads = level_loads(LevelCosts(family, example, family.classes), levels, examples_per_client)
+    # Without training there is no state for a selection to read.
+    cohort = range(recipe.round.clients) if reads_state(recipe) else None
     return Description(
         recipe=recipe.name,
         example=example,
@@ -53,5 +56,5 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         fleet=None if recipe.fleet is None else fleet_report(process),
         data=tuple(notes.data_description(process)),
         warnings=tuple(notes.warnings(process)),
-        replica_shares=process.replica_shares(process.plan(0), replicas) if replicas > 1 else (),
+        replica_shares=process.replica_shares(process.plan(0, cohort), replicas) if replicas > 1 else (),
     )

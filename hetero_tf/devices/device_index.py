@@ -147,6 +147,8 @@ def _unsupported_keys(federation):
     advice = "the server has no examples of its devices; set evaluate.statistics=clients"
     yield "evaluate.statistics: pooled", pools, advice
     yield "fleet", recipe.fleet is not None, "devices are not simulated; remove the key"
+    advice = "devices are chosen among the connected ones; remove the key"
+    yield "round.selection", recipe.round.selection.name != "uniform", advice
     yield "levels.members", levels.ensemble is not None, "ensembles are not supported; use another method"
     stateless = "devices do not store state between rounds; use another method"
     yield "round.personal", bool(recipe.round.personal), stateless

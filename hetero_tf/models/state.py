@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hetero_tf.store.states import CLIENTS, PENDING, SERVER, WEIGHTS
+from hetero_tf.store.states import CLIENTS, HISTORY, PENDING, SERVER, WEIGHTS
 
 # Personal values, memories of corrections, and the peer networks of a client.
 TABLES = ("personal", "memory", "peers")
@@ -26,6 +26,7 @@ class State:
         clients: Client state between rounds, `{one of TABLES: {path: [clients, ...]}}`.
         pending: Sums of the results that arrive in each of the next rounds, `{one of PENDING_SUMS: {path: [delays,
             ...]}}`; empty unless the policy is asynchronous.
+        history: Results that selections read, see `planning.selection`; empty if the selection reads none.
     """
 
     round: int
@@ -33,6 +34,7 @@ class State:
     server: dict = field(default_factory=dict)
     clients: dict = field(default_factory=dict)
     pending: dict = field(default_factory=dict)
+    history: dict = field(default_factory=dict)
 
 
 class StateRows(NamedTuple):
@@ -190,7 +192,8 @@ def _split(rows, sizes):
 def flatten_state(state: State) -> dict:
     """Return every value of a state under one flat name, for checkpoints and messages."""
     values = {WEIGHTS + path: value for path, value in state.weights.items()}
-    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients), (PENDING, state.pending)):
+    by_prefix = {SERVER: state.server, CLIENTS: state.clients, PENDING: state.pending, HISTORY: state.history}
+    for prefix, tables in by_prefix.items():
         values |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
     return values
 
@@ -203,4 +206,4 @@ def unflatten_state(round: int, values: Mapping, like: State) -> State:
 
     weights = {path: values[WEIGHTS + path] for path in like.weights}
     server, clients, pending = tables(SERVER, like.server), tables(CLIENTS, like.clients), tables(PENDING, like.pending)
-    return State(round, weights, server, clients, pending)
+    return State(round, weights, server, clients, pending, tables(HISTORY, like.history))

@@ -17,7 +17,8 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
 from hetero_tf.planning.events import DROPPED, EventQueue, Start
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, Plan, able_clients, arrange, client_work, device_work, draw_cohort
+from hetero_tf.planning.plan import Division, Plan, arrange, client_work, device_work
+from hetero_tf.planning.selection import able_clients
 from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
 
 
@@ -161,7 +162,8 @@ class VersionPlanner:
 
     def _choose(self, count, draw):
         able = self._able if isinstance(self._able, int) else len(self._able)
-        return draw_cohort(self._able, min(count, able), self.clock.recipe.seed, draw).tolist()
+        rng = seeds.rng(self.clock.recipe.seed, "cohort", draw, 0)
+        return rng.choice(self._able, min(count, able), replace=False).tolist()
 
     def _durations(self, version, ids):
         levels, _, times = self._work(version, ids)

@@ -8,7 +8,8 @@ import numpy as np
 
 from hetero_tf.methods.policies import SynchronousPolicy
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, able_clients
+from hetero_tf.planning.plan import Division
+from hetero_tf.planning.selection import able_clients
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
 from hetero_tf.recipe.nodes import InvalidValue
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
+from hetero_tf.methods.selections import Choice
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, round_policy, time_round
+from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, time_round
 from hetero_tf.recipe.schema import Levels, Recipe
 
 
@@ -31,6 +32,7 @@ class Plan:
         members: [cohort], network of an ensemble that is trained.
         timing: Device time of the clients that start; None without a fleet.
         delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`; None: all in their round.
+        choice: The selection of the clients; None if they were not selected.
     """
 
     clients: np.ndarray
@@ -42,11 +44,12 @@ class Plan:
     members: np.ndarray
     timing: RoundTiming | None = None
     delays: np.ndarray | None = None
+    choice: Choice | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, in the order of the attributes."""
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(Plan) if each.name != "timing"}
-        return {name: array for name, array in values.items() if array is not None}
+        names = [each.name for each in dataclasses.fields(Plan) if each.name not in ("timing", "choice")]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
     def examples_of_steps(self) -> np.ndarray:
@@ -165,35 +168,6 @@ def draw_balanced(examples: np.ndarray, classes: np.ndarray, rng: np.random.Gene
     return np.concatenate(drawn)
 
 
-def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
-    """Return the clients that may train: their number if all may, else the ids of those with levels that train.
-
-    Args:
-        levels: The section of the recipe.
-        clients: Number of registered clients.
-        seed, round: The run's seed and the round.
-    """
-    idle = [levels.names.index(name) for name in levels.idle]
-    if levels.level_of_client is not None:
-        return np.flatnonzero(~np.isin(levels.level_of_client, [-1, *idle]))
-    if not levels.idle:
-        return clients
-    levels_of_clients = assign_levels(levels, clients, seed, round, np.arange(clients))
-    return np.flatnonzero(~np.isin(levels_of_clients, idle))
-
-
-def draw_cohort(clients: int | np.ndarray, active: int, seed: int, round: int, attempt: int = 0) -> np.ndarray:
-    """Draw the ids of the active clients of a round without replacement, in constant time if `clients` is a number.
-
-    Args:
-        clients: Result of `able_clients`.
-        active: Number of clients to draw.
-        seed, round: The run's seed and the round.
-        attempt: Each number draws a different cohort for the same round.
-    """
-    return seeds.rng(seed, "cohort", round, attempt).choice(clients, active, replace=False).astype(np.int32)
-
-
 def plan_round(
     recipe: Recipe,
     partition: Partition,
@@ -201,8 +175,7 @@ def plan_round(
     shuffle: bool,
     division: Division,
     round: int,
-    cohort: Sequence[int] | np.ndarray | None = None,
-    attempt: int = 0,
+    cohort: Sequence[int] | np.ndarray,
     classes: np.ndarray | None = None,
     clock: RoundClock | None = None,
 ) -> Plan:
@@ -214,21 +187,13 @@ def plan_round(
         starts, shuffle: Attributes of the `Input` of the recipe.
         division: The stages of its levels.
         round: Index, from 0.
-        cohort: Ids of the active clients; None draws them.
-        attempt: Each number draws a different cohort for the same round.
+        cohort: Ids of the active clients.
         classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
         clock: Clock of the fleet; None: all clients return.
     """
-    clients, seed = len(partition.train), recipe.seed
-    active: Sequence[int] | np.ndarray
-    if cohort is None:
-        able = able_clients(recipe.levels, clients, seed, round)
-        active = draw_cohort(able, round_policy(recipe).cohort_size(recipe.round.clients), seed, round, attempt)
-    else:
-        active = cohort
-    assigned = assign_levels(recipe.levels, clients, seed, round, np.asarray(active))
-    shares = [partition.train[client] for client in active]
-    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned, classes, clock)
+    assigned = assign_levels(recipe.levels, len(partition.train), recipe.seed, round, np.asarray(cohort))
+    shares = [partition.train[client] for client in cohort]
+    return plan_clients(recipe, shares, starts, shuffle, division, round, cohort, assigned, classes, clock)
 
 
 def plan_clients(

@@ -11,7 +11,7 @@ from hetero_tf.inputs import Input
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.plan import able_clients
+from hetero_tf.planning.selection import able_clients
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind

@@ -1,5 +1,6 @@
 """A recipe on its data: the clients with their examples, the models of all levels, and the setup of a round."""
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ from hetero_tf.models.state import State, StateLayout
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan
+from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.process.checks import build_task, example_shape
@@ -163,7 +165,8 @@ class Federation:
         if tables["peers"]:
             drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
             tables["peers"] = {path: zeros + peers for (path, zeros), peers in zip(tables["peers"].items(), drawn)}
-        return self.state_layout.state_of(0, values)
+        state = self.state_layout.state_of(0, values)
+        return dataclasses.replace(state, history=begin_history(self.recipe, len(self.partition.train)))
 
     def blank(self) -> State:
         """Return a state with the right shapes, without reading `model.initial_weights`."""
@@ -322,6 +325,7 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algori
         server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
+        records_squares=reads_history(recipe),
     )
 
 

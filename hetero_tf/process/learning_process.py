@@ -58,13 +58,16 @@ class RoundRunner(Protocol):
     def prepare(self) -> None:
         """Trace the compiled round, or wait for devices, before the first round."""
 
-    def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
+    def plan(
+        self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
+    ) -> Plan:
         """Plan a round.
 
         Args:
             round: Counted from 0.
-            cohort: Ids of the active clients; None draws them.
-            attempt: Each number draws a different cohort.
+            cohort: Ids of the active clients; None selects them.
+            attempt: Each number selects a different cohort.
+            state: The state before the round, for selections that read it, see `methods.selections`.
         """
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
@@ -110,17 +113,19 @@ class LearningProcess(Federation):
 
         Args:
             state: `State`.
-            cohort: Ids of the active clients; None draws them.
+            cohort: Ids of the active clients; None selects them.
 
         Returns:
             The new `State`, and the metrics of the round, see `RoundRunner.run`.
         """
-        state, rows = self.run(state, [self.plan(state.round, cohort)])
+        state, rows = self.run(state, [self.plan(state.round, cohort, state=state)])
         return state, rows[0]
 
-    def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
+    def plan(
+        self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
+    ) -> Plan:
         """Plan a round; see `RoundRunner.plan`."""
-        return self.runner.plan(round, cohort, attempt)
+        return self.runner.plan(round, cohort, attempt, state)
 
     def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
         """Run planned rounds; see `RoundRunner.run`."""

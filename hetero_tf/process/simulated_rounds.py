@@ -12,10 +12,13 @@ import tensorflow as tf
 from hetero_tf.base.console import format_engine
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.selections import ClientPool
 from hetero_tf.models.state import State
 from hetero_tf.planning.asynchronous import VersionPlanner
+from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan, plan_round
+from hetero_tf.planning.selection import able_clients, expected_seconds, reads_state, record_round, select_cohort
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.failure import FAILURE, OVERFLOW
@@ -37,7 +40,10 @@ class SimulatedRounds:
     """
 
     federation: Federation
-    can_plan_ahead = True
+
+    @property
+    def can_plan_ahead(self) -> bool:
+        return not reads_state(self.federation.recipe)
 
     def describe(self) -> list[str]:
         federation = self.federation
@@ -66,26 +72,25 @@ class SimulatedRounds:
         """The tf.function of the round, see `rounds.round.build_round`; traced once."""
         return build_round(self.federation.setup, self.federation.state_layout)
 
-    def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
+    def plan(
+        self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
+    ) -> Plan:
+        is_asynchronous = isinstance(round_policy(self.federation.recipe), AsynchronousPolicy)
+        if cohort is not None:
+            # With an asynchronous policy all clients of a chosen cohort return at once.
+            clock = None if is_asynchronous else self.federation.clock
+            return self._plan_cohort(self.federation.recipe, round, cohort, clock)
+        if is_asynchronous:
+            return self.version_planner.plan(round)
+        choice = self._select(round, attempt, state)
+        plan = self._plan_cohort(self.federation.recipe, round, choice.ids, self.federation.clock)
+        return dataclasses.replace(plan, choice=choice)
+
+    def _plan_cohort(self, recipe, round, cohort, clock):
         federation, classes = self.federation, self.federation.sampled_classes
         starts, shuffle = federation.input.starts(federation.dataset.train.x), federation.input.shuffle
-        clock = federation.clock
-        if isinstance(round_policy(federation.recipe), AsynchronousPolicy):
-            if cohort is None:
-                return self.version_planner.plan(round)
-            # All clients of a chosen cohort return at once.
-            clock = None
         return plan_round(
-            federation.recipe,
-            federation.partition,
-            starts,
-            shuffle,
-            federation.division,
-            round,
-            cohort,
-            attempt,
-            classes,
-            clock,
+            recipe, federation.partition, starts, shuffle, federation.division, round, cohort, classes, clock
         )
 
     @functools.cached_property
@@ -100,6 +105,44 @@ class SimulatedRounds:
             federation.division,
             federation.sampled_classes,
         )
+
+    def _select(self, round, attempt, state):
+        """Choose the clients of a round by the selection of the recipe."""
+        recipe, partition = self.federation.recipe, self.federation.partition
+        if state is None and reads_state(recipe):
+            raise ValueError(f"the selection {recipe.round.selection.name} needs `state`. Received: None")
+        history = state.history if state else {}
+        pool = ClientPool(
+            able=able_clients(recipe.levels, len(partition.train), recipe.seed, round),
+            round=round,
+            examples_of=lambda ids: partition.train.sizes[ids],
+            seconds_of=lambda ids: self._expected_seconds(round, ids),
+            losses_of=lambda ids: self.client_losses(state, ids),
+            history=history.get("clients", {}),
+            memory=history.get("selection", {}),
+        )
+        return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
+
+    def _expected_seconds(self, round, ids):
+        """Return the expected device time of clients, zeros without a fleet."""
+        federation = self.federation
+        if federation.clock is None:
+            return np.zeros(len(ids))
+        starts, examples = federation.input.starts(federation.dataset.train.x), federation.partition.train.sizes[ids]
+        return expected_seconds(federation.clock, federation.division, round, ids, examples, len(starts))
+
+    def client_losses(self, state: State, clients: np.ndarray) -> np.ndarray:
+        """Return the loss of the global model on the training examples of clients, the mean over batches: float64.
+
+        Each client evaluates the sub-model of its level like a local epoch, with a learning rate of 0.
+        """
+        recipe = self.federation.recipe
+        client = dataclasses.replace(recipe.client, epochs=1)
+        plan = self._plan_cohort(dataclasses.replace(recipe, client=client), state.round, clients, None)
+        _, (records,), _ = self._train(state, [plan], [0.0])
+        # Networks of an ensemble count equally.
+        sums = np.bincount(plan.clients, records["loss"], len(self.federation.partition.train))
+        return (sums / np.maximum(np.bincount(plan.clients, minlength=len(sums)), 1))[clients]
 
     def count_examples(self, plan: Plan) -> np.ndarray:
         counts, source, train = plan.examples_of_steps, self.federation.input, self.federation.dataset.train
@@ -123,8 +166,31 @@ class SimulatedRounds:
         return state, rows
 
     def _call(self, state, planned):
-        federation, replicas = self.federation, self._engine.replicas
+        federation, rows, history = self.federation, [], state.history
         rates = [federation.learning_rate(state.round + index) for index in range(len(planned))]
+        after, records, merge_finite = self._train(state, planned, rates)
+        for index, (plan, rate, records_of_plan) in enumerate(zip(planned, rates, records)):
+            outcome = plan.timing.metrics() if plan.timing else {}
+            row = federation.metrics_row(plan, rate, records_of_plan, outcome)
+            row["bytes_down"] += self._evaluation_bytes(state.round + index, plan)
+            rows.append(row if merge_finite[index] else {**row, FAILURE: OVERFLOW})
+            if history and merge_finite[index]:
+                history = _record_history(history, state.round + index + 1, plan, records_of_plan)
+        state = federation.state_layout.state_of(state.round + len(planned), after)
+        return dataclasses.replace(state, history=history), rows
+
+    def _evaluation_bytes(self, round, plan):
+        """Return the bytes of the models that clients received to report their loss, and did not train."""
+        federation, recipe = self.federation, self.federation.recipe
+        others = np.setdiff1d(plan.choice.evaluated, plan.clients) if plan.choice else np.zeros(0, np.int32)
+        if not others.size:
+            return 0
+        levels = assign_levels(recipe.levels, len(federation.partition.train), recipe.seed, round, others)
+        return sum(federation.client_costs[level].bytes_down for level in levels)
+
+    def _train(self, state, planned, rates):
+        """Train planned rounds; return the values after them, and the records and `merge_finite` of each round."""
+        federation, replicas = self.federation, self._engine.replicas
         packed, slots = pack_rounds(planned, federation.setup.block_sizes, federation.family.submodel_of)
         if replicas.count > 1:
             packed = share_blocks(packed, slots[0], federation.round_cost(planned[0]).train_flops, replicas.count)
@@ -140,14 +206,12 @@ class SimulatedRounds:
             *disk_rows,
         )
         merge_finite = records.pop("merge_finite").numpy()
-        rows = []
-        for index, (plan, rate, slots_of_plan) in enumerate(zip(planned, rates, slots)):
-            # [rounds, slots of the blocks] -> [cohort]
-            records_of_plan = {name: values[index].numpy()[slots_of_plan] for name, values in records.items()}
-            outcome = plan.timing.metrics() if plan.timing else {}
-            row = federation.metrics_row(plan, rate, records_of_plan, outcome)
-            rows.append(row if merge_finite[index] else {**row, FAILURE: OVERFLOW})
-        return federation.state_layout.state_of(state.round + len(planned), after), rows
+        # [rounds, slots of the blocks] -> [cohort]
+        records_of_plans = [
+            {name: values[index].numpy()[slots_of_plan] for name, values in records.items()}
+            for index, slots_of_plan in enumerate(slots)
+        ]
+        return after, records_of_plans, merge_finite
 
     @property
     def _engine(self):
@@ -195,3 +259,13 @@ class SimulatedRounds:
         family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
         dataset, partition = federation.dataset, federation.partition
         return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, engine.replicas, device))
+
+
+def _record_history(history, round, plan, records):
+    """Return the history after a round, with the results of its clients that returned."""
+    returned = records["finite"] & (plan.steps > 0)
+    clients, seconds = plan.clients[returned], np.zeros(len(history["clients"]["seconds"]))
+    if plan.timing:
+        seconds[plan.timing.clients] = plan.timing.times.total
+    memory = plan.choice.memory if plan.choice else {}
+    return record_round(history, round, clients, records["squared_loss"][returned], seconds[clients], memory)

@@ -38,6 +38,7 @@ def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
             recipe.round,
             clients=clients,
             policy=Plugin("wait"),
+            selection=Plugin("uniform"),
             submodel=Plugin("prefix"),
             personal=("all",),
             server=Plugin("replace"),

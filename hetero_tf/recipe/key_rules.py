@@ -35,6 +35,10 @@ CONFLICTS: Rules = {
         "client.correction.REMEMBERS": True,
         "round.policy.ASYNCHRONOUS": True,
     },
+    "all starts of clients are planned before the training, each client with the same probability": {
+        "round.policy.ASYNCHRONOUS": True,
+        "round.selection": True,
+    },
     "clients exchange no values, so no result is late": {"round.personal": "all", "round.policy.ASYNCHRONOUS": True},
     "it averages padded values, and asynchronous rounds add changes of earlier versions": {
         "round.policy.ASYNCHRONOUS": True,

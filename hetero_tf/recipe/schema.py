@@ -249,6 +249,7 @@ class Round:
     Args:
         clients: number of active clients in each round
         policy: the clients whose results a round waits for
+        selection: how the active clients are chosen
         submodel: channels of the global model that a sub-model keeps
         mask: entries of its sub-model that a client trains (share: levels.entries); null: all
         weighting: weight of a client in the merge: uniform, 1; samples, the number of its examples
@@ -265,6 +266,7 @@ class Round:
 
     clients: Annotated[int, Range(low=1, high=10_000_000)]
     policy: Annotated[Plugin, Kind("policies")] = Plugin("wait")
+    selection: Annotated[Plugin, Kind("selections")] = Plugin("uniform")
     submodel: Annotated[Plugin, Kind("submodels")] = Plugin("prefix")
     mask: Annotated[Plugin, Kind("masks")] | None = None
     weighting: Literal["uniform", "samples"] = "uniform"

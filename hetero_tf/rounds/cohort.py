@@ -30,9 +30,11 @@ class CohortResult(NamedTuple):
     records: dict
 
 
-def record_types(dtype: str) -> dict:
+def record_types(setup: RoundSetup) -> dict:
     """Return `{name: type}` of the per-client records that the host receives."""
-    return {"loss": dtype, "gradient_norm": dtype, "finite": tf.bool}
+    dtype = setup.layout.dtype
+    squares = {"squared_loss": dtype} if setup.algorithm.records_squares else {}
+    return {"loss": dtype, "gradient_norm": dtype, "finite": tf.bool, **squares}
 
 
 def train_cohort_on_replicas(
@@ -55,7 +57,7 @@ def train_cohort_on_replicas(
     # One collective sums everything; bool records travel as numbers and are cast back.
     sums = result._asdict() | {"records": tf.nest.map_structure(scatter_clients, result.records)}
     sums = replicas.all_reduce_sum({name: value for name, value in sums.items() if value is not None})
-    types = record_types(setup.layout.dtype)
+    types = record_types(setup)
     records = sums["records"] | {name: tf.cast(sums["records"][name], kind) for name, kind in types.items()}
     return CohortResult(sums["total"], sums["coverage"], sums.get("memory_change"), records)
 
@@ -134,7 +136,7 @@ def _empty_records(setup, tables, count):
         return tf.TensorArray(dtype, size=count)
 
     dtype = setup.layout.dtype
-    records = {name: array(kind) for name, kind in {**record_types(dtype), "weight": dtype}.items()}
+    records = {name: array(kind) for name, kind in {**record_types(setup), "weight": dtype}.items()}
     masks = tuple(array(dtype) for _ in setup.layout.cut.distinct)
     return {**records, "masks": masks, "tables": {name: array(dtype) for name in tables}}
 
@@ -194,10 +196,10 @@ def _client_records(setup, submodel, result, steps):
     dtype = setup.layout.dtype
     # Summed step after step: the zeros of a longer round in the same call change no bit.
     per_step = tf.cast(tf.maximum(steps, 1), dtype)
-    means = {
-        name: tf.cumsum(values)[-1] / per_step
-        for name, values in (("loss", result.local.losses), ("gradient_norm", result.local.gradient_norms))
-    }
+    values_of_steps = {"loss": result.local.losses, "gradient_norm": result.local.gradient_norms}
+    if setup.algorithm.records_squares:
+        values_of_steps["squared_loss"] = tf.square(result.local.losses)
+    means = {name: tf.cumsum(values)[-1] / per_step for name, values in values_of_steps.items()}
     # Covered coordinates of every axis, [K, size].
     masks = tuple(
         tf.stack([axis_mask(axis, coordinates, dtype) for coordinates in result.merged])

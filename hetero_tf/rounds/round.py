@@ -28,7 +28,8 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         `read_training_rows` if the examples stay on disk. values: in the structure of `StateLayout.build`; packed: a
         `PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32. If replicas share the work, a call
         runs one round.
-        metrics: "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, blocks * K].
+        metrics: "loss", "gradient_norm" (means over the steps of each client), "finite" and, if the selection needs it,
+        "squared_loss", each [rounds, blocks * K].
         A client whose result is not finite has weight 0: the merge of the others is bit-equal to one without it.
         "merge_finite", [rounds]: False where finite results overflowed in the sum or in the server's step; such a round
         does not change the state.
@@ -62,7 +63,7 @@ def run_rounds(
     """
     if read_rows:
         setup = dataclasses.replace(setup, examples=dataclasses.replace(setup.examples, **read_rows))
-    types, state = {**record_types(setup.layout.dtype), "merge_finite": tf.bool}, layout.pack(values)
+    types, state = {**record_types(setup), "merge_finite": tf.bool}, layout.pack(values)
 
     def inputs_of(index):
         arrays = tf.nest.map_structure(lambda array: array[index], packed)

@@ -47,6 +47,7 @@ class Algorithm:
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
         sums_memory: Whether the server also reads `memory_change`.
         stale_merge: The merge of stale results of an asynchronous policy; None: all results arrive in their round.
+        records_squares: Whether the round also returns the mean squared loss of each client.
     """
 
     submodel: Callable
@@ -60,6 +61,7 @@ class Algorithm:
     server: Callable
     sums_memory: bool
     stale_merge: StaleMerge | None
+    records_squares: bool
 
 
 @dataclass(frozen=True)

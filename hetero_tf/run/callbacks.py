@@ -104,7 +104,7 @@ def train(
 
 def _run_round(process, state, rounds):
     """Run one round, and evaluate it if it is the last one or the recipe evaluates it."""
-    state, rows, _ = advance(process, state, [process.plan(state.round)])
+    state, rows, _ = advance(process, state, [process.plan(state.round, state=state)])
     if state.round < rounds and not is_measured(process.recipe, state.round):
         return RoundEnd(process, state, rows[0])
     metrics, statistics = process.evaluate(state)

@@ -2,6 +2,7 @@
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
+from hetero_tf.planning.selection import reads_state
 from hetero_tf.process.failure import FAILURE, RoundFailure
 from hetero_tf.process.learning_process import LearningProcess, Plan, State
 from hetero_tf.recipe.schema import Recipe
@@ -17,9 +18,18 @@ def next_evaluation(recipe: Recipe, done: int, rounds: int) -> int:
     return min(done - done % recipe.evaluate.every + recipe.evaluate.every, rounds)
 
 
-def plan_call(process: LearningProcess, first: int) -> list[Plan]:
-    """Plan the rounds of one call, starting with `first`; empty after the last round."""
-    return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
+def plan_call(process: LearningProcess, first: int, state: State | None = None) -> list[Plan]:
+    """Plan the rounds of one call, starting with `first`; empty after the last round.
+
+    Args:
+        process: The learning process.
+        first: Number of finished rounds.
+        state: The state after them; None if the selection does not read it. A call has one round if it does.
+    """
+    stop = _next_stop(process.recipe, first)
+    if reads_state(process.recipe):
+        stop = min(first + 1, stop)
+    return [process.plan(round, state=state) for round in range(first, stop)]
 
 
 def _next_stop(recipe, done):
@@ -48,7 +58,7 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
         # The clients of an asynchronous policy started in the order of all arrivals before.
         again = not registry.constant("policies", process.recipe.round.policy.name, "ASYNCHRONOUS")
         if again:
-            planned = [process.plan(state.round, attempt=1)]
+            planned = [process.plan(state.round, attempt=1, state=state)]
             after, rows = process.run(state, planned)
         if failure := _failure(process.recipe, rows[0]):
             remedy = failure.remedy or f"Lower {_suspect(process.recipe, rows[0]['learning_rate'])}"

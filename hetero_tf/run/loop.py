@@ -1,7 +1,6 @@
 """The training loop: plans a call of the compiled round while the previous one runs, then evaluates and saves."""
 
 import dataclasses
-import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -114,8 +113,9 @@ class TrainingLoop:
 
     def _plan(self, planner, first):
         """Return a function that returns the plans of a call and the seconds of planning, which may run on a thread."""
-        plan = functools.partial(self._timed, plan_call, self._process, first)
-        return planner.submit(plan).result if self._process.runner.can_plan_ahead else plan
+        if self._process.runner.can_plan_ahead:
+            return planner.submit(self._timed, plan_call, self._process, first).result
+        return lambda: self._timed(plan_call, self._process, first, self.progress.state)
 
     def _timed(self, function, *arguments):
         """The result of a function, and its duration in seconds."""

@@ -6,7 +6,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
-WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
+WEIGHTS, STATISTICS, SERVER, CLIENTS, HISTORY = "weights/", "statistics/", "server/", "clients/", "history/"
 # Sums of results that arrive in later rounds: pending/SUM/PATH.
 PENDING = "pending/"
 # Statistics of the other levels: level_statistics/LEVEL/PATH.

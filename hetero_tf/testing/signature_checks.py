@@ -11,6 +11,7 @@ FUNCTIONS = {
     "partitions": {"split": "train_labels test_labels classes rng"},
     "inputs": {"build": "dtype"},
     "policies": {"policy": ""},
+    "selections": {"choose": "pool count rng"},
     "submodels": {"keep": "size count round client seed"},
     "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
     "stages": {"divide": "outline level shares"},

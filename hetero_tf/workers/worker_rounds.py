@@ -76,6 +76,10 @@ class WorkerRounds(SimulatedRounds):
             rows += row
         return state, rows
 
+    def client_losses(self, state: State, clients: np.ndarray) -> np.ndarray:
+        with self._broadcast_call("client_losses", state, {"clients": clients}):
+            return super().client_losses(state, clients)
+
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
         with self._broadcast_call("evaluate", state, levels=levels):
             return super().evaluate(state, levels)
@@ -128,6 +132,8 @@ def _make_call(rounds: SimulatedRounds, message: RemoteCall, state: State) -> St
             case "run":
                 plan: dict[str, Any] = {name: arrays[name] for name in arrays if not name.startswith(STATE)}
                 return rounds.run(state, [Plan(**plan)])[0]
+            case "client_losses":
+                rounds.client_losses(state, arrays["clients"])
             case "evaluate":
                 rounds.evaluate(state, words["levels"])
     return state

@@ -2,6 +2,7 @@
 
 Options come from the registry, so a new option is tested automatically."""
 
+import dataclasses
 import inspect
 
 import keras
@@ -15,10 +16,13 @@ from hetero_tf.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
+from hetero_tf.testing.round_checks import selection_pool
+from hetero_tf.testing.subject import Subject
 
 RNG = np.random.default_rng(0)
 # Options with which the other options have an effect.
 BESIDE = {
+    ("selections", "oort"): {"exploration": 0.5, "pacer_step": 2, "pacer_delta": 30.0},
     ("data", "synthetic", "rows"): {"kind": "text"},
     ("data", "synthetic", "test_rows"): {"kind": "text"},
     ("data", "synthetic", "length"): {"kind": "text"},
@@ -40,6 +44,7 @@ BESIDE = {
 }
 # Values to test if those of `others` may give equal results.
 TRIED = {
+    ("selections", "oort", "exploration_min"): (0.6,),
     ("inputs", "next_word", "segment"): (3,),
     ("data", "npz", "path"): ("other.npz",),
     ("data", "text", "train"): ("other.txt",),
@@ -55,6 +60,7 @@ TRIED = {
 }
 # Options that other tests cover, with the reason.
 ELSEWHERE = {
+    ("selections", "oort", "filled_utility"): "parity/test_replay_async.py: the utility of a recorded run",
     ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
@@ -233,6 +239,17 @@ def policies(module, folder, options):
     return module.policy(**options)
 
 
+def selections(module, folder, options):
+    subject, rounds = Subject("selections", module.__name__.rpartition(".")[2], options), range(12)
+    memory, choices = selection_pool(subject, 0, 30).memory, []
+    for round in rounds:
+        pool = dataclasses.replace(selection_pool(subject, round, 30), memory=memory)
+        choice = module.choose(pool, 8, np.random.default_rng(0), **options)
+        memory = getattr(choice, "memory", memory)
+        choices.append(getattr(choice, "ids", choice))
+    return choices
+
+
 def submodels(module, folder, options):
     coordinates = [module.keep(9, 4, *map(tf.constant, (round, round + 1, 7)), **options) for round in range(3)]
     return [tf.sort(each) for each in coordinates]
@@ -312,6 +329,7 @@ REQUIRED = {
     "rounds": 10,
     "factor": 0.5,
     "at": (2,),
+    "candidates": 9,
 }
 
 

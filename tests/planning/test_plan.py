@@ -8,15 +8,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base import seeds
-from hetero_tf.planning.plan import (
-    CHUNK,
-    Division,
-    assign_members,
-    draw_cohort,
-    local_batches,
-    plan_devices,
-    plan_round,
-)
+from hetero_tf.planning.plan import CHUNK, Division, assign_members, local_batches, plan_devices, plan_round
 from hetero_tf.planning.timing import RoundClock
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
@@ -24,8 +16,9 @@ RECIPE = recipe.loads(tiny.IMAGES)
 JOINT = Division((1,) * len(RECIPE.levels.names), drawn=False)
 
 
-def plan(round=0, shuffle=True, starts=(0,), config=RECIPE, **options):
-    return plan_round(config, PARTITION, starts, shuffle, JOINT, round, **options)
+def plan(round=0, shuffle=True, starts=(0,), config=RECIPE, cohort=None, clock=None):
+    cohort = tiny.cohort(config, len(PARTITION.train), round) if cohort is None else cohort
+    return plan_round(config, PARTITION, starts, shuffle, JOINT, round, cohort, clock=clock)
 
 
 def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
@@ -82,18 +75,6 @@ def test_a_plan_is_a_pure_function_of_seed_round_and_client():
     assert all_clients.rows[slot, : all_clients.steps[slot]].tolist() == single.rows[0].tolist()
     assert all_clients.levels[slot] == single.levels[0]
     assert plan(3, cohort=[1]).rows.tolist() != single.rows.tolist()
-
-
-def test_cohorts_have_no_client_twice_and_another_attempt_draws_another():
-    seen = set()
-    for round in range(40):
-        cohort = draw_cohort(20, 5, seed=0, round=round)
-        assert cohort.dtype == np.int32
-        assert len(set(cohort.tolist())) == 5
-        seen |= set(cohort.tolist())
-        assert cohort.tolist() != draw_cohort(20, 5, seed=0, round=round, attempt=1).tolist()
-    assert seen == set(range(20))
-    assert sorted(draw_cohort(4, 4, 0, 0)) == [0, 1, 2, 3]
 
 
 def test_clients_with_the_most_work_come_first():
@@ -195,7 +176,7 @@ def test_plan_without_a_fleet_has_no_time():
 def test_times_need_no_batches():
     clock = clock_of("fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, up_mbit: 1}}}")
     for division in (JOINT, Division((3, 2), False), Division((3, 2), True)):
-        timing = plan_round(RECIPE, PARTITION, (0,), True, division, 5, clock=clock).timing
+        timing = plan_round(RECIPE, PARTITION, (0,), True, division, 5, tiny.cohort(RECIPE, 4, 5), clock=clock).timing
         sizes, levels = PARTITION.train.sizes[timing.clients], timing.levels.tolist()
         devices = plan_devices(RECIPE, sizes, (0,), division, 5, timing.clients.tolist(), levels)
         examples = np.pad(devices.stage_examples, [[0, 0], [0, 3 - devices.stage_examples.shape[1]]])
@@ -207,7 +188,7 @@ def test_times_need_no_batches():
 def test_over_selection_plans_more_clients_than_it_merges():
     fleet = "fleet={devices: {any: {seconds_per_step: 1}}}"
     clock = clock_of("round.clients=2", fleet, "round.policy={name: over_selection, factor: 1.5}")
-    round_plan = plan_round(clock.recipe, PARTITION, (0,), True, JOINT, 0, clock=clock)
+    round_plan = plan(config=clock.recipe, clock=clock)
     assert len(round_plan.clients) == 3 and np.count_nonzero(round_plan.steps) == 2
 
 
@@ -261,7 +242,7 @@ def test_late_clients_return_whole_stages_only():
 @pytest.mark.parametrize("starts", [(0,), (0, 4, 8)])
 @pytest.mark.parametrize("division", [JOINT, Division((2, 3), drawn=False), Division((2, 3), drawn=True)])
 def test_device_plan_matches_the_simulated_plan(division, starts):
-    planned = plan_round(RECIPE, PARTITION, starts, True, division, 1)
+    planned = plan_round(RECIPE, PARTITION, starts, True, division, 1, tiny.cohort(RECIPE, 4, 1))
     clients, levels = planned.clients.tolist(), planned.levels.tolist()
     sizes = [len(PARTITION.train[client]) for client in clients]
     device_plan = plan_devices(RECIPE, sizes[::-1], starts, division, 1, clients[::-1], levels[::-1])

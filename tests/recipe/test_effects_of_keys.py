@@ -33,7 +33,8 @@ def plans(text, *overrides):
     division = Division((1,) * len(loaded.levels.names), False)
     costs = np.ones(len(loaded.levels.names))
     clock = RoundClock(loaded, 4, costs, costs, costs[:, None]) if loaded.fleet else None
-    planned = [plan_round(loaded, partition, (0,), True, division, round, clock=clock) for round in range(3)]
+    cohorts = [tiny.cohort(loaded, len(partition.train), round) for round in range(3)]
+    planned = [plan_round(loaded, partition, (0,), True, division, *each, clock=clock) for each in enumerate(cohorts)]
     multiplier = registry.find("schedules", loaded.schedule.name).multiplier
     rates = [loaded.optimizer.learning_rate * multiplier(round, **loaded.schedule.options) for round in range(3)]
     return [
@@ -164,6 +165,7 @@ ELSEWHERE = {
     "fleet.time_zones": "fleets/test_devices.py: the local hour of a client",
     "fleet.trace": "fleets/test_device_table.py: devices from a table",
     "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",
+    "round.selection": "process/test_selected_rounds.py: the chosen clients",
     "rounds": "test_experiment.py: where a run ends",
     "evaluate.every": "test_experiment.py: which rows of metrics.jsonl have an evaluation",
     "evaluate.batch_size": "test_evaluation.py: changes memory, not results",

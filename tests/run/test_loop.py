@@ -141,7 +141,7 @@ class Diverging:
     def __init__(self, diverged):
         self.diverged, self.calls = diverged, []
 
-    def plan(self, round, attempt=0):
+    def plan(self, round, attempt=0, state=None):
         return round, attempt
 
     def run(self, state, planned):
@@ -216,10 +216,10 @@ def test_planning_ahead_gives_the_same_state(train, tmp_path, monkeypatch):
     planned, run, plan = [], LearningProcess.run, LearningProcess.plan
     ready = [threading.Event() for _ in range(7)]
 
-    def watched_plan(self, round, cohort=None, attempt=0):
+    def watched_plan(self, round, cohort=None, attempt=0, state=None):
         planned.append((round, threading.current_thread()))
         ready[round].set()
-        return plan(self, round, cohort, attempt)
+        return plan(self, round, cohort, attempt, state)
 
     def watched_run(self, state, plans):
         behind = state.round + len(plans)
@@ -245,8 +245,8 @@ def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
     """The first cohort of round 3 diverges within a call of four rounds."""
     made, calls, run, plan = [], [], LearningProcess.run, LearningProcess.plan
 
-    def named_plan(self, round, cohort=None, attempt=0):
-        made.append(((round, attempt), plan(self, round, cohort, attempt)))
+    def named_plan(self, round, cohort=None, attempt=0, state=None):
+        made.append(((round, attempt), plan(self, round, cohort, attempt, state)))
         return made[-1][1]
 
     def diverging_run(self, state, plans):
@@ -272,10 +272,10 @@ def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
 def test_error_in_planning_ends_the_run_after_the_previous_rounds(train, tmp_path, monkeypatch):
     plan = LearningProcess.plan
 
-    def failing(self, round, cohort=None, attempt=0):
+    def failing(self, round, cohort=None, attempt=0, state=None):
         if round == 2:
             raise InputError("round 3: cannot be planned")
-        return plan(self, round, cohort, attempt)
+        return plan(self, round, cohort, attempt, state)
 
     monkeypatch.setattr(LearningProcess, "plan", failing)
     with pytest.raises(InputError, match="^round 3: cannot be planned$"):

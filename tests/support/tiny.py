@@ -10,8 +10,11 @@ import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.planning.selection import able_clients, select_cohort
+from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock
 from hetero_tf.rounds.probe import check_block
@@ -140,6 +143,18 @@ def with_setup(process, **records):
 def plans(process, rounds, **options):
     """The plans of the first rounds."""
     return [process.plan(number, **options) for number in range(rounds)]
+
+
+def cohort(recipe, clients, round, attempt=0):
+    """The clients of a round, chosen without a state."""
+    pool = ClientPool(
+        able=able_clients(recipe.levels, clients, recipe.seed, round),
+        round=round,
+        examples_of=np.ones_like,
+        seconds_of=np.zeros_like,
+        losses_of=np.zeros_like,
+    )
+    return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt).ids
 
 
 def arrays(state):

@@ -1,0 +1,124 @@
+"""Selection of the clients of a round, and the history of clients that selections read.
+
+A history is `{"clients": {name: [registered]}, "selection": {name: value}}`, float64: the last result of each client,
+see `methods.selections.ClientPool.history`, and the memory of the selection. It is part of the state of a run.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from hetero_tf.base import registry, seeds
+from hetero_tf.methods.selections import Choice, ClientPool
+from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.plan import Division
+from hetero_tf.planning.timing import RoundClock
+from hetero_tf.recipe.schema import Levels, Recipe
+
+COLUMNS = ("squared_loss", "seconds", "round", "count")
+
+
+def reads_history(recipe: Recipe) -> bool:
+    """Return True if the selection of a recipe reads the history of clients."""
+    return bool(registry.constant("selections", recipe.round.selection.name, "READS_HISTORY"))
+
+
+def reads_state(recipe: Recipe) -> bool:
+    """Return True if the selection of a recipe reads the state, so that rounds are planned one by one."""
+    name = recipe.round.selection.name
+    return reads_history(recipe) or bool(registry.constant("selections", name, "READS_LOSSES"))
+
+
+def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
+    """Return the clients that may train: their number if all may, else the ids of those with non-idle levels.
+
+    Args:
+        levels: The section of the recipe.
+        clients: Number of registered clients.
+        seed, round: The run's seed and the round.
+    """
+    idle = [levels.names.index(name) for name in levels.idle]
+    if levels.level_of_client is not None:
+        return np.flatnonzero(~np.isin(levels.level_of_client, [-1, *idle]))
+    if not levels.idle:
+        return clients
+    levels_of_clients = assign_levels(levels, clients, seed, round, np.arange(clients))
+    return np.flatnonzero(~np.isin(levels_of_clients, idle))
+
+
+def expected_seconds(
+    clock: RoundClock, division: Division, round: int, ids: np.ndarray, examples: np.ndarray, starts: int
+) -> np.ndarray:
+    """Return the seconds that clients need for their whole work on their own links, without jitter: float64 [n].
+
+    Args:
+        clock: The clock of the recipe.
+        division: The stages of its levels.
+        round: The round, for the levels of clients.
+        ids: int [n], the clients.
+        examples: int [n], their numbers of training examples.
+        starts: Number of positions at which each batch is read, 1 for images.
+    """
+    recipe, names = clock.recipe, clock.recipe.levels.names
+    levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
+    epochs, passes = np.asarray([recipe.client.epochs_of(name) for name in names]), np.asarray(division.passes)
+    steps = (epochs * passes)[levels] * -(-examples // recipe.client.batch_size) * starts
+    stages = np.asarray(division.stages)
+    # Each pass runs one stage; drawn stages have equal shares.
+    shares = (np.arange(clock.train_flops.shape[1]) < stages[:, None]) * (epochs * passes / stages)[:, None]
+    fleet = dataclasses.replace(recipe.fleet, shared_down_mbit=None, shared_up_mbit=None)
+    alone = dataclasses.replace(clock, recipe=dataclasses.replace(recipe, fleet=fleet))
+    return alone.times(None, ids, levels, steps, shares[levels] * examples[:, None] * starts).total
+
+
+def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0) -> Choice:
+    """Choose the clients of a round.
+
+    Args:
+        recipe: The recipe.
+        pool: The clients to choose from.
+        count: Number of clients to choose; fewer if fewer are able.
+        attempt: Each number chooses a different cohort for the same round.
+
+    Returns:
+        `Choice`, with int32 ids.
+    """
+    selection, rng = recipe.round.selection, seeds.rng(recipe.seed, "cohort", pool.round, attempt)
+    count = min(count, pool.able if isinstance(pool.able, int) else len(pool.able))
+    result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
+    choice = result if isinstance(result, Choice) else Choice(result)
+    return Choice(np.asarray(choice.ids, np.int32), np.asarray(choice.evaluated, np.int32), choice.memory)
+
+
+def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the history before the first round; empty if the selection does not read it."""
+    if not reads_history(recipe):
+        return {}
+    memory = registry.constant("selections", recipe.round.selection.name, "MEMORY") or {}
+    return {
+        "clients": {name: np.zeros(registered) for name in COLUMNS},
+        "selection": {name: np.zeros(registered if form == "clients" else ()) for name, form in memory.items()},
+    }
+
+
+def record_round(
+    history: Mapping, round: int, clients: np.ndarray, squared_losses: np.ndarray, seconds: np.ndarray, memory: Mapping
+) -> dict:
+    """Return the history after a round.
+
+    Args:
+        history: The history before it.
+        round: Number of finished rounds, with this one.
+        clients: int [returned], ids of the clients that returned a finite result; of a client with several networks the
+            last one counts.
+        squared_losses: [returned], mean squared loss over the local steps of each.
+        seconds: [returned], device time of each.
+        memory: `Choice.memory` of this round; empty if its clients were not chosen.
+    """
+    columns = {name: values.copy() for name, values in history["clients"].items()}
+    for name, values in (("squared_loss", squared_losses), ("seconds", seconds), ("round", round)):
+        columns[name][clients] = values
+    columns["count"][clients] += 1
+    stored = {name: np.asarray(memory.get(name, value), float) for name, value in history["selection"].items()}
+    return {"clients": columns, "selection": stored}
