@@ -19,9 +19,11 @@ Modules:
     job                The job that the command line passes to Flower's processes
     litert_client      A device with LiteRT
     machine            Builds the recipe, its plug-ins and the device of a machine from its job
+    measured_fleet     The fleet of a run with real devices
     messages           Messages between a server and its devices, and their checks
     on_device          A client on a device
     processes          Starts Flower's programs: the server of a run, or a device
     tensorflow_client  A device with TensorFlow: it trains its sub-model with the simulator's graph
+    transfers          Times the transfers of a device
     waiting            Devices that connect and disconnect
 """

@@ -1,6 +1,7 @@
 """The apps that Flower runs: the training on the server, and the response of a device to one message."""
 
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from flwr.serverapp import Grid, ServerApp
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import UserError
-from hetero_tf.devices import job
+from hetero_tf.devices import job, transfers
 from hetero_tf.devices.grid import FlowerNetwork, from_records, to_records
 from hetero_tf.devices.machine import build_device, prepare_recipe
 from hetero_tf.devices.waiting import Waiting, WaitingFleet
 from hetero_tf.store import plain_json
+from hetero_tf.store.run_folder import RunFolder
 
 server = ServerApp()
 client = ClientApp()
@@ -53,6 +55,9 @@ def _train(current_job, grid, console):
     from hetero_tf.devices.device_rounds import Selection, deployed
     from hetero_tf.run import experiment
 
+    assert current_job.run_dir is not None
+    folder = RunFolder(Path(current_job.run_dir))
+
     @contextlib.contextmanager
     def on_fleet(build, console, display):
         numbers = {int(node): number for node, number in current_job.clients.items()}
@@ -64,18 +69,21 @@ def _train(current_job, grid, console):
         with experiment.simulated(build, console, display) as process:
             network, classes = FlowerNetwork(grid, console.say), process.family.classes
             fleet = WaitingFleet(network, process.recipe, classes, numbers, waiting, console.say)
-            yield deployed(process, fleet, selection)
+            yield deployed(process, fleet, selection, folder.fleet)
 
     data_dir = None if current_job.data_dir is None else Path(current_job.data_dir)
-    assert current_job.run_dir is not None
     settings = experiment.Settings(
-        Path(current_job.run_dir), data_dir, current_job.threads, current_job.allow_other_machine, current_job.command
+        folder.path, data_dir, current_job.threads, current_job.allow_other_machine, current_job.command
     )
     return experiment.train(recipe, settings, console, on_fleet)
 
 
 def _respond(action, message):
-    response = build_device(job.current()).respond(action, from_records(message.content))
+    current_job = job.current()
+    response = build_device(current_job).respond(action, from_records(message.content))
+    if action == "training":
+        metadata = {**response.metadata, **transfers.read(current_job.transfers)}
+        response = dataclasses.replace(response, metadata=metadata)
     return FlowerMessage(to_records(response), reply_to=message)
 
 

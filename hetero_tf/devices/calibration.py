@@ -7,10 +7,10 @@ ones use the arithmetic units of a processor less.
 """
 
 import resource
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -109,5 +109,10 @@ def fit_speed(steps: Sequence[StepTime]) -> DeviceSpeed:
 
 def peak_megabytes() -> float:
     """Return the peak memory of this process in units of 2**20 bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    status = Path("/proc/self/status")
+    # On Linux `getrusage` includes the peak of the program that started this one.
+    if status.exists():
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) / 2**10
+    # macOS reports bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

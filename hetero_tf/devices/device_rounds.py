@@ -5,13 +5,16 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import TooFewDevices
 from hetero_tf.devices.device_index import DeviceIndex, check_deployable
+from hetero_tf.devices.measured_fleet import MeasuredFleet
 from hetero_tf.devices.messages import (
     ITS_LEVEL,
     NARROWER_LEVELS,
@@ -21,6 +24,7 @@ from hetero_tf.devices.messages import (
     gather,
     number,
     parse_arrays,
+    parse_times,
     scatter,
     shapes_of,
     weighted_mean,
@@ -62,11 +66,12 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a device in a round: its values by path, and the means over its steps."""
+    """Result of a device in a round: its values by path, the means over its steps, and the times that it reports."""
 
     values: dict[str, np.ndarray]
     loss: float
     gradient_norm: float
+    times: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,13 @@ class DeviceRounds:
         federation: The objects of the recipe.
         fleet: The devices.
         selection: Numbers of selected devices and needed results.
+        fleet_file: Path of the fleet file with the times of the devices, see `measured_fleet`; None: not written.
     """
 
     federation: Federation
     fleet: Fleet
     selection: Selection = DEFAULT_SELECTION
+    fleet_file: Path | None = None
     # A plan needs the devices that are connected when its round starts, and may wait for them.
     can_plan_ahead = False
     preparation = ("waiting for devices", None)
@@ -220,9 +227,28 @@ class DeviceRounds:
         refused = {client: each for client, each in results.items() if isinstance(each, Refused)}
         for client, problem in refused.items():
             self.fleet.say(f"note: round {state.round + 1}: client {client} was refused: {problem}")
-        row = self._row(self._plan(state.round, cohort), len(levels), rate, counted, refused)
+        device_plan = self._plan(state.round, cohort)
+        row = self._row(device_plan, len(levels), rate, counted, refused)
+        self._measure(levels, results, device_plan)
         after, failure = self._merge(state, cohort, transfers, counted)
         return after, row if failure is None else {**row, FAILURE: failure}
+
+    def _measure(self, levels, results, plan):
+        """Add the times of a round's devices to the fleet file."""
+        if self.fleet_file is None:
+            return
+        steps = dict(zip(plan.clients.tolist(), plan.steps.tolist()))
+        times = {client: each.times for client, each in results.items() if isinstance(each, Result)}
+        # With over-selection a round ends before the slowest devices respond.
+        responded = levels.keys() if self.selection.over_selection else results.keys()
+        self._measured.add_round(levels, responded, steps, times)
+        text = self._measured.to_yaml()
+        if text is not None:
+            files.write_atomic(self.fleet_file, text.encode())
+
+    @functools.cached_property
+    def _measured(self):
+        return MeasuredFleet()
 
     def _request(self, action, requests):
         """The responses of devices that are still connected at the end; the others have dropped out."""
@@ -240,7 +266,8 @@ class DeviceRounds:
             if isinstance(response, Refused):
                 raise response
             values = parse_arrays(response.arrays, shapes_of(transfer.up), self._dtype)
-            return Result(values, number(response.metadata, "loss"), number(response.metadata, "gradient_norm"))
+            loss, norm = (number(response.metadata, name) for name in ("loss", "gradient_norm"))
+            return Result(values, loss, norm, parse_times(response.metadata))
         except Refused as problem:
             return problem
 
@@ -398,16 +425,23 @@ def _parse_moments(arrays, shapes, dtype):
     return moments
 
 
-def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION) -> LearningProcess:
+def deployed(
+    process: LearningProcess, fleet: Fleet, selection: Selection = DEFAULT_SELECTION, fleet_file: Path | None = None
+) -> LearningProcess:
     """Return the process of a recipe whose clients are the devices of a fleet.
 
     Args:
         process: Learning process of the recipe.
         fleet: The devices.
         selection: Numbers of selected devices and needed results.
+        fleet_file: See `DeviceRounds`.
 
     Raises:
         InputError: Devices cannot run the recipe; the message names the key.
     """
     check_deployable(process)
-    return dataclasses.replace(process, build_runner=lambda federation: DeviceRounds(federation, fleet, selection))
+
+    def build_runner(federation):
+        return DeviceRounds(federation, fleet, selection, fleet_file)
+
+    return dataclasses.replace(process, build_runner=build_runner)

@@ -36,11 +36,12 @@ def superlink() -> None:
 
 
 def supernode() -> None:
-    """Run Flower's program of a device; its API listens at the socket instead of a port."""
+    """Run Flower's program of a device. Its API listens at the socket instead of a port; its transfers are timed."""
     from flwr.supernode.cli import flower_supernode
 
-    from hetero_tf.devices import endpoints, job
+    from hetero_tf.devices import endpoints, job, transfers
 
+    transfers.record(job.current().transfers)
     listener = endpoints.bind(job.current().socket)
     _serve_at(listener)
     flower_supernode()

@@ -64,6 +64,11 @@ class Job:
         return Path(self.work) / "api.sock"
 
     @property
+    def transfers(self) -> Path:
+        """Totals of the transfers of a device, see `transfers`."""
+        return Path(self.work) / "transfers.json"
+
+    @property
     def console(self) -> Path:
         """Output of the training process."""
         return Path(self.work) / "console.txt"

@@ -47,7 +47,12 @@ class LiteRTClient:
         draws = seeds.rng(self.recipe.seed, "device", round, self.member.client)
         present = self.device.present(self.x if self.y is None else self.y)
         report = self.device.train(batches, rate, present, draws)
-        metadata = {"loss": report.loss, "gradient_norm": report.gradient_norm, "steps": report.steps}
+        metadata = {
+            "loss": report.loss,
+            "gradient_norm": report.gradient_norm,
+            "steps": report.steps,
+            "train_seconds": report.seconds,
+        }
         return Message({path: self._pack_value(path, value) for path, value in self.device.pull().items()}, metadata)
 
     def _measure(self, request):

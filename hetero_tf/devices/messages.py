@@ -19,6 +19,14 @@ MAX_HEADER_BYTES = 1024
 MAX_EXAMPLES = 10**9
 # The largest float32.
 LARGEST = float(np.finfo(np.float32).max)
+# Largest values of what a device may report: seconds of its local steps, and the totals of its transfers of values.
+LARGEST_TIMES = {
+    "train_seconds": 1e6,
+    "download_bytes": 1e15,
+    "download_seconds": 1e9,
+    "upload_bytes": 1e15,
+    "upload_seconds": 1e9,
+}
 # Models whose static batch normalization a device can measure: none, its level's (it also receives the results, which
 # its file needs for inference), or its level's and those of narrower levels.
 NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
@@ -207,6 +215,21 @@ def number(metadata: Mapping[str, Any], name: str) -> float:
     if not abs(value) <= LARGEST:
         raise Refused(f"{name} is not finite", finite=False)
     return float(value)
+
+
+def parse_times(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """Return the times of a response by the names of `LARGEST_TIMES`; devices of earlier versions report none.
+
+    Raises:
+        Refused: A time is negative, too large, or not a number.
+    """
+    times = {name: metadata[name] for name in LARGEST_TIMES if name in metadata}
+    for name, value in times.items():
+        largest = LARGEST_TIMES[name]
+        # False for NaN; integers of any size can be compared.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
+            raise Refused(f"{name} must be a number from 0 to {largest:g}. Received: {shorten_repr(value, 60)}")
+    return times
 
 
 def weighted_mean(arrays: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> dict[str, np.ndarray]:
