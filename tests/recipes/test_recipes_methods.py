@@ -1,9 +1,11 @@
-"""Every method recipe trains a round on tiny data, with the two most different levels."""
+"""Every method recipe trains a round on tiny data, with the two most different levels, on the clock of a fleet."""
 
 import numpy as np
 import pytest
 
 from hetero_tf import learning_process, recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.costs import memory
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
@@ -21,29 +23,50 @@ SMALL = (
     "client.batch_size=10",
     "evaluate.statistics_batch=20",
     "rounds=1",
+    "fleet=uniform",
 )
+# Recipes whose results cannot be merged into a later version, and why.
+MEMORY = "the server's slots are means of the clients' memories, which a late or discarded result changes differently"
+PERSONAL = "clients exchange no values, so no result is late"
+UNTRAINED = "immediate mixes untrained values of an earlier version into the global ones"
+BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL}
+REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
 MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_round_changes_the_trained_values(name, eager):
-    """Run eagerly; `test_methods` has every method compiled."""
+    """Run eagerly, buffered where that is possible; `test_methods` has every method compiled."""
     loaded = recipe.load(name)
+    policy = "wait" if name in BUFFERED else "{name: buffered, size: 1}"
     mix = [] if loaded.levels.idle else [MIXES[len(loaded.levels.mix)]]
     # Without exits, blocks or units by name, three blocks show what nine do, and their budgets say nothing.
     divided = loaded.client.stages.name == "blockwise"
     needed = divided or set(loaded.round.personal) - {"all"} or "blocks" not in loaded.model.settings
     ends = {level: loaded.levels.budgets[level] for level in "ad"} if divided else {}
     fewer = [f"levels.budgets={ends}", "levels.fit=null", *([] if needed else ["model.settings.blocks=1"])]
-    process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer]))
+    process = learning_process(recipe.load(name, [*SMALL, f"round.policy={policy}", *mix, *fewer]))
     before = process.initialize()
     state, row = process.next(before)
     metrics, _ = process.evaluate(state)
-    assert row["non_finite"] == 0 and np.isfinite(row["loss"])
+    assert row["non_finite"] == 0 and np.isfinite(row["loss"]) and row["round_seconds"] > 0
     assert all(np.isfinite(value) for value in metrics.values())
     assert {"global_accuracy", "local_worst_decile"} <= metrics.keys()
     table = "clients" if process.setup.layout.personal else "weights"
     assert moved(getattr(state, table), getattr(before, table))
+
+
+@pytest.mark.parametrize("policy", sorted(registry.names("policies")))
+def test_every_recipe_has_the_policy_or_is_rejected_with_the_reason(policy):
+    options, rejected = {"name": policy} | ({"seconds": 60} if policy == "deadline" else {}), {}
+    for name in filter(lambda name: name.startswith(("tiny/", "methods/")), shipped()):
+        try:
+            recipe.load(name, ["fleet=uniform", f"round.policy={options}"])
+        except InputError as problem:
+            rejected[name] = str(problem)
+    expected = REJECTED.get(policy, {})
+    assert rejected.keys() == expected.keys()
+    assert all(reason in rejected[name] for name, reason in expected.items())
 
 
 def moved(after, before):
