@@ -29,11 +29,10 @@ from hetero_tf.devices.messages import (
     shapes_of,
     weighted_mean,
 )
-from hetero_tf.methods.selections import ClientPool
 from hetero_tf.models.state import State, concat_values
 from hetero_tf.models.variables import queried
 from hetero_tf.planning.plan import DevicePlan, Plan, plan_devices
-from hetero_tf.planning.selection import select_cohort
+from hetero_tf.planning.selection import pool_of, select_cohort
 from hetero_tf.process.failure import FAILURE, OVERFLOW, RoundFailure
 from hetero_tf.process.federation import Federation
 from hetero_tf.process.learning_process import LearningProcess
@@ -135,9 +134,7 @@ class DeviceRounds:
         if cohort is None:
             able = np.asarray(sorted(client for client in members if members[client].level not in recipe.levels.idle))
             count = min(self.selection.cohort_size(recipe.round.clients), len(able))
-            unknown = np.zeros_like
-            pool = ClientPool(able=able, round=round, examples_of=unknown, seconds_of=unknown, losses_of=unknown)
-            cohort = select_cohort(recipe, pool, count, attempt).ids.tolist() if count else []
+            cohort = select_cohort(recipe, pool_of(able, round), count, attempt).ids.tolist() if count else []
         return self._plan(round, {client: members[client] for client in cohort if client in members})
 
     def _plan(self, round, members):

@@ -1,7 +1,8 @@
 """Selection of the clients of a round, and the history of clients that selections read.
 
-A history is `{"clients": {name: [registered]}, "selection": {name: value}}`, float64: the last result of each client,
-see `methods.selections.ClientPool.history`, and the memory of the selection. It is part of the state of a run.
+A history is `{"clients": {name: [registered]}, "selection": {name: value}, "run": {"device_seconds": value}}`, float64:
+the last result of each client, see `methods.selections.ClientPool.history`, the memory of the selection, and the device
+time since the start of the run. It is part of the state of a run.
 """
 
 import dataclasses
@@ -67,9 +68,23 @@ def expected_seconds(
     stages = np.asarray(division.stages)
     # Each pass runs one stage; drawn stages have equal shares.
     shares = (np.arange(clock.train_flops.shape[1]) < stages[:, None]) * (epochs * passes / stages)[:, None]
+    assert recipe.fleet is not None
     fleet = dataclasses.replace(recipe.fleet, shared_down_mbit=None, shared_up_mbit=None)
     alone = dataclasses.replace(clock, recipe=dataclasses.replace(recipe, fleet=fleet))
     return alone.times(None, ids, levels, steps, shares[levels] * examples[:, None] * starts).total
+
+
+def pool_of(able: int | np.ndarray, round: int) -> ClientPool:
+    """Return a pool of clients of which nothing but the ids is known; see `ClientPool`."""
+    return ClientPool(
+        able=able,
+        round=round,
+        examples_of=np.zeros_like,
+        seconds_of=lambda ids: np.zeros(len(ids)),
+        device_seconds=0.0,
+        available_at=lambda ids, seconds: np.ones(len(ids), bool),
+        losses_of=lambda ids: np.zeros(len(ids)),
+    )
 
 
 def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0) -> Choice:
@@ -88,7 +103,8 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
     count = min(count, pool.able if isinstance(pool.able, int) else len(pool.able))
     result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
     choice = result if isinstance(result, Choice) else Choice(result)
-    return Choice(np.asarray(choice.ids, np.int32), np.asarray(choice.evaluated, np.int32), choice.memory)
+    ids, evaluated = np.asarray(choice.ids, np.int32), np.asarray(choice.evaluated, np.int32)
+    return dataclasses.replace(choice, ids=ids, evaluated=evaluated)
 
 
 def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.ndarray]]:
@@ -99,11 +115,18 @@ def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.nda
     return {
         "clients": {name: np.zeros(registered) for name in COLUMNS},
         "selection": {name: np.zeros(registered if form == "clients" else ()) for name, form in memory.items()},
+        "run": {"device_seconds": np.zeros(())},
     }
 
 
 def record_round(
-    history: Mapping, round: int, clients: np.ndarray, squared_losses: np.ndarray, seconds: np.ndarray, memory: Mapping
+    history: Mapping,
+    round: int,
+    clients: np.ndarray,
+    squared_losses: np.ndarray,
+    seconds: np.ndarray,
+    round_seconds: float,
+    memory: Mapping,
 ) -> dict:
     """Return the history after a round.
 
@@ -114,6 +137,7 @@ def record_round(
             last one counts.
         squared_losses: [returned], mean squared loss over the local steps of each.
         seconds: [returned], device time of each.
+        round_seconds: Device time of the round.
         memory: `Choice.memory` of this round; empty if its clients were not chosen.
     """
     columns = {name: values.copy() for name, values in history["clients"].items()}
@@ -121,4 +145,5 @@ def record_round(
         columns[name][clients] = values
     columns["count"][clients] += 1
     stored = {name: np.asarray(memory.get(name, value), float) for name, value in history["selection"].items()}
-    return {"clients": columns, "selection": stored}
+    run = {"device_seconds": history["run"]["device_seconds"] + round_seconds}
+    return {"clients": columns, "selection": stored, "run": run}

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.base.console import format_engine
 from hetero_tf.base.metrics import find_metric
+from hetero_tf.fleets.devices import is_available
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.models.state import State
@@ -84,7 +85,8 @@ class SimulatedRounds:
             return self.version_planner.plan(round)
         choice = self._select(round, attempt, state)
         plan = self._plan_cohort(self.federation.recipe, round, choice.ids, self.federation.clock)
-        return dataclasses.replace(plan, choice=choice)
+        timing = plan.timing and dataclasses.replace(plan.timing, seconds=plan.timing.seconds + choice.waited)
+        return dataclasses.replace(plan, timing=timing, choice=choice)
 
     def _plan_cohort(self, recipe, round, cohort, clock):
         federation, classes = self.federation, self.federation.sampled_classes
@@ -117,6 +119,8 @@ class SimulatedRounds:
             round=round,
             examples_of=lambda ids: partition.train.sizes[ids],
             seconds_of=lambda ids: self._expected_seconds(round, ids),
+            device_seconds=float(history["run"]["device_seconds"]) if history else 0.0,
+            available_at=lambda ids, seconds: self._available_at(round, ids, seconds),
             losses_of=lambda ids: self.client_losses(state, ids),
             history=history.get("clients", {}),
             memory=history.get("selection", {}),
@@ -130,6 +134,17 @@ class SimulatedRounds:
             return np.zeros(len(ids))
         starts, examples = federation.input.starts(federation.dataset.train.x), federation.partition.train.sizes[ids]
         return expected_seconds(federation.clock, federation.division, round, ids, examples, len(starts))
+
+    def _available_at(self, round, ids, seconds):
+        """Return which clients are available at a device time, all without a fleet."""
+        clock, recipe = self.federation.clock, self.federation.recipe
+        if clock is None:
+            return np.ones(len(ids), bool)
+        names = None
+        if recipe.fleet.assign == "levels":
+            levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
+            names = [recipe.levels.names[level] for level in levels]
+        return is_available(recipe.fleet, recipe.seed, ids, seconds, clients=clock.clients, levels=names)
 
     def client_losses(self, state: State, clients: np.ndarray) -> np.ndarray:
         """Return the loss of the global model on the training examples of clients, the mean over batches: float64.
@@ -267,5 +282,6 @@ def _record_history(history, round, plan, records):
     clients, seconds = plan.clients[returned], np.zeros(len(history["clients"]["seconds"]))
     if plan.timing:
         seconds[plan.timing.clients] = plan.timing.times.total
-    memory = plan.choice.memory if plan.choice else {}
-    return record_round(history, round, clients, records["squared_loss"][returned], seconds[clients], memory)
+    memory, round_seconds = plan.choice.memory if plan.choice else {}, plan.timing.seconds if plan.timing else 0.0
+    squares = records["squared_loss"][returned]
+    return record_round(history, round, clients, squares, seconds[clients], round_seconds, memory)

@@ -56,6 +56,8 @@ def selection_pool(subject: Subject, round: int, able: int | np.ndarray) -> Clie
     return ClientPool(
         able=able,
         round=round,
+        device_seconds=1000.0 * round,
+        available_at=lambda ids, seconds: (np.asarray(ids) + seconds // 1200) % 3 < 2,
         examples_of=lambda ids: 5 + np.asarray(ids) % 4,
         seconds_of=lambda ids: 1.0 + np.asarray(ids) % 7,
         losses_of=lambda ids: np.sin(np.asarray(ids, float)),

@@ -60,6 +60,7 @@ TRIED = {
 }
 # Options that other tests cover, with the reason.
 ELSEWHERE = {
+    ("selections", "available"): "planning/test_selection.py: how long the server waits",
     ("selections", "oort", "filled_utility"): "parity/test_replay_async.py: the utility of a recorded run",
     ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",

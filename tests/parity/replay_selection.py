@@ -4,11 +4,13 @@ Every selection is compared from its recorded history, with all intermediate val
 sequence with the recorded generators, and their ids must be equal.
 """
 
+import dataclasses
 import random
 
 import numpy as np
 
-from hetero_tf.methods.selections import ClientPool, oort, power_of_choice
+from hetero_tf.methods.selections import oort, power_of_choice
+from hetero_tf.planning import selection
 
 # Names of the recorded options that differ from those of hetero_tf; the recorded programs do not use the others.
 OPTIONS = {"exploration_factor": "exploration", "cut_off_util": "cut_off"}
@@ -59,14 +61,12 @@ def pool_of(arrays, t, memory=None):
     rewards, seconds, rounds, counts = arrays["round/history"][t - 1].T
     registered, able = arrays["registered_reward"], np.flatnonzero(arrays["feasible"][t])
     history = {"squared_loss": (rewards / registered) ** 2, "seconds": seconds, "round": rounds, "count": counts}
-    unused = {"losses_of": None, "memory": memory or {}}
-    return ClientPool(
-        able=able,
-        round=t,
+    return dataclasses.replace(
+        selection.pool_of(able, t),
         examples_of=registered.__getitem__,
         seconds_of=lambda ids: arrays["duration"][0][ids],
         history=history,
-        **unused,
+        memory=memory or {},
     )
 
 
@@ -195,13 +195,8 @@ def _choose(meta, arrays, round, rng):
     """The choice of a round, and the probabilities of the first draw, by client."""
     draws = _FirstDraw(rng)
     able, losses = np.flatnonzero(arrays["able"][round]), arrays["loss"][round]
-    pool = ClientPool(
-        able=able,
-        round=round,
-        examples_of=arrays["size"].__getitem__,
-        seconds_of=np.zeros_like,
-        losses_of=losses.__getitem__,
-    )
+    pool = selection.pool_of(able, round)
+    pool = dataclasses.replace(pool, examples_of=arrays["size"].__getitem__, losses_of=losses.__getitem__)
     choice = power_of_choice.choose(pool, meta["choose"], draws, candidates=meta["candidates"])
     shares = np.zeros(meta["clients"])
     shares[able] = draws.shares

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny
+from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import seeds
-from hetero_tf.methods.selections import ClientPool, in_time, oort, power_of_choice
+from hetero_tf.methods.selections import available, in_time, oort, power_of_choice
 from hetero_tf.planning import selection
 from hetero_tf.recipe.schema import Plugin
 
@@ -23,9 +24,8 @@ def with_selection(name, clients=5, **options):
 
 def pool(able=8, finished=0, losses=None, expected=None, **history):
     zeros = {name: np.zeros(8) for name in selection.COLUMNS}
-    return ClientPool(
-        able=able,
-        round=finished,
+    return dataclasses.replace(
+        selection.pool_of(able, finished),
         examples_of=EXAMPLES.__getitem__,
         seconds_of=np.zeros(8).__getitem__ if expected is None else np.asarray(expected, float).__getitem__,
         losses_of=losses,
@@ -106,6 +106,29 @@ def test_clients_that_are_expected_too_late_are_not_chosen(options, in_time_clie
     assert {len(each) for each in chosen} == {min(2, len(in_time_clients))}
 
 
+def test_the_server_waits_until_enough_clients_are_available():
+    awake = np.asarray([0, 0, 1800, 1800, 1800, 7200, 9000, 9000])
+    clients = dataclasses.replace(pool(), available_at=lambda ids, seconds: awake[ids] <= seconds)
+    for count, waited, ids in ((2, 0, {0, 1}), (4, 1800, set(range(5))), (6, 7200, set(range(6)))):
+        choices = [available.choose(clients, count, np.random.default_rng(seed)) for seed in range(40)]
+        assert {choice.waited for choice in choices} == {waited}
+        assert set(np.concatenate([choice.ids for choice in choices]).tolist()) == ids
+    # With a limit it starts with fewer clients.
+    choice = available.choose(clients, 6, np.random.default_rng(0), max_wait=3600.0)
+    assert choice.waited == 1800 and sorted(choice.ids) == [0, 1, 2, 3, 4]
+    # Times since the start of the run.
+    later = dataclasses.replace(clients, device_seconds=8000.0)
+    assert available.choose(later, 7, np.random.default_rng(0)).waited == 1200
+
+
+def test_a_round_without_available_clients_is_an_error():
+    asleep = dataclasses.replace(pool(), available_at=lambda ids, seconds: np.zeros(len(ids), bool))
+    assert refusal(available.choose, asleep, 2, np.random.default_rng(0), max_wait=60.0) == (
+        "round 1: no client is available within 60 s; change hours or charging of fleet.devices, or raise "
+        "round.selection.max_wait. Received: max_wait=60"
+    )
+
+
 def test_oort_begins_with_clients_that_never_returned_by_their_examples():
     drawn = [choose_by_oort(pool(), 2, seed) for seed in range(200)]
     counts = np.bincount(np.concatenate([choice.ids for choice in drawn]), minlength=8)
@@ -177,8 +200,8 @@ def test_history_has_the_last_result_of_each_client():
     config = with_selection("oort")
     history = selection.begin_history(config, 4)
     assert selection.begin_history(with_selection("uniform"), 4) == {}
-    first = selection.record_round(history, 1, np.asarray([2, 0]), [4.0, 9.0], [7.0, 8.0], {"exploration": 0.5})
-    second = selection.record_round(first, 2, np.asarray([2]), [1.0], [3.0], {})
+    first = selection.record_round(history, 1, np.asarray([2, 0]), [4.0, 9.0], [7.0, 8.0], 60.0, {"exploration": 0.5})
+    second = selection.record_round(first, 2, np.asarray([2]), [1.0], [3.0], 5.0, {})
     columns = {name: values.tolist() for name, values in second["clients"].items()}
     assert columns == {
         "squared_loss": [9, 0, 1, 0],
@@ -187,5 +210,6 @@ def test_history_has_the_last_result_of_each_client():
         "count": [1, 0, 2, 0],
     }
     assert second["selection"]["exploration"] == 0.5 and second["selection"]["exploited"].shape == (4,)
+    assert second["run"] == {"device_seconds": 65}
     # A history is not changed.
     assert history["clients"]["count"].sum() == 0 and first["clients"]["count"][2] == 1

@@ -110,3 +110,28 @@ def test_a_resumed_run_chooses_the_same_clients(by_oort, tmp_path):
     assert tiny.same(flatten_state(resumed), flatten_state(state))
     assert "history/clients/count" in flatten_state(state)
     assert flatten_state(state)["history/clients/count"].sum() == 12
+
+
+FLEET = "fleet={devices: {day: {seconds_per_step: 1, hours: [[1, 2]]}, night: {seconds_per_step: 60}}, assign: order}"
+
+
+def test_rounds_wait_for_available_clients():
+    process = tiny.process(tiny.DENSE, FLEET, "round.selection=available", "round.clients=3")
+    state = process.initialize()
+    plan = process.plan(0, state=state)
+    # Clients 0 and 1 take part between 1 and 2 o'clock.
+    assert plan.choice.waited == 3600
+    state, (row,) = process.run(state, [plan])
+    steps = int(plan.steps[np.isin(plan.clients, [2, 3])].max())
+    assert row["round_seconds"] == 3600 + 60 * steps == state.history["run"]["device_seconds"]
+    assert state.history["clients"]["seconds"].max() == 60 * steps
+    assert process.plan(1, state=state).choice.waited == 0
+
+
+def test_expected_times_exclude_slow_clients():
+    process = tiny.process(tiny.DENSE, FLEET, "round.selection={name: in_time, seconds: 10}", "round.clients=2")
+    for round in range(4):
+        assert sorted(process.plan(round).clients) == [0, 1]
+    seconds = process.runner._expected_seconds(0, np.arange(4))
+    times = {plan.timing.clients[0]: plan.timing.times.total[0] for plan in (process.plan(0, [k]) for k in range(4))}
+    assert seconds.tolist() == [times[client] for client in range(4)]

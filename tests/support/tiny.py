@@ -10,10 +10,9 @@ import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
-from hetero_tf.planning.selection import able_clients, select_cohort
+from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock
@@ -147,13 +146,7 @@ def plans(process, rounds, **options):
 
 def cohort(recipe, clients, round, attempt=0):
     """The clients of a round, chosen without a state."""
-    pool = ClientPool(
-        able=able_clients(recipe.levels, clients, recipe.seed, round),
-        round=round,
-        examples_of=np.ones_like,
-        seconds_of=np.zeros_like,
-        losses_of=np.zeros_like,
-    )
+    pool = pool_of(able_clients(recipe.levels, clients, recipe.seed, round), round)
     return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt).ids
 
 

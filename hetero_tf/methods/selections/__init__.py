@@ -28,6 +28,9 @@ class ClientPool:
         round: Number of finished rounds.
         examples_of: Number of training examples of clients, int.
         seconds_of: Expected seconds of clients for the round, float64; zeros without a fleet.
+        device_seconds: Device time since the start of the run; 0 without `READS_HISTORY`.
+        available_at: `(ids, seconds) -> bool`, True for clients that are available at a device time; all without a
+            fleet.
         losses_of: Mean loss of the current model on the examples of clients, float64; see `READS_LOSSES`.
         history: By name, float64 [registered]: "squared_loss" (mean over the local steps) and "seconds" of a client in
             the last round in which it returned, "round" (that round, counted from 1), and "count" of such rounds; zeros
@@ -39,6 +42,8 @@ class ClientPool:
     round: int
     examples_of: Callable[[np.ndarray], np.ndarray]
     seconds_of: Callable[[np.ndarray], np.ndarray]
+    device_seconds: float
+    available_at: Callable[[np.ndarray, float], np.ndarray]
     losses_of: Callable[[np.ndarray], np.ndarray]
     history: Mapping[str, np.ndarray] = field(default_factory=dict)
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -57,8 +62,10 @@ class Choice:
         ids: int [at most count].
         evaluated: Ids of the clients that downloaded the model to report their loss.
         memory: Values of `MEMORY` for the next round.
+        waited: Device time, in seconds, from the end of the last round to the start of this one.
     """
 
     ids: np.ndarray
     evaluated: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     memory: Mapping[str, Any] = field(default_factory=dict)
+    waited: float = 0.0
