@@ -248,8 +248,12 @@ def _restore(run, process, newest_facts, run_environment, console):
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
     best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
-    patience = stopping_rule(process).count(Patience(), map(metrics.migrate_names, metrics_file.rows(run.metrics)))
+    history = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics)]
+    patience = stopping_rule(process).count(Patience(), history)
     last, totals = newest_facts["last"], newest_facts["totals"]
+    if process.clock is not None and "device_seconds" not in totals:
+        # Version 0.2 did not add up the simulated seconds.
+        totals = {**totals, "device_seconds": sum(row.get("round_seconds", 0.0) for row in history)}
     return Progress(newest.state, last, best_metrics, best_digest, totals, rows, patience)
 
 

@@ -252,11 +252,16 @@ def _round_line(process, row, left):
         f"round {row['round']:{len(str(rounds))}}/{rounds}",
         *([format_short(metric, row[metric])] if metric in row else []),
         "loss " + ("-" if row["loss"] is None else f"{row['loss']:.3g}").ljust(6),
-        *([f"device {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []),
+        *_device_time(row),
         *([f"{format_duration(left)} left"] if row["round"] < rounds else []),
         *([f"{row['non_finite']} diverged"] if row["non_finite"] else []),
     ]
     return "  ".join(parts).rstrip()
+
+
+def _device_time(row):
+    """The device time since the start of the run, as a list of at most one text."""
+    return [f"device {format_duration(row['device_seconds'])}"] if "device_seconds" in row else []
 
 
 def _detailed_line(process, row, speed, left):
@@ -270,6 +275,7 @@ def _detailed_line(process, row, speed, left):
         [
             f"round {row['round']}/{process.recipe.rounds}",
             *([format_metrics(selected)] if selected else []),
+            *_device_time(row),
             f"{format_duration(left)} left",
             f"{format_metrics(others)}{diverged}",
             f"{speed:,.0f} {unit}/s",

@@ -238,6 +238,21 @@ def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path
         assert programs.contents(tmp_path / f"cut{stop}") == programs.contents(tmp_path / "whole")
 
 
+def test_totals_of_a_run_continue_after_a_checkpoint_of_version_0_2(train, tmp_path):
+    fleet = "fleet={devices: {any: {seconds_per_step: 0.1, train_watts: 2}}}"
+    train(tmp_path, RECIPE, "rounds=2", fleet)
+    run = RunFolder(tmp_path)
+    saved = checkpoints.load_newest(run.checkpoints)
+    former = {**saved.info, "spent": saved.info["totals"]["bytes"]}
+    del former["totals"]
+    checkpoints.save(run.checkpoints, saved.round, saved.arrays, former, keep=1)
+    train(tmp_path, RECIPE, "rounds=3", fleet)
+    rows = runs.rows(tmp_path)
+    assert rows[2]["device_seconds"] == sum(row["round_seconds"] for row in rows)
+    assert rows[2]["bytes"] == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
+    assert rows[1]["energy"] == sum(row["round_energy"] for row in rows[:2]) > 0
+
+
 def test_run_with_initial_weights_resumes_without_their_file(train, tmp_path):
     state = runs.built(RECIPE).initialize()
     path = tmp_path / "weights.npz"
