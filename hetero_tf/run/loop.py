@@ -246,17 +246,20 @@ def stopping_rule(process: LearningProcess) -> StoppingRule:
 
 
 def _round_line(process, row, left):
-    """The line of a round, of at most 80 columns: selection metric, training loss and time left."""
+    """The line of a round, of less than 80 columns: selection metric, training loss, device time and time left."""
     rounds, metric = process.recipe.rounds, process.selection_metric
-    parts = [
+    begin = [
         f"round {row['round']:{len(str(rounds))}}/{rounds}",
         *([format_short(metric, row[metric])] if metric in row else []),
         "loss " + ("-" if row["loss"] is None else f"{row['loss']:.3g}").ljust(6),
-        *_device_time(row),
+    ]
+    end = [
         *([f"{format_duration(left)} left"] if row["round"] < rounds else []),
         *([f"{row['non_finite']} diverged"] if row["non_finite"] else []),
     ]
-    return "  ".join(parts).rstrip()
+    line = "  ".join([*begin, *_device_time(row), *end]).rstrip()
+    # The log has the device time in any case.
+    return line if len(line) < 80 else "  ".join([*begin, *end]).rstrip()
 
 
 def _device_time(row):
