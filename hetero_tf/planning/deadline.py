@@ -26,7 +26,7 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
     Raises:
         InvalidValue: The path is `round.policy.seconds`.
     """
-    policy, fleet, levels = round_policy(clock.recipe), clock.recipe.fleet, clock.recipe.levels
+    policy, fleet, levels = round_policy(clock.recipe), clock.fleet, clock.recipe.levels
     if not isinstance(policy, SynchronousPolicy) or policy.deadline is None or fleet.jitter:
         return
     # A client alone has the whole shared link.
@@ -41,8 +41,8 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
         clients = ids[(sizes[ids] > 0) & ((assigned == level) | (levels.assignment == "dynamic"))]
         if clients.size:
             steps, examples = _least_work(clock, int(sizes[clients].min()), division, starts, level)
-            work = (np.full(len(clients), value) for value in (level, steps))
-            seconds = min(seconds, clock.times(None, clients, *work, examples).total.min())
+            same_level, same_steps = (np.full(len(clients), value) for value in (level, steps))
+            seconds = min(seconds, clock.times(None, clients, same_level, same_steps, examples).total.min())
     if seconds > policy.deadline * TOLERANCE:
         needed = f"{math.ceil(seconds / TOLERANCE * 1e6) / 1e6:.10g}"
         raise InvalidValue(

@@ -15,7 +15,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.fleets.clock import ClientTimes, client_times
 from hetero_tf.fleets.devices import Devices, devices_of
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Fleet, Recipe
 
 # Results of the clients of a round.
 RETURNED, PARTIAL, LATE, DROPPED, STALE = "returned", "partial", "late", "dropped", "stale"
@@ -46,10 +46,16 @@ class RoundClock:
     bytes_up: np.ndarray
     train_flops: np.ndarray
 
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet of the recipe."""
+        assert self.recipe.fleet is not None
+        return self.recipe.fleet
+
     def devices(self, round: int | None, ids: np.ndarray, levels: np.ndarray) -> Devices:
         """Return the devices of clients; `round`: see `devices_of`, `levels`: int [n], indices into the mix."""
         names = [self.recipe.levels.names[level] for level in levels]
-        return devices_of(self.recipe.fleet, self.recipe.seed, ids, clients=self.clients, levels=names, round=round)
+        return devices_of(self.fleet, self.recipe.seed, ids, clients=self.clients, levels=names, round=round)
 
     def times(
         self, round: int | None, ids: np.ndarray, levels: np.ndarray, steps: np.ndarray, stage_examples: np.ndarray
@@ -156,6 +162,7 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
         work: Their planned work.
     """
     policy, ids = round_policy(clock.recipe), np.asarray(ids, np.int32)
+    assert isinstance(policy, SynchronousPolicy)
     levels = np.asarray([each.level for each in work], np.int32)
     planned = np.asarray([len(each.stages) for each in work], np.int32)
     stages = clock.train_flops.shape[1]
@@ -167,7 +174,7 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
     steps = np.where(merged, planned, 0).astype(np.int32)
     late = ~(dropped | merged)
     if policy.partial and end == policy.deadline:
-        for index in np.flatnonzero(late):
+        for index in np.flatnonzero(late).tolist():
             available = end - times.download[index] - times.upload[index]
             steps[index] = _completed_steps(clock, devices, index, work[index], available)
     partial = late & (steps > 0)

@@ -16,7 +16,8 @@ def new_values(section: Any) -> dict[tuple[str, ...], dict]:
     """Return the plain values of `fleet` and `round.policy` for a section, by path; neither if it limits no client."""
     section = section if isinstance(section, dict) else {}
     dropout = {"dropout": section["dropout"]} if section.get("dropout") else {}
-    seconds_by_level, values = section.get("seconds_per_step"), {}
+    seconds_by_level = section.get("seconds_per_step")
+    values: dict[tuple[str, ...], dict] = {}
     if isinstance(seconds_by_level, dict) and seconds_by_level:
         jitter = {"jitter": section["spread"]} if section.get("spread") else {}
         devices = {name: {"seconds_per_step": seconds, **dropout} for name, seconds in seconds_by_level.items()}

@@ -131,7 +131,9 @@ def accumulate_totals(rows: list[dict], totals: dict[str, int | float]) -> list[
     accumulated = []
     for row in rows:
         totals = {
-            name: totals.get(name, 0) + sum(map(row.get, parts)) for name, parts in TOTALS.items() if parts[0] in row
+            name: totals.get(name, 0) + sum(row[part] for part in parts)
+            for name, parts in TOTALS.items()
+            if parts[0] in row
         }
         accumulated.append({**row, **totals})
     return accumulated
