@@ -77,7 +77,11 @@ _FIXED = {
         meaning="results of the round that were too old to count", better="lower", shown=True, unit="clients"
     ),
     "staleness": Metric(meaning="versions that ended while a client ran, mean over the merged results", better="lower"),
-    "round_seconds": Metric(meaning="device time of the round, simulated by the fleet", better="lower", unit="s"),
+    "round_seconds": Metric(
+        meaning="device time of the round: simulated by the fleet, or measured with real devices",
+        better="lower",
+        unit="s",
+    ),
     "device_seconds": Metric(meaning="device time since the start of the run", better="lower", unit="s"),
     "client_seconds": Metric(
         meaning="device time of transfers and training, mean over the clients that returned", better="lower", unit="s"

@@ -68,7 +68,8 @@ def measure_steps(clients: Sequence[Client]) -> tuple[StepTime, ...]:
 
     Sizes take turns, so that other load on the device affects all of them.
     """
-    rng, cases = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    cases: list[tuple[Client, dict, list[float]]] = []
     for client in clients:
         longest = max(positions for _, positions in client.settings["batches"].values())
         # The simulation counts a shorter segment of text as a full one.

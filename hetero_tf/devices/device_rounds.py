@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,8 @@ class DeviceRounds:
         return np.where(plan.steps > 0, counts, 0)
 
     def _run_round(self, state, plan):
-        """The state after one round, and its row of metrics."""
+        """The state after one round, and its row of metrics; "round_seconds" are from the requests to the merge."""
+        start = time.monotonic()
         # Read the fleet once: claims of a device must not change within a round.
         federation, members, names = self.federation, self._members(0), self.federation.recipe.levels.names
         levels = {client: names[level] for client, level in zip(plan.clients.tolist(), plan.levels.tolist())}
@@ -228,6 +230,7 @@ class DeviceRounds:
         row = self._row(device_plan, len(levels), rate, counted, refused)
         self._measure(levels, results, device_plan)
         after, failure = self._merge(state, cohort, transfers, counted)
+        row["round_seconds"] = round(time.monotonic() - start, 3)
         return after, row if failure is None else {**row, FAILURE: failure}
 
     def _measure(self, levels, results, plan):

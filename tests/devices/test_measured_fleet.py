@@ -2,16 +2,19 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fleets import HonestDevice, LocalFleet
 
 import hetero_tf
+from hetero_tf.devices import device_rounds
 from hetero_tf.devices.device_rounds import DEFAULT_SELECTION, Selection, deployed
 from hetero_tf.devices.measured_fleet import MeasuredFleet
 from hetero_tf.fleets.clock import client_times
 from hetero_tf.fleets.devices import devices_of
+from hetero_tf.models.costs.traffic import accumulate_totals
 from hetero_tf.recipe import load
 
 OVERRIDES = (
@@ -56,6 +59,14 @@ def test_the_fleet_of_a_run_loads_and_repeats_the_times_of_its_devices(process, 
     assert times.download.tolist() == [2, 2] and times.upload.tolist() == [4, 4] and devices.dropout.tolist() == [0, 0]
     simulated = hetero_tf.learning_process(recipe)
     assert simulated.next(simulated.initialize())[0].round == 1
+
+
+def test_seconds_of_a_round_are_those_of_the_clock(process, tmp_path, monkeypatch):
+    seconds = iter((5.0, 7.5, 20.0, 21.0))
+    monkeypatch.setattr(device_rounds, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    rows, _ = rounds(process, None, {}, count=2)
+    assert [row["round_seconds"] for row in rows] == [2.5, 1.0] and "round_energy" not in rows[0]
+    assert [row["device_seconds"] for row in accumulate_totals(rows, {})] == [2.5, 3.5]
 
 
 def test_devices_that_drop_out_count_without_over_selection(process, tmp_path):
