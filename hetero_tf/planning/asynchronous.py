@@ -68,7 +68,11 @@ class ClientStarts:
 
     def start(self, time: float, version: int, busy: Collection[int]) -> list[Start]:
         wanted = sum(free <= time for free in self._free)
-        ids = [client for client in self._choose(wanted + len(busy), self._draws) if client not in busy][:wanted]
+        # Few draws are of busy clients; if they are too many, all of these may be among the next ones.
+        for count in (2 * wanted + 2, wanted + len(busy)) if busy else (wanted,):
+            ids = [client for client in self._choose(count, self._draws) if client not in busy][:wanted]
+            if len(ids) == wanted:
+                break
         self._draws += 1
         for _ in ids:
             self._free.popleft()

@@ -91,6 +91,8 @@ class EventQueue:
         self._versions, self._now = [Version(0.0)], 0.0
         # Running clients by (seconds of their arrival, order of the starts).
         self._running: list[tuple[float, int, int, int, bool]] = []
+        # Running clients, and those that have started from the current version.
+        self._busy: set[int] = set()
         self._order, self._buffered, self._arrivals = itertools.count(), 0, 0
 
     def version(self, number: int) -> Version:
@@ -128,10 +130,10 @@ class EventQueue:
         self._now = time
         number = len(self._versions) - 1
         version = self._versions[number]
-        busy = {self._versions[entry[2]].clients[entry[3]] for entry in self._running}.union(version.clients)
-        for each in self._starts.start(time, number, busy):
+        for each in self._starts.start(time, number, self._busy):
             entry = (time + each.duration, next(self._order), number, len(version.clients), each.dropped)
             heapq.heappush(self._running, entry)
+            self._busy.add(each.client)
             version.clients.append(each.client)
             version.started.append(time)
             version.arrived.append(entry[0])
@@ -156,4 +158,5 @@ class EventQueue:
         self._versions[-1].ended = time
         last = self._versions[-1]
         self._versions.append(Version(time, last.first_start + len(last.clients)))
+        self._busy = {self._versions[number].clients[position] for _, _, number, position, _ in self._running}
         self._starts.end_version(time)
