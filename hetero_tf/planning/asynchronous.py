@@ -13,12 +13,13 @@ import numpy as np
 
 from hetero_tf.base import seeds
 from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
 from hetero_tf.planning.events import DROPPED, EventQueue, Start
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division, Plan, arrange, client_work, device_work
-from hetero_tf.planning.selection import able_clients
+from hetero_tf.planning.selection import select_cohort
 from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
 
 
@@ -55,7 +56,8 @@ class ClientStarts:
 
     Args:
         count: Number of running clients.
-        choose: `(count, draw) -> ids`, distinct clients in the order of their starts; `draw` numbers the calls.
+        choose: `(count, draw, version, time) -> (ids, wait)`: at most that many distinct clients in the order of their
+            starts, or the seconds to wait for some; `draw` numbers the calls.
         durations: `(version, ids) -> (seconds, dropped)` of clients that start from a version, each [n].
     """
 
@@ -70,10 +72,14 @@ class ClientStarts:
         wanted = sum(free <= time for free in self._free)
         # Few draws are of busy clients; if they are too many, all of these may be among the next ones.
         for count in (2 * wanted + 2, wanted + len(busy)) if busy else (wanted,):
-            ids = [client for client in self._choose(count, self._draws) if client not in busy][:wanted]
-            if len(ids) == wanted:
+            chosen, wait = self._choose(count, self._draws, version, time)
+            ids = [client for client in chosen if client not in busy][:wanted]
+            if len(ids) == wanted or wait:
                 break
         self._draws += 1
+        if wait:
+            self._free = deque(max(free, time + wait) for free in self._free)
+            return []
         for _ in ids:
             self._free.popleft()
         self._waits = len(ids) < wanted
@@ -103,6 +109,7 @@ class VersionPlanner:
         starts, shuffle: Attributes of the `Input` of the recipe.
         division: The stages of its levels.
         classes: See `plan.plan_round`.
+        pool_at: `(draw, version, time) -> ClientPool`, the clients that may start.
     """
 
     clock: RoundClock
@@ -111,6 +118,7 @@ class VersionPlanner:
     shuffle: bool
     division: Division
     classes: np.ndarray | None
+    pool_at: Callable[[int, int, float], ClientPool]
 
     @functools.cached_property
     def queue(self) -> EventQueue:
@@ -122,11 +130,6 @@ class VersionPlanner:
     def policy(self) -> AsynchronousPolicy:
         """The policy of the recipe."""
         return round_policy(self.clock.recipe)
-
-    @functools.cached_property
-    def _able(self):
-        recipe = self.clock.recipe
-        return able_clients(recipe.levels, self.clock.clients, recipe.seed, 0)
 
     def timing(self, number: int) -> VersionTiming:
         """Return the clients that start from a version, in order, with their times and the staleness of each result."""
@@ -164,10 +167,10 @@ class VersionPlanner:
         options = (self.starts, self.shuffle, self.division, number, client, level, self.classes)
         return client_work(recipe, examples, *options)
 
-    def _choose(self, count, draw):
-        able = self._able if isinstance(self._able, int) else len(self._able)
-        rng = seeds.rng(self.clock.recipe.seed, "cohort", draw, 0)
-        return rng.choice(self._able, min(count, able), replace=False).tolist()
+    def _choose(self, count, draw, version, time):
+        """Choose clients by the selection of the recipe; a draw takes the random numbers of the round of its number."""
+        choice = select_cohort(self.clock.recipe, self.pool_at(draw, version, time), count)
+        return choice.ids.tolist(), choice.waited
 
     def _durations(self, version, ids):
         levels, _, times = self._work(version, ids)

@@ -17,12 +17,14 @@ from hetero_tf.planning.plan import Division
 from hetero_tf.planning.timing import RoundClock
 from hetero_tf.recipe.schema import Levels, Recipe
 
+_HISTORY = ("HISTORY", "TIME")
 COLUMNS = ("squared_loss", "seconds", "round", "count")
 
 
 def reads_history(recipe: Recipe) -> bool:
-    """Return True if the selection of a recipe reads the history of clients."""
-    return bool(registry.constant("selections", recipe.round.selection.name, "READS_HISTORY"))
+    """Return True if the selection of a recipe reads the history of the run: of its clients, or its device time."""
+    constants = (registry.constant("selections", recipe.round.selection.name, f"READS_{name}") for name in _HISTORY)
+    return any(constants)
 
 
 def reads_state(recipe: Recipe) -> bool:

@@ -106,26 +106,42 @@ class SimulatedRounds:
             federation.input.shuffle,
             federation.division,
             federation.sampled_classes,
+            self._pool,
         )
 
     def _select(self, round, attempt, state):
         """Choose the clients of a round by the selection of the recipe."""
-        recipe, partition = self.federation.recipe, self.federation.partition
+        recipe = self.federation.recipe
         if state is None and reads_state(recipe):
             raise ValueError(f"the selection {recipe.round.selection.name} needs `state`. Received: None")
         history = state.history if state else {}
-        pool = ClientPool(
-            able=able_clients(recipe.levels, len(partition.train), recipe.seed, round),
-            round=round,
-            examples_of=lambda ids: partition.train.sizes[ids],
-            seconds_of=lambda ids: self._expected_seconds(round, ids),
-            device_seconds=float(history["run"]["device_seconds"]) if history else 0.0,
-            available_at=lambda ids, seconds: self._available_at(round, ids, seconds),
+        seconds = float(history["run"]["device_seconds"]) if history else 0.0
+        pool = dataclasses.replace(
+            self._pool(round, round, seconds),
             losses_of=lambda ids: self.client_losses(state, ids),
             history=history.get("clients", {}),
             memory=history.get("selection", {}),
         )
         return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
+
+    @functools.cached_property
+    def _able(self):
+        # Dynamic levels have no idle ones, so the result is that of every round.
+        recipe, partition = self.federation.recipe, self.federation.partition
+        return able_clients(recipe.levels, len(partition.train), recipe.seed, 0)
+
+    def _pool(self, number, round, seconds):
+        """Return the clients to choose from, without history; `number`: of the draw, `seconds`: the device time."""
+        partition = self.federation.partition
+        return ClientPool(
+            able=self._able,
+            round=number,
+            examples_of=lambda ids: partition.train.sizes[ids],
+            seconds_of=lambda ids: self._expected_seconds(round, ids),
+            device_seconds=seconds,
+            available_at=lambda ids, seconds: self._available_at(round, ids, seconds),
+            losses_of=lambda ids: np.zeros(len(ids)),
+        )
 
     def _expected_seconds(self, round, ids):
         """Return the expected device time of clients, zeros without a fleet."""

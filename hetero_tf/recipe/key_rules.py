@@ -35,9 +35,13 @@ CONFLICTS: Rules = {
         "client.correction.REMEMBERS": True,
         "round.policy.ASYNCHRONOUS": True,
     },
-    "all starts of clients are planned before the training, each client with the same probability": {
+    "it reads results of earlier rounds, and the order of all arrivals is planned before the training": {
         "round.policy.ASYNCHRONOUS": True,
-        "round.selection": True,
+        "round.selection.READS_HISTORY": True,
+    },
+    "it evaluates the current model, and the order of all arrivals is planned before the training": {
+        "round.policy.ASYNCHRONOUS": True,
+        "round.selection.READS_LOSSES": True,
     },
     "clients exchange no values, so no result is late": {"round.personal": "all", "round.policy.ASYNCHRONOUS": True},
     "it averages padded values, and asynchronous rounds add changes of earlier versions": {

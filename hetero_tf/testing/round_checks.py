@@ -21,8 +21,8 @@ def check_policy(subject: Subject) -> None:
 
 
 def check_selection_constants(subject: Subject) -> None:
-    """`READS_HISTORY` and `READS_LOSSES` are flags, and `MEMORY` names the form of each value."""
-    for name in ("READS_HISTORY", "READS_LOSSES"):
+    """`READS_HISTORY`, `READS_TIME` and `READS_LOSSES` are flags, and `MEMORY` names the form of each value."""
+    for name in ("READS_HISTORY", "READS_TIME", "READS_LOSSES"):
         subject.require(type(subject.constant(name) or False) is bool, f"{name} must be True or False")
     memory = subject.constant("MEMORY") or {}
     is_valid = isinstance(memory, dict) and set(memory.values()) <= {"run", "clients"}

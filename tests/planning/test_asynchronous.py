@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.planning.asynchronous import ClientStarts
 from hetero_tf.planning.events import EventQueue
@@ -21,8 +22,8 @@ def policy(buffer):
 def queue_of(clients, running, buffer, seconds):
     """An event queue of clients with fixed durations."""
 
-    def choose(count, draw):
-        return np.random.default_rng(draw).permutation(clients)[: min(count, clients)].tolist()
+    def choose(count, draw, version, time):
+        return np.random.default_rng(draw).permutation(clients)[: min(count, clients)].tolist(), 0.0
 
     def durations(version, ids):
         return seconds[ids], np.zeros(len(ids), bool)
@@ -100,3 +101,31 @@ def test_a_run_resumes_in_the_middle_of_a_buffer():
     for path, value in state.weights.items():
         np.testing.assert_array_equal(resumed.weights[path], value)
     assert later_rows == rows[3:]
+
+
+def test_starts_wait_until_clients_are_available():
+    """Client 0 is always available, the others from second 100 on."""
+
+    def choose(count, draw, version, time):
+        return ([0, 1, 2][:count], 0.0) if time >= 100 else ([], 100.0 - time)
+
+    def durations(version, ids):
+        return np.full(len(ids), 5.0), np.zeros(len(ids), bool)
+
+    queue = EventQueue(ClientStarts(2, choose, durations), policy(2))
+    assert (queue.version(0).started, queue.version(0).ended) == ([100.0, 100.0], 105.0)
+
+
+@pytest.mark.parametrize("selection", ["oort", "{name: power_of_choice, candidates: 4}"])
+def test_selections_that_read_values_are_refused(selection):
+    with pytest.raises(InputError, match="the order of all arrivals is planned before the training"):
+        tiny.process(tiny.DENSE, FLEET, "round.policy=immediate", f"round.selection={selection}")
+
+
+@pytest.mark.parametrize("selection", ["{name: in_time, fastest: 0.5}", "available"])
+def test_selections_that_read_no_values(selection):
+    process = tiny.process(
+        tiny.DENSE, FLEET, "round.clients=2", "round.policy=immediate", f"round.selection={selection}"
+    )
+    clients = {client for number in range(20) for client in process.plan(number).timing.clients.tolist()}
+    assert len(clients) == (2 if "in_time" in selection else 4)

@@ -7,6 +7,7 @@ most the number of able clients, `rng` a NumPy generator for this round.
 A module may define constants, which cost time only where they are used:
 
 - `READS_HISTORY = True`: `pool.history` has the last result of each client. Rounds are then planned one by one.
+- `READS_TIME = True`: `pool.device_seconds` is the device time; synchronous rounds are then planned one by one.
 - `READS_LOSSES = True`: `pool.losses_of` evaluates the current model on clients. Rounds are then planned one by one.
 - `MEMORY = {name: "run" or "clients"}`: a float64 number or [registered] that each choice returns for the next round in
   `Choice.memory`, zeros before the first one; only with `READS_HISTORY`.
@@ -28,7 +29,7 @@ class ClientPool:
         round: Number of finished rounds.
         examples_of: Number of training examples of clients, int.
         seconds_of: Expected seconds of clients for the round, float64; zeros without a fleet.
-        device_seconds: Device time since the start of the run; 0 without `READS_HISTORY`.
+        device_seconds: Device time since the start of the run; 0 unless one of `READS_TIME`, `READS_HISTORY`.
         available_at: `(ids, seconds) -> bool`, True for clients that are available at a device time; all without a
             fleet.
         losses_of: Mean loss of the current model on the examples of clients, float64; see `READS_LOSSES`.

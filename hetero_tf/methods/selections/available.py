@@ -6,7 +6,7 @@ from hetero_tf.base.constraints import NotNegative
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.selections import Choice, ClientPool
 
-READS_HISTORY = True
+READS_TIME = True
 REQUIRES = {"fleet": True}
 # Seconds between two looks at the clients.
 INTERVAL = 600.0
