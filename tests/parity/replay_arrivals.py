@@ -141,6 +141,11 @@ class Replay:
         difference = float(np.max(np.abs(actual - expected), initial=0.0)) if same else np.inf
         self.gaps[stage] = max(self.gaps.get(stage, 0.0), difference)
 
+    def detail(self, stage):
+        """The number of compared rows of a stage."""
+        names = {"starts": "starts/client", "arrivals": "arrivals/client", "global values": "global/time"}
+        return f"{len(self.arrays[names[stage]])} rows" if stage in names else ""
+
     def run(self):
         """Run all global steps and compare them."""
         steps = len(self.arrays["global/time"]) - 1
@@ -249,4 +254,4 @@ def replay(meta, arrays):
     """Replay one file: (stage, largest difference, tolerance, detail) of every stage."""
     replay = Replay(meta, arrays)
     replay.run()
-    return [(stage, gap, TOLERANCES.get(stage, 0.0), "") for stage, gap in replay.gaps.items()]
+    return [(stage, gap, TOLERANCES.get(stage, 0.0), replay.detail(stage)) for stage, gap in replay.gaps.items()]

@@ -17,12 +17,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 import numpy as np
+import replay_arrivals
 import replay_selection
 
 KINDS = {
     "oort": replay_selection.replay_oort,
     "fedscale": replay_selection.replay_oort,
     "power_of_choice": replay_selection.replay_power_of_choice,
+    "fedbuff": replay_arrivals.replay,
+    "fedasync": replay_arrivals.replay,
 }
 
 
@@ -31,7 +34,7 @@ def replay_file(path):
     with np.load(path, allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     meta = json.loads(str(arrays.pop("meta.json")))
-    kind = meta.get("kind", path.stem)
+    kind = meta.get("kind", meta.get("rule", path.stem))
     if kind not in KINDS:
         raise ValueError(f"the meta data name {kind!r}; known: {', '.join(KINDS)}")
     read = _Read(arrays)

@@ -1,4 +1,4 @@
-"""Replays of recorded selections; each mistake must be reported."""
+"""Replays of recorded selections and asynchronous rounds; each mistake must be reported."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import pytest
 import replay_async
 import replay_selection
 
-# The first selections of three recorded runs of 40 or 60 clients.
+# The first selections of three recorded runs of 40 or 60 clients, and asynchronous runs of six clients.
 SMALL = Path(__file__).parent / "small" / "async"
 
 
@@ -18,7 +18,7 @@ def failed(path):
 
 
 @pytest.mark.parametrize("path", sorted(SMALL.glob("*.npz")), ids=lambda path: path.stem)
-def test_recorded_selections_are_equal(path, monkeypatch):
+def test_recorded_results_are_equal(path, monkeypatch):
     monkeypatch.setattr(replay_selection, "_draw_shares", functools.partial(replay_selection._draw_shares, draws=500))
     assert failed(path) == []
 
@@ -40,6 +40,27 @@ def test_changed_arrays_are_reported(tmp_path, name, stages):
     assert failed(tmp_path / "changed.npz") == [*stages, "arrays"]
 
 
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("global/w", ["global values"]),
+        ("momentum/b", ["momentum"]),
+        ("arrivals/losses", ["loss"]),
+        ("arrivals/change/w", ["change"]),
+        ("arrivals/weight", ["weight"]),
+        ("arrivals/staleness", ["arrivals"]),
+        ("starts/version", ["starts"]),
+    ],
+)
+def test_changed_arrays_of_asynchronous_rounds_are_reported(tmp_path, name, stages):
+    with np.load(SMALL / "fedbuff_poly_momentum.npz") as stored:
+        arrays = dict(stored)
+    changed = arrays[name].reshape(len(arrays[name]), -1)
+    changed[-4, 0] += 1
+    np.savez(tmp_path / "changed.npz", **arrays, more=np.zeros(1))
+    assert set(stages) <= set(failed(tmp_path / "changed.npz")) >= {"arrays"}
+
+
 def test_public_quirk_is_an_option(monkeypatch):
     monkeypatch.setattr(
         replay_selection,
@@ -53,4 +74,7 @@ def test_other_files_are_reported(tmp_path, capsys):
     assert replay_async.main([str(tmp_path)]) == 2
     np.savez(tmp_path / "other.npz", **{"meta.json": np.asarray(json.dumps({"kind": "else"}))})
     assert replay_async.main([str(tmp_path)]) == 1
-    assert "the meta data name 'else'; known: oort, fedscale, power_of_choice" in capsys.readouterr().out
+    assert (
+        "the meta data name 'else'; known: oort, fedscale, power_of_choice, fedbuff, fedasync"
+        in capsys.readouterr().out
+    )
