@@ -4,6 +4,7 @@ Modules:
 
     fleet_loads   Time, memory and energy of a round for clients of each level on each device of the fleet
     fleet_tables  The `FleetReport` of a recipe as JSON and as text tables
+    forecasts     Forecasts of a whole run for each policy: its device time, traffic and energy, from planned rounds
     load_tables   The `Loads` of a recipe as JSON and as text tables
     loads         Training load of each level under its budget, and the totals of a round
     output        Description of a recipe, as JSON and as aligned text

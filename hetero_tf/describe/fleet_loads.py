@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hetero_tf.describe.forecasts import Forecast, forecasts
 from hetero_tf.fleets.devices import Devices, class_devices, devices_of
 from hetero_tf.models.costs.device_fit import LevelWork
 from hetero_tf.process.learning_process import LearningProcess
@@ -50,16 +51,18 @@ class FleetReport:
     Attributes:
         examples: Number of examples of a client in `loads`, the mean of all clients.
         loads: Of all levels of the mix on all devices of the fleet.
+        forecasts: Of the run with each policy.
     """
 
     examples: int
     loads: tuple[DeviceLoad, ...]
+    forecasts: tuple[Forecast, ...]
 
 
 def fleet_report(process: LearningProcess) -> FleetReport:
     """Return the report of a learning process with a fleet."""
     examples = round(process.partition.train.sizes.mean())
-    return FleetReport(examples, device_loads(process, examples))
+    return FleetReport(examples, device_loads(process, examples), forecasts(process))
 
 
 def device_loads(process: LearningProcess, examples: int) -> tuple[DeviceLoad, ...]:

@@ -1,20 +1,29 @@
 """The `FleetReport` of a recipe as JSON and as text tables."""
 
 from hetero_tf.base.console import format_table
+from hetero_tf.base.units import TIME_UNITS, format_bytes, time_unit
 from hetero_tf.describe.fleet_loads import DeviceLoad, FleetReport
+
+JOULES_PER_WATT_HOUR = 3600
 
 
 def to_json(report: FleetReport) -> dict:
     """Return a plain dict, ready for JSON.
 
     Returns:
-        {"examples", "loads": [the attributes of `DeviceLoad`, "total"]}; seconds, joules and shares.
+        {"examples", "loads": [the attributes of `DeviceLoad`, "total"], "forecasts": [the attributes of `Forecast`]};
+        seconds, bytes, joules and shares.
     """
-    return {"examples": report.examples, "loads": [{**vars(load), "total": load.total} for load in report.loads]}
+    loads = [{**vars(load), "total": load.total} for load in report.loads]
+    return {"examples": report.examples, "loads": loads, "forecasts": [vars(each) for each in report.forecasts]}
 
 
 def to_text(report: FleetReport) -> str:
-    """Return a table of the time of a round by level and device."""
+    """Return tables of the time of a round by level and device, and of the whole run by policy."""
+    return f"{_loads(report)}\n\n{_forecasts(report.forecasts)}"
+
+
+def _loads(report):
     rows = [("level", "device", "download", "compute", "upload", "total", "idle", "memory", "energy")]
     for load in report.loads:
         seconds = (f"{format_number(value)} s" for value in (load.download, load.compute, load.upload, load.total))
@@ -29,6 +38,24 @@ def _notes(report, slowest):
         f"a round of a client with {report.examples:,} examples on each device of the fleet, without spread\n"
         f"idle: share of a round that waits for the slowest, level {slowest.level} on {slowest.device}\n"
         "memory: of training a batch, as a share of that of the device"
+    )
+
+
+def _forecasts(forecasts):
+    rows = [("policy", "rounds", "time", "traffic", "energy", "busy", "merged")]
+    unit = time_unit(max(each.seconds for each in forecasts))
+    for each in forecasts:
+        time, shares = f"{format_number(each.seconds / TIME_UNITS[unit])} {unit}", (each.busy, each.merged)
+        energy = f"{format_number(each.energy / JOULES_PER_WATT_HOUR)} Wh"
+        percent = (f"{100 * share:.0f} %" for share in shares)
+        name = each.policy + " *" * each.in_recipe
+        rows.append((name, f"{each.rounds:,}", time, format_bytes(each.bytes), energy, *percent))
+    planned = min(each.planned for each in forecasts)
+    return (
+        f"{format_table(rows)}\n"
+        f"forecast of the whole run from its first {planned:,} rounds; *: policy of the recipe\n"
+        "busy: share of the time in which clients do not wait for the end of a round\n"
+        "merged: share of the clients that start whose results are merged"
     )
 
 

@@ -8,6 +8,7 @@ import tiny
 
 from hetero_tf.describe import describe, fleet_tables, to_json, to_text
 from hetero_tf.describe.fleet_loads import DeviceLoad, FleetReport
+from hetero_tf.describe.forecasts import Forecast
 from hetero_tf.fleets.device_table import memory_bytes
 
 # One operation of `slow` takes 1 us and one byte of its upload 1 us.
@@ -16,6 +17,9 @@ DEVICES = (
     "slow: {gflops: 0.001, up_mbit: 8, memory: 0.001 MB, radio_watts: 2}}"
 )
 FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
+
+
+FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3 * 2**20, 7200.0, 0.25, 1.0),)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +74,37 @@ def test_text_and_json(description):
 def test_cells():
     load = DeviceLoad("a", "phone", 0.0625, 12.345, 1234.5, 7.0, 1.234, True, 0.5)
     others = (replace(load, memory=12.3, trains=False, idle=None), replace(load, memory=0.0))
-    text = fleet_tables.to_text(FleetReport(6, (load, *others)))
+    text = fleet_tables.to_text(FleetReport(6, (load, *others), FORECASTS))
     rows = text.splitlines()
     assert " ".join(rows[1].split()) == "a phone 0.062 s 12.3 s 1,234 s 1,247 s 50 % 123 % OVER 7 J"
     assert max(map(len, rows)) <= 80
     assert "idle: share of a round that waits for the slowest, level a on phone" in text
+    assert rows[6].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
+    assert " ".join(rows[7].split()) == "wait * 1,000 2 h 3 MB 2 Wh 25 % 100 %"
+    assert "forecast of the whole run from its first 30 rounds; *: policy of the recipe" in text
     assert rows[2].split()[10:] == ["-", "12x", "unfit", "7", "J"]
     assert rows[3].split()[10:] == ["50", "%", "-", "7", "J"]
+
+
+@pytest.mark.parametrize("policy", ["wait", "{name: deadline, seconds: 1.5}", "{name: over_selection, factor: 1.2}"])
+def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
+    process = tiny.process(tiny.DENSE, FLEET, f"round.policy={policy}")
+    rows, state = [], process.initialize()
+    for _ in range(process.recipe.rounds):
+        state, row = process.next(state)
+        rows.append(row)
+    (forecast,) = (each for each in describe(process).fleet.forecasts if each.in_recipe)
+    assert forecast.planned == forecast.rounds == 3
+    assert forecast.seconds == pytest.approx(sum(row["round_seconds"] for row in rows))
+    assert forecast.energy == pytest.approx(sum(row["round_energy"] for row in rows))
+    assert forecast.bytes == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
+    merged = sum(row["late"] == 0 for row in rows)
+    assert (forecast.merged == 1) == (merged == len(rows))
+
+
+def test_every_policy_is_forecast(description):
+    labels = [each.policy for each in description.fleet.forecasts]
+    assert labels[0] == "wait" and [label.split()[0] for label in labels[1:3]] == ["deadline", "over_selection"]
+    wait, deadline, *_ = description.fleet.forecasts
+    assert deadline.seconds < wait.seconds and deadline.merged < wait.merged == 1
+    assert wait.busy < deadline.busy <= 1

@@ -1,0 +1,100 @@
+"""Forecasts of a whole run for each policy: its device time, traffic and energy, from planned rounds."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin
+from hetero_tf.planning.timing import round_policy
+from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.recipe.schema import Recipe
+
+# Clients whose rounds are planned for a forecast, in at least the least number of rounds.
+PLANNED_CLIENTS, LEAST_ROUNDS = 400, 3
+# Share of the clients that return before the deadline, if the recipe does not set one.
+IN_TIME = 0.8
+# Options in the label of a policy, and their units.
+NUMBERS = {"seconds": " s", "factor": "", "size": ""}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A whole run with one policy, extrapolated from its first rounds.
+
+    Attributes:
+        policy: Name, and the option that it depends on.
+        in_recipe: True for the policy of the recipe.
+        rounds: Rounds of the run; those of an asynchronous policy merge as many results in total.
+        planned: Rounds that were planned.
+        seconds: Device time of the run.
+        bytes: Traffic of the run in both directions.
+        energy: Joules of the run.
+        busy: Share of the device time in which clients transfer or compute, and do not wait for the end of a round.
+        merged: Share of the clients that start whose results are merged.
+    """
+
+    policy: str
+    in_recipe: bool
+    rounds: int
+    planned: int
+    seconds: float
+    bytes: float
+    energy: float
+    busy: float
+    merged: float
+
+
+def forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
+    """Return the forecast of each policy for a learning process with a fleet; nothing is trained."""
+    recipe = process.recipe
+    waiting, client_seconds = _forecast(process, Plugin("wait"))
+    policies = [
+        recipe.round.policy if name == recipe.round.policy.name else _typical_policy(recipe, name, client_seconds)
+        for name in registry.names("policies")
+        if name != "wait"
+    ]
+    return (waiting, *(_forecast(process, policy)[0] for policy in policies if policy is not None))
+
+
+def _typical_policy(recipe: Recipe, name: str, client_seconds: np.ndarray) -> Plugin | None:
+    """Return a policy with typical options; None if it has others that must be set."""
+    values = {"seconds": float(np.quantile(client_seconds, IN_TIME)), "size": recipe.round.clients}
+    options = registry.options("policies", name)
+    if any(option.required and key not in values for key, option in options.items()):
+        return None
+    return Plugin(name, {key: values.get(key, option.default) for key, option in options.items()})
+
+
+def _forecast(process, policy):
+    """Return the forecast of a policy, and the seconds of the clients of its planned rounds: float64 [n]."""
+    name, rounds = process.recipe.round.policy.name, process.recipe.rounds
+    recipe = dataclasses.replace(process.recipe, round=dataclasses.replace(process.recipe.round, policy=policy))
+    process, clients = (
+        dataclasses.replace(process, recipe=recipe),
+        round_policy(recipe).cohort_size(recipe.round.clients),
+    )
+    planned = min(max(LEAST_ROUNDS, PLANNED_CLIENTS // clients), rounds)
+    plans = [process.plan(number) for number in range(planned)]
+    timings, costs = [plan.timing for plan in plans], [process.round_cost(plan) for plan in plans]
+    seconds = sum(each.seconds for each in timings)
+    client_seconds = np.concatenate([each.times.total for each in timings])
+    forecast = Forecast(
+        policy=_label(policy),
+        in_recipe=policy.name == name,
+        rounds=rounds,
+        planned=planned,
+        seconds=seconds * rounds / planned,
+        bytes=sum(int(each.bytes_down.sum() + each.bytes_up.sum()) for each in costs) * rounds / planned,
+        energy=sum(float(each.times.energy.sum()) for each in timings) * rounds / planned,
+        busy=min(float(client_seconds.sum() / (clients * seconds)), 1.0) if seconds else 1.0,
+        merged=float(np.mean(np.concatenate([each.steps for each in timings]) > 0)),
+    )
+    return forecast, client_seconds
+
+
+def _label(policy):
+    """Return the name of a policy, with the number that it depends on most."""
+    numbers = [f"{policy.options[key]:.3g}{unit}" for key, unit in NUMBERS.items() if key in policy.options]
+    return " ".join([policy.name, *numbers])
