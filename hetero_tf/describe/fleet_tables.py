@@ -53,7 +53,7 @@ def _forecasts(forecasts):
     planned = min(each.planned for each in forecasts)
     return (
         f"{format_table(rows)}\n"
-        f"forecast of the whole run from its first {planned:,} rounds; *: policy of the recipe\n"
+        f"forecast of the run from at least {planned:,} planned rounds; *: policy of the recipe\n"
         "busy: share of the time in which clients do not wait for the end of a round\n"
         "merged: share of the clients that start whose results are merged"
     )

@@ -1,12 +1,15 @@
 """Forecasts of a whole run for each policy: its device time, traffic and energy, from planned rounds."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
+from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.planning.plan import able_clients
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Recipe
@@ -50,12 +53,17 @@ def forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
     """Return the forecast of each policy for a learning process with a fleet; nothing is trained."""
     recipe = process.recipe
     waiting, client_seconds = _forecast(process, Plugin("wait"))
-    policies = [
-        recipe.round.policy if name == recipe.round.policy.name else _typical_policy(recipe, name, client_seconds)
-        for name in registry.names("policies")
-        if name != "wait"
-    ]
-    return (waiting, *(_forecast(process, policy)[0] for policy in policies if policy is not None))
+    results, able = [waiting], able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0)
+    for name in registry.names("policies"):
+        policy = recipe.round.policy
+        if name != policy.name:
+            policy = _typical_policy(recipe, name, client_seconds)
+        if name == "wait" or policy is None:
+            continue
+        started = round_policy(_with_policy(recipe, policy)).cohort_size(recipe.round.clients)
+        if started <= (able if isinstance(able, int) else len(able)):
+            results.append(_forecast(process, policy)[0])
+    return tuple(results)
 
 
 def _typical_policy(recipe: Recipe, name: str, client_seconds: np.ndarray) -> Plugin | None:
@@ -67,22 +75,27 @@ def _typical_policy(recipe: Recipe, name: str, client_seconds: np.ndarray) -> Pl
     return Plugin(name, {key: values.get(key, option.default) for key, option in options.items()})
 
 
+def _with_policy(recipe: Recipe, policy: Plugin) -> Recipe:
+    return dataclasses.replace(recipe, round=dataclasses.replace(recipe.round, policy=policy))
+
+
 def _forecast(process, policy):
     """Return the forecast of a policy, and the seconds of the clients of its planned rounds: float64 [n]."""
-    name, rounds = process.recipe.round.policy.name, process.recipe.rounds
-    recipe = dataclasses.replace(process.recipe, round=dataclasses.replace(process.recipe.round, policy=policy))
-    process, clients = (
-        dataclasses.replace(process, recipe=recipe),
-        round_policy(recipe).cohort_size(recipe.round.clients),
-    )
-    planned = min(max(LEAST_ROUNDS, PLANNED_CLIENTS // clients), rounds)
+    in_recipe, rounds = policy.name == process.recipe.round.policy.name, process.recipe.rounds
+    recipe = _with_policy(process.recipe, policy)
+    process, rule = dataclasses.replace(process, recipe=recipe), round_policy(recipe)
+    clients = results = rule.cohort_size(recipe.round.clients)
+    if isinstance(rule, AsynchronousPolicy):
+        results = rule.buffer
+        rounds = rounds if in_recipe else math.ceil(rounds * clients / results)
+    planned = min(max(LEAST_ROUNDS, PLANNED_CLIENTS // results), rounds)
     plans = [process.plan(number) for number in range(planned)]
     timings, costs = [plan.timing for plan in plans], [process.round_cost(plan) for plan in plans]
     seconds = sum(each.seconds for each in timings)
     client_seconds = np.concatenate([each.times.total for each in timings])
     forecast = Forecast(
         policy=_label(policy),
-        in_recipe=policy.name == name,
+        in_recipe=in_recipe,
         rounds=rounds,
         planned=planned,
         seconds=seconds * rounds / planned,

@@ -24,7 +24,7 @@ FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3 * 2**20, 7200.0, 0.25, 1
 
 @pytest.fixture(scope="module")
 def description():
-    return describe(tiny.process(tiny.DENSE, FLEET))
+    return describe(tiny.process(tiny.DENSE, FLEET, "rounds=30"))
 
 
 def test_loads_are_those_of_the_mean_client(description):
@@ -45,9 +45,9 @@ def test_loads_are_those_of_the_mean_client(description):
 
 
 def test_clients_that_never_train_are_not_waited_for():
-    changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1", "fleet.devices.slow.memory=1 KB")
+    changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1")
     fleet = FLEET.replace("0.001 MB", "0.0001 MB").replace("gflops: 0.001", "gflops: 0.000001")
-    report = describe(tiny.process(tiny.DENSE, fleet, *changes[:3])).fleet
+    report = describe(tiny.process(tiny.DENSE, fleet, *changes)).fleet
     assert [(load.level, load.trains) for load in report.loads if load.device == "slow"] == [
         ("a", False),
         ("b", False),
@@ -79,9 +79,9 @@ def test_cells():
     assert " ".join(rows[1].split()) == "a phone 0.062 s 12.3 s 1,234 s 1,247 s 50 % 123 % OVER 7 J"
     assert max(map(len, rows)) <= 80
     assert "idle: share of a round that waits for the slowest, level a on phone" in text
-    assert rows[6].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
-    assert " ".join(rows[7].split()) == "wait * 1,000 2 h 3 MB 2 Wh 25 % 100 %"
-    assert "forecast of the whole run from its first 30 rounds; *: policy of the recipe" in text
+    assert rows[8].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
+    assert " ".join(rows[9].split()) == "wait * 1,000 120 min 3 MB 2 Wh 25 % 100 %"
+    assert "forecast of the run from at least 30 planned rounds; *: policy of the recipe" in text
     assert rows[2].split()[10:] == ["-", "12x", "unfit", "7", "J"]
     assert rows[3].split()[10:] == ["50", "%", "-", "7", "J"]
 
@@ -103,8 +103,15 @@ def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
 
 
 def test_every_policy_is_forecast(description):
-    labels = [each.policy for each in description.fleet.forecasts]
-    assert labels[0] == "wait" and [label.split()[0] for label in labels[1:3]] == ["deadline", "over_selection"]
-    wait, deadline, *_ = description.fleet.forecasts
-    assert deadline.seconds < wait.seconds and deadline.merged < wait.merged == 1
-    assert wait.busy < deadline.busy <= 1
+    results = {each.policy.split()[0]: each for each in description.fleet.forecasts}
+    assert list(results) == ["wait", "buffered", "deadline", "immediate", "over_selection"]
+    wait, buffered, deadline, immediate, _ = results.values()
+    assert wait.merged == 1 and deadline.policy.startswith("deadline 0.")
+    assert (buffered.rounds, immediate.rounds, buffered.policy) == (30, 90, "buffered 3")
+    assert buffered.seconds < wait.seconds
+    assert [each.policy for each in results.values() if each.in_recipe] == ["wait"]
+
+
+def test_policies_that_need_more_clients_are_left_out():
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).fleet
+    assert "over_selection" not in [each.policy.split()[0] for each in report.forecasts]
