@@ -63,17 +63,45 @@ def expected_seconds(
         examples: int [n], their numbers of training examples.
         starts: Number of positions at which each batch is read, 1 for images.
     """
-    recipe, names = clock.recipe, clock.recipe.levels.names
-    levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
-    epochs, passes = np.asarray([recipe.client.epochs_of(name) for name in names]), np.asarray(division.passes)
-    steps = (epochs * passes)[levels] * -(-examples // recipe.client.batch_size) * starts
-    stages = np.asarray(division.stages)
-    # Each pass runs one stage; drawn stages have equal shares.
-    shares = (np.arange(clock.train_flops.shape[1]) < stages[:, None]) * (epochs * passes / stages)[:, None]
+    recipe = clock.recipe
     assert recipe.fleet is not None
     fleet = dataclasses.replace(recipe.fleet, shared_down_mbit=None, shared_up_mbit=None)
     alone = dataclasses.replace(clock, recipe=dataclasses.replace(recipe, fleet=fleet))
-    return alone.times(None, ids, levels, steps, shares[levels] * examples[:, None] * starts).total
+    epochs = np.asarray([recipe.client.epochs_of(name) for name in recipe.levels.names])
+    return alone.times(None, ids, *_work_of(clock, division, round, ids, examples, starts, epochs)).total
+
+
+def _work_of(clock, division, round, ids, examples, starts, epochs):
+    """Return the levels, the local steps and the examples in each stage of clients; epochs: [levels]."""
+    recipe, stages, passes = clock.recipe, np.asarray(division.stages), np.asarray(division.passes)
+    levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
+    steps = (epochs * passes)[levels] * -(-examples // recipe.client.batch_size) * starts
+    # Each pass runs one stage; drawn stages have equal shares.
+    shares = (np.arange(clock.train_flops.shape[1]) < stages[:, None]) * (epochs * passes / stages)[:, None]
+    return levels, steps, shares[levels] * examples[:, None] * starts
+
+
+def time_evaluation(
+    clock: RoundClock, division: Division, round: int, choice: Choice, examples: np.ndarray, starts: int
+) -> Choice:
+    """Return a choice with the device time and the energy of the clients that report their loss.
+
+    They download the model and run the forward pass of a local epoch, a third of its operations. The round starts when
+    the slowest has reported; the chosen clients have the model then.
+
+    Args:
+        clock, division, round, starts: See `expected_seconds`.
+        choice: The choice.
+        examples: int [evaluated], training examples of these clients.
+    """
+    epochs = np.ones(len(clock.recipe.levels.names), int)
+    levels, steps, stage_examples = _work_of(clock, division, round, choice.evaluated, examples, starts, epochs)
+    times = clock.times(round, choice.evaluated, levels, steps, stage_examples / 3)
+    devices, trains = clock.devices(round, choice.evaluated, levels), np.isin(choice.evaluated, choice.ids)
+    seconds = (times.download + times.compute).max() - times.download[trains].max(initial=0.0)
+    download = np.where(trains, 0.0, times.download)
+    energy = (times.compute * devices.train_watts + download * devices.radio_watts).sum()
+    return dataclasses.replace(choice, waited=choice.waited + float(seconds), energy=float(energy))
 
 
 def pool_of(able: int | np.ndarray, round: int) -> ClientPool:

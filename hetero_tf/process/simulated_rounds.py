@@ -19,7 +19,14 @@ from hetero_tf.planning.asynchronous import VersionPlanner
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan, plan_round
-from hetero_tf.planning.selection import able_clients, expected_seconds, reads_state, record_round, select_cohort
+from hetero_tf.planning.selection import (
+    able_clients,
+    expected_seconds,
+    reads_state,
+    record_round,
+    select_cohort,
+    time_evaluation,
+)
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.failure import FAILURE, OVERFLOW
@@ -122,7 +129,11 @@ class SimulatedRounds:
             history=history.get("clients", {}),
             memory=history.get("selection", {}),
         )
-        return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
+        choice = select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt)
+        clock, division = self.federation.clock, self.federation.division
+        if clock is None or not choice.evaluated.size:
+            return choice
+        return time_evaluation(clock, division, round, choice, *self._work_of(choice.evaluated))
 
     @functools.cached_property
     def _able(self):
@@ -145,11 +156,15 @@ class SimulatedRounds:
 
     def _expected_seconds(self, round, ids):
         """Return the expected device time of clients, zeros without a fleet."""
+        clock, division = self.federation.clock, self.federation.division
+        return (
+            np.zeros(len(ids)) if clock is None else expected_seconds(clock, division, round, ids, *self._work_of(ids))
+        )
+
+    def _work_of(self, ids):
+        """Return the numbers of training examples of clients, and of the positions at which each batch is read."""
         federation = self.federation
-        if federation.clock is None:
-            return np.zeros(len(ids))
-        starts, examples = federation.input.starts(federation.dataset.train.x), federation.partition.train.sizes[ids]
-        return expected_seconds(federation.clock, federation.division, round, ids, examples, len(starts))
+        return federation.partition.train.sizes[ids], len(federation.input.starts(federation.dataset.train.x))
 
     def _available_at(self, round, ids, seconds):
         """Return which clients are available at a device time, all without a fleet."""
@@ -204,6 +219,8 @@ class SimulatedRounds:
             outcome = plan.timing.metrics() if plan.timing else {}
             row = federation.metrics_row(plan, rate, records_of_plan, outcome)
             row["bytes_down"] += self._evaluation_bytes(state.round + index, plan)
+            if plan.timing and plan.choice:
+                row["round_energy"] += plan.choice.energy
             rows.append(row if merge_finite[index] else {**row, FAILURE: OVERFLOW})
             if history and merge_finite[index]:
                 history = _record_history(history, state.round + index + 1, plan, records_of_plan)

@@ -135,3 +135,22 @@ def test_expected_times_exclude_slow_clients():
     seconds = process.runner._expected_seconds(0, np.arange(4))
     times = {plan.timing.clients[0]: plan.timing.times.total[0] for plan in (process.plan(0, [k]) for k in range(4))}
     assert seconds.tolist() == [times[client] for client in range(4)]
+
+
+def test_evaluations_of_candidates_take_device_time():
+    device = "{seconds_per_step: 2, gflops: 1.0e-6, down_mbit: 0.1, train_watts: 3, radio_watts: 1}"
+    process = tiny.process(tiny.DENSE, POWER, f"fleet={{devices: {{any: {device}}}}}", *SETTINGS, "client.epochs=2")
+    state = process.initialize()
+    plan = process.plan(0, state=state)
+    _, (row,) = process.run(state, [plan])
+    chosen, everyone = (process.plan(0, clients).timing for clients in (plan.clients, range(4)))
+    # A forward pass has a third of the operations of one of two epochs.
+    constant = 2.0 * (everyone.steps // 2)
+    forward = constant + (everyone.times.compute - 2 * constant) / 6
+    waited = (everyone.times.download + forward).max() - chosen.times.download.max()
+    assert plan.choice.waited == pytest.approx(waited) and row["round_seconds"] == pytest.approx(
+        chosen.seconds + waited
+    )
+    others = ~np.isin(everyone.clients, plan.clients)
+    energy = 3 * forward.sum() + everyone.times.download[others].sum()
+    assert row["round_energy"] == pytest.approx(chosen.times.energy.sum() + energy)

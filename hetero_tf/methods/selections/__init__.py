@@ -64,9 +64,11 @@ class Choice:
         evaluated: Ids of the clients that downloaded the model to report their loss.
         memory: Values of `MEMORY` for the next round.
         waited: Device time, in seconds, from the end of the last round to the start of this one.
+        energy: Joules of the devices during this time.
     """
 
     ids: np.ndarray
     evaluated: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     memory: Mapping[str, Any] = field(default_factory=dict)
     waited: float = 0.0
+    energy: float = 0.0

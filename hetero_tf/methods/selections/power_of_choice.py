@@ -11,8 +11,9 @@ READS_LOSSES = True
 def choose(pool: ClientPool, count: int, rng: np.random.Generator, *, candidates: Count) -> Choice:
     """Draw candidates by their numbers of examples, without replacement, and return those with the highest losses.
 
-    All candidates download the model and evaluate it on their training examples, at their own level; the download of
-    those that do not train counts in `bytes_down`. Of equal losses the lower id is chosen.
+    All candidates download the model and evaluate it on their training examples, at their own level. The downloads of
+    those that do not train count in `bytes_down`; with a fleet, the evaluation takes device time and energy. Of equal
+    losses the lower id is chosen.
 
     Args:
         candidates: clients that report their loss in each round; at least round.clients
