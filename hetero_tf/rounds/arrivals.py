@@ -80,19 +80,19 @@ def _merge_columns(rule, old, pending, total, coverage):
     weighted, covered = factors * total, factors * coverage
     counted = coverage if rule.divisor == "clients" else covered
     later = weighted[1:] - covered[1:] * old if rule.adds == "changes" else weighted[1:]
-    new_pending = {"total": later, "coverage": counted[1:]}
     arriving_total, arriving_coverage = weighted[0], counted[0]
+    later_sums = {"total": later, "coverage": counted[1:]} if rule.delays else {}
     if rule.delays:
         arriving_total += pending["total"][0]
         arriving_coverage += pending["coverage"][0]
-        new_pending = {name: rows + _shift(pending[name]) for name, rows in new_pending.items()}
+        later_sums = {name: rows + _shift(pending[name]) for name, rows in later_sums.items()}
     # The summed factors of those arrived values that are not differences yet.
     of_values = covered[0] if rule.adds == "changes" else arriving_coverage
     divisor = arriving_coverage
     if not isinstance(rule.divisor, str):
         divisor = tf.where(divisor > 0, tf.constant(rule.divisor, total.dtype), tf.zeros([], total.dtype))
     # The difference of the two products is exactly 0 if every result counts once.
-    return arriving_total + (divisor * old - of_values * old), divisor, new_pending
+    return arriving_total + (divisor * old - of_values * old), divisor, later_sums
 
 
 def _shift(rows):

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 import tiny
+from oracle_asynchronous import StaleRounds
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.policies import AsynchronousPolicy
@@ -129,3 +130,16 @@ def test_selections_that_read_no_values(selection):
     )
     clients = {client for number in range(20) for client in process.plan(number).timing.clients.tolist()}
     assert len(clients) == (2 if "in_time" in selection else 4)
+
+
+@pytest.mark.parametrize("limit", [0, 4])
+def test_planned_rounds_equal_a_loop_that_keeps_every_result(limit):
+    words = (FLEET, f"round.policy={{name: buffered, size: 2, max_staleness: {limit}}}", "precision=float64")
+    process = tiny.process(tiny.DENSE, "levels.mix=a-c", *words)
+    plans, state = [process.plan(number) for number in range(8)], process.initialize()
+    after, rows = process.run(state, plans)
+    rule = process.setup.algorithm.stale_merge
+    expected = StaleRounds(process).play({path: value.numpy() for path, value in state.weights.items()}, plans, rule)
+    for path, value in after.weights.items():
+        np.testing.assert_allclose(value, expected[path], rtol=1e-11, atol=1e-13)
+    assert (sum(row["stale"] for row in rows) > 0) == (limit == 0)
