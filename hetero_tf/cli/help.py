@@ -10,6 +10,7 @@ TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal de
 WIDTH = 24
 _RUN_DIR = "folder of a trained run; required"
 _RUNS = "run folders, or folders of them; same as the words after the command; required"
+_FLEET = "shipped fleet or YAML file that times finished runs whose rounds wait for all clients; default none"
 _BATCHES = "batches to compute at the same time"
 # Meaning of a flag for one command, if it differs from `flag_table.FLAGS`.
 MEANINGS = {
@@ -51,9 +52,9 @@ MEANINGS = {
     },
     "measure-device": {"threads": "threads of a training step, as flower client has them"},
     "list": {"run": "folders of runs; same as the words after list; default runs"},
-    "compare": {"run": _RUNS, "out": "output file of the table; default standard output"},
-    "plot": {"run": _RUNS, "out": "picture to write, such as curves.png or curves.svg; required"},
-    "report": {"run": _RUNS, "out": "page to write; default report.html"},
+    "compare": {"run": _RUNS, "fleet": _FLEET, "out": "output file of the table; default standard output"},
+    "plot": {"run": _RUNS, "fleet": _FLEET, "out": "picture to write, such as curves.png or curves.svg; required"},
+    "report": {"run": _RUNS, "fleet": _FLEET, "out": "page to write; default report.html"},
     "tensorboard": {"run": _RUNS, "out": "folder to write into; default tensorboard"},
 }
 

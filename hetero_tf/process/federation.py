@@ -218,10 +218,15 @@ class Federation:
         return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
 
     def mix_costs(self) -> dict:
-        """Return the costs of the mix's levels as a dict: "example", "classes", "levels" and "mix"."""
+        """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
-        return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs}
+        work = {
+            "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
+            "draws_stages": self.division.drawn,
+            "reads": len(self.input.starts(self.dataset.train.x)),
+        }
+        return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs, "round": work}
 
 
 def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Partition) -> dict[str, LevelWork]:

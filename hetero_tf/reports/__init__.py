@@ -11,6 +11,7 @@ Modules:
     curves         Data of figures: learning curves with a band over seeds
     events         Writes the metrics of runs as TensorBoard event files
     figures        Draws learning curves, and metrics over model size
+    fleet_times    Device time of finished runs on a fleet, without training
     page           Builds one self-contained HTML page about runs, with embedded figures and no external requests
     published      Results reported by papers and ports, from published.yaml in this folder or from a user file
     sections       Builds the sections of a report from the data of the runs

@@ -55,16 +55,16 @@ def compare(
         if metric not in known:
             raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
-    has_clock = "device_seconds" in known
-    _check_times(at, has_clock)
+    totals = [name for name in CLOCK_TOTALS if any(value for run in runs for _, value in metric_values(run, name))]
+    _check_times(at, totals)
     rows = []
     for name, group in groups.items():
         aligned = truncate_to_common_round(group)
         row = _run_columns(name, aligned)
         for index, metric in enumerate(shown_metrics):
-            options = {} if index else {"goals": goals, "at": at, "has_clock": has_clock}
+            options = {} if index else {"goals": goals, "at": at, "totals": totals}
             row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
-        row |= _cost_columns(aligned, timed, CLOCK_TOTALS if has_clock else ())
+        row |= _cost_columns(aligned, timed, totals)
         rows.append(
             row | {"published": [value.to_json() for value in matching_values(published, group[0].keys, shown_metrics)]}
         )
@@ -83,22 +83,22 @@ def _run_columns(name, group):
     }
 
 
-def _check_times(at, has_clock):
+def _check_times(at, totals):
     """Refuse a device time if no run has one."""
     time = next((moment for moment in at if moment.seconds is not None), None)
-    if time and not has_clock:
+    if time and "device_seconds" not in totals:
         raise InputError(
             f"no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
             f"Received: --at={time.text}"
         )
 
 
-def _cost_columns(group, timed, clock_totals):
-    """Return the cost columns; `timed` adds seconds of training, `clock_totals` device time and energy."""
+def _cost_columns(group, timed, totals):
+    """Return the cost columns; `timed` adds seconds of training, `totals` device time and energy."""
     row = {
         key: mean_and_spread(run_cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")
     }
-    for name in clock_totals:
+    for name in totals:
         row[name] = mean_and_spread(max(dict(metric_values(run, name)).values(), default=None) for run in group)
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
     mix_costs = next((run.costs.mix for run in group if run.costs), dict.fromkeys(COST_COLUMNS))

@@ -18,7 +18,6 @@ from hetero_tf.reports import table_formats as tables
 from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
-from hetero_tf.runs import timeline
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -323,7 +322,7 @@ def _timelines(groups):
     """Return the timelines of the first seeds, up to `MOST_SPLITS`."""
     spans = {}
     for name, runs in groups.items():
-        if drawn := timelines.first_rounds(timeline.read(RunFolder(Path(runs[0].folder)).timeline)):
+        if drawn := timelines.first_rounds(runs[0].timeline):
             spans[name] = drawn
     return [
         Picture(f"timeline-{number}", f"Timeline of {name}", timelines.describe(drawn), timelines.draw(drawn))

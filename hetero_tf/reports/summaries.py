@@ -12,7 +12,7 @@ from hetero_tf.runs.history import Run, is_number
 
 # Rounds, or a duration of device time.
 _MOMENT = re.compile(rf"([0-9]+)|([0-9]+(?:\.[0-9]+)?) ?({'|'.join(TIME_UNITS)})")
-# Totals of a run up to a row of its metrics, apart from its rounds and bytes; only runs with a fleet have them.
+# Totals in rows of runs with a fleet.
 CLOCK_TOTALS = ("device_seconds", "energy")
 
 
@@ -79,7 +79,7 @@ def direction(metric: str) -> int:
 
 
 def summarize(
-    run: Run, metric: str, goals: Iterable[float] = (), at: Iterable[Moment] = (), has_clock: bool = True
+    run: Run, metric: str, goals: Iterable[float] = (), at: Iterable[Moment] = (), totals: Sequence[str] = ()
 ) -> dict[str, float | None]:
     """Summarize one metric of one run.
 
@@ -88,12 +88,12 @@ def summarize(
         metric: The metric.
         goals: Values of the metric to reach.
         at: Rounds and device times.
-        has_clock: Include device time and energy of `goals`.
+        totals: Totals of the rows that the costs of `goals` include, in addition to rounds and bytes.
 
     Returns:
         {"at MOMENT" for each of `at` (None if not measured), "last", "best", "best_round", and "reach GOAL round",
-        "reach GOAL bytes", "reach GOAL device_seconds" and "reach GOAL energy" for each of `goals` (None if not
-        reached)}. All are None for a run without the metric.
+        "reach GOAL bytes" and "reach GOAL TOTAL" for each of `goals` (None if not reached)}. All are None for a run
+        without the metric.
     """
     values_by_round = metric_values(run, metric)
     best_round, best = best_of(run, metric)
@@ -102,8 +102,7 @@ def summarize(
     sign = direction(metric)
     for goal in goals:
         first = next((round for round, value in values_by_round if sign * value >= sign * goal), None)
-        if has_clock:
-            values |= {f"reach {goal:g} {name}": dict(metric_values(run, name)).get(first) for name in CLOCK_TOTALS}
+        values |= {f"reach {goal:g} {name}": dict(metric_values(run, name)).get(first) for name in totals}
         values[f"reach {goal:g} round"] = first
         values[f"reach {goal:g} bytes"] = None if first is None else run_cost(run, first)["bytes"]
     return values

@@ -11,11 +11,12 @@ from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
+from hetero_tf.planning.round_spans import round_span
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import repair_metrics
-from hetero_tf.runs import facts, timings
+from hetero_tf.runs import facts, timeline, timings
 from hetero_tf.runs.early_stopping import StoppingRule
 from hetero_tf.store import checkpoints, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -141,7 +142,7 @@ class TrainingLoop:
             self._report_first_call(len(rows))
         (metrics, statistics), evaluation = self._timed(self._evaluate, state)
         with self._save_lock:
-            row, saving = self._timed(self._save_call, state, rows, metrics, statistics)
+            row, saving = self._timed(self._save_call, state, rows, trained, metrics, statistics)
         parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
         self._parts.append(parts)
         examples = sum(int(self._process.runner.count_examples(plan).sum()) for plan in trained)
@@ -176,8 +177,8 @@ class TrainingLoop:
         evaluation, self._evaluation_seconds = self._timed(self._process.evaluate, state)
         return evaluation
 
-    def _save_call(self, state, rows, metrics, statistics):
-        """Write the rows of metrics and the checkpoints, update the progress, and return the last row."""
+    def _save_call(self, state, rows, trained, metrics, statistics):
+        """Write the rows of metrics, the timeline and the checkpoints, update the progress, and return the last row."""
         run, progress, last = self._run, self.progress, self.progress.last
         if metrics:
             last = {"round": state.round, **plain_json.finite(metrics)}
@@ -187,6 +188,7 @@ class TrainingLoop:
         checkpoints.make(run.checkpoints)
         repair_metrics(run, progress.rows, self._console.say)
         written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
+        timeline.append(run.timeline, self._spans(trained, rows))
         progress = dataclasses.replace(
             progress,
             state=state,
@@ -197,6 +199,13 @@ class TrainingLoop:
         )
         self.progress = self._save_checkpoints(progress, statistics, self._is_due(progress))
         return rows[-1]
+
+    def _spans(self, trained, rows):
+        """Yield the times of the clients of the rounds that `timeline.jsonl` stores."""
+        for plan, row in zip(trained, rows):
+            if plan.timing is not None and row["round"] <= timeline.MOST_ROUNDS:
+                began = row["device_seconds"] - row["round_seconds"]
+                yield round_span(self._recipe, row["round"], began, plan.timing)
 
     def _is_finished(self, progress):
         """True if all rounds are done, or early stopping ends the run."""

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import numpy as np
+
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import migrate_names
 from hetero_tf.recipe import keys_of, loads
 from hetero_tf.recipe.nodes import format_value
-from hetero_tf.runs import facts
+from hetero_tf.runs import facts, timeline
 from hetero_tf.runs.early_stopping import is_stopped_early
 from hetero_tf.store import environment, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 LARGEST = 1e100
+MOST_READS = 10**6
 # Floats cannot represent larger integers exactly.
 LAST_ROUND = 2**53
 
@@ -44,16 +47,38 @@ MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio")
 
 
 @dataclass(frozen=True)
+class RoundWork:
+    """Work of a client in a round, by level of the mix; of one network that an ensemble's client trains.
+
+    Attributes:
+        bytes_down, bytes_up: float [levels], bytes of weights.
+        train_flops: float [levels, stages], operations of training on one example in each stage, padded with zeros.
+        stages: Number of stages of each level.
+        draws_stages: Each step draws its stage at random.
+        reads: Number of times that an epoch reads each batch: the segments of a row of text, else 1.
+    """
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    train_flops: np.ndarray
+    stages: tuple[int, ...]
+    draws_stages: bool = False
+    reads: int = 1
+
+
+@dataclass(frozen=True)
 class RunCosts:
     """Costs of a run, as `describe` reports them.
 
     Attributes:
         levels: `{level: {each of OF_A_LEVEL}}`, the levels of the mix.
         mix: `{each of OF_THE_MIX}`: means over the clients, and the ratio of mean parameters to the global model's.
+        work: Work of a round; None for runs of earlier versions.
     """
 
     levels: dict[str, dict[str, float]]
     mix: dict[str, float]
+    work: RoundWork | None = None
 
 
 def read_costs(path: Path) -> RunCosts | None:
@@ -69,11 +94,25 @@ def read_costs(path: Path) -> RunCosts | None:
         return RunCosts(
             {str(level): _select_numbers(cost, LEVEL_COST_KEYS) for level, cost in document["levels"].items()},  # type: ignore[index]
             _select_numbers(document["mix"], MIX_COST_KEYS),  # type: ignore[index]
+            _round_work(document["round"]) if "round" in document else None,  # type: ignore[index, operator]
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise Damaged(
             f"{path}: does not contain the costs of a run; delete it, and run the training command again to restore it"
         ) from error
+
+
+def _round_work(document):
+    levels = list(document["levels"].values())
+    down, up = (np.asarray([float(level[name]) for level in levels]) for name in ("bytes_down", "bytes_up"))
+    stages = tuple(len(level["train_flops"]) for level in levels)
+    flops = np.zeros((len(levels), max(stages)))
+    for row, level in zip(flops, levels):
+        row[: len(level["train_flops"])] = level["train_flops"]
+    reads = int(document["reads"])
+    if not (min(stages) > 0 and 0 < reads <= MOST_READS and np.isfinite([down, up, flops.sum(axis=1)]).all()):
+        raise ValueError("not a number")
+    return RoundWork(down, up, flops, stages, bool(document["draws_stages"]), reads)
 
 
 def _select_numbers(costs, names):
@@ -108,6 +147,7 @@ class Run:
         rows: Rows of metrics, at least one.
         timings: Rows of `timings.jsonl`; empty for runs of earlier versions.
         costs: Costs of a client of each level; None for runs of earlier versions.
+        timeline: Times of the clients of the first rounds on the fleet; empty without a fleet.
     """
 
     folder: str
@@ -119,6 +159,7 @@ class Run:
     rows: list[dict]
     timings: list[dict]
     costs: RunCosts | None
+    timeline: list[timeline.RoundSpan]
 
     @property
     def done(self) -> int:
@@ -192,7 +233,8 @@ def read(folder: str | Path) -> Run | None:
     keys[MIX] = mix_text(mix)
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
-    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs))
+    spans = timeline.read(run.timeline)
+    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs), spans)
 
 
 def recipe_keys(text: str, name: str) -> tuple[dict[str, Any], dict[str, float]]:

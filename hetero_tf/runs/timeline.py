@@ -53,26 +53,24 @@ class RoundSpan:
 
 
 def append(path: Path, spans: Iterable[RoundSpan]) -> None:
-    """Append the spans of rounds that the file lacks, up to `MOST_ROUNDS`; a round is stored once.
+    """Append rounds, of which the caller gives at most the first `MOST_ROUNDS`.
 
     Raises:
         DiskProblem: The system refused.
-        Damaged: The file has other content.
     """
-    stored = {row["round"] for row in metrics_file.rows(path)}
     for span in spans:
-        if span.round <= MOST_ROUNDS and span.round not in stored:
-            metrics_file.append(path, asdict(span) | {"clients": list(map(asdict, span.clients[:MOST_CLIENTS]))})
+        metrics_file.append(path, asdict(span))
 
 
 def read(path: Path) -> list[RoundSpan]:
-    """Return the stored rounds; a missing file has none.
+    """Return the stored rounds; of a round that a resumed run has repeated, the last one. A missing file has none.
 
     Raises:
         Damaged: A line has other content.
     """
     try:
-        return [_round_span(row) for row in metrics_file.rows(path)[:MOST_ROUNDS]]
+        spans = {row["round"]: _round_span(row) for row in metrics_file.rows(path)}
+        return [spans[round] for round in sorted(spans)][:MOST_ROUNDS]
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{path}: does not contain the times of clients; delete it: {error}") from error
 

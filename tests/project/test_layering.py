@@ -35,7 +35,10 @@ QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "fleets")
 QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster", "starter")
 QUICK += ("evaluation/__init__", "evaluation/class_results")
-QUICK += ("planning/__init__", "planning/level_assignment", "devices", "process/__init__", "process/data")
+QUICK += tuple(
+    f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "round_spans", "selection")
+)
+QUICK += ("devices", "process/__init__", "process/data")
 NOT_QUICK = (
     "base/replicas",
     "base/graph_random",

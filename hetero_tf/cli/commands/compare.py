@@ -3,6 +3,7 @@
 import math
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
@@ -10,16 +11,19 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import write_atomic
 
+if TYPE_CHECKING:
+    from hetero_tf.runs.history import Run
+
 USAGE, SUMMARY = "compare RUN...", "runs side by side, seeds together"
-FLAGS, WORDS, SOURCE = ("run", "metric", "reach", "at", "published", "as", "out"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "fleet", "metric", "reach", "at", "published", "as", "out"), "run", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
     from hetero_tf.reports import comparison, published, summaries, table_formats, text_tables
-    from hetero_tf.runs.history import gather, grouped
+    from hetero_tf.runs.history import grouped
 
-    runs, sentences = gather(named_folders(flags, "compare"))
+    runs, sentences = gather_runs(flags, "compare")
     published_values, requested = published.select_published(flags.published)
     groups, table_format = grouped(runs), str(flags["as"].value)
     options = (groups, flags.metric, _goals(flags.reach), list(map(summaries.parse_moment, flags.at)))
@@ -39,6 +43,19 @@ def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     for sentence in sentences:
         notes_console.say(sentence)
     return rows
+
+
+def gather_runs(flags: FlagValues, command: str) -> "tuple[list[Run], list[str]]":
+    """Return the named runs, on the clock of --fleet if it is set, and messages about runs that are omitted."""
+    from hetero_tf.runs.history import gather
+
+    runs, messages = gather(named_folders(flags, command))
+    if not flags.fleet:
+        return runs, messages
+    from hetero_tf.reports.fleet_times import time_runs
+
+    timed, omitted = time_runs(runs, flags.fleet)
+    return timed, [*messages, *omitted]
 
 
 def named_folders(flags: FlagValues, command: str) -> list[str]:

@@ -7,22 +7,22 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
-from hetero_tf.cli.commands.compare import named_folders
+from hetero_tf.cli.commands.compare import gather_runs
 
 USAGE, SUMMARY = "plot RUN... --out FILE", "curves of runs with bands over seeds"
-FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "published", "out"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "fleet", "x", "y", "band", "published", "out"), "run", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Draw the figure of --x and --y into --out."""
     from hetero_tf.reports import curves, figures, published, style, summaries
-    from hetero_tf.runs.history import gather, grouped
+    from hetero_tf.runs.history import grouped
 
     if not flags.out:
         raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
     path, x, band = Path(flags.out), flags.x, flags.band
     style.check_file(path)
-    runs, sentences = gather(named_folders(flags, "plot"))
+    runs, sentences = gather_runs(flags, "plot")
     metric = flags.y or next(iter(summaries.default_metrics(runs)), "loss")
     groups, values = grouped(runs), published.selected_values(flags.published)
     with style.figure_style("plot"):

@@ -6,20 +6,20 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
-from hetero_tf.cli.commands.compare import named_folders
+from hetero_tf.cli.commands.compare import gather_runs
 
 USAGE, SUMMARY = "report RUN...", "one HTML page: curves, tables, costs"
-FLAGS, WORDS, SOURCE = ("run", "published", "out", "open"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "fleet", "published", "out", "open"), "run", None
 
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Write the page and its figures, and print their paths."""
     from hetero_tf.reports import page, published, style
-    from hetero_tf.runs.history import gather, grouped
+    from hetero_tf.runs.history import grouped
 
     path = Path(flags.out or "report.html")
     page.check_path(path)
-    runs, sentences = gather(named_folders(flags, "report"))
+    runs, sentences = gather_runs(flags, "report")
     with style.figure_style("report"):
         report = page.make_report(grouped(runs), sentences, *published.select_published(flags.published))
         pictures = page.write_report(report, path)

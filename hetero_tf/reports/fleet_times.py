@@ -1,0 +1,183 @@
+"""Device time of finished runs on a fleet, without training.
+
+A round that waits for all clients takes as long as its slowest one. Cohorts and levels are functions of (seed, round),
+so the recipe, the split and the costs in a run folder suffice.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import Damaged
+from hetero_tf.fleets.device_table import device_table
+from hetero_tf.methods.selections import ClientPool
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.level_assignment import assign_levels
+from hetero_tf.planning.plan import DevicePlan, Division, plan_devices
+from hetero_tf.planning.round_spans import round_span
+from hetero_tf.planning.selection import able_clients, select_cohort
+from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
+from hetero_tf.recipe import Recipe, loads
+from hetero_tf.reports.summaries import active_clients
+from hetero_tf.runs import facts, timeline
+from hetero_tf.runs.history import RoundWork, Run
+from hetero_tf.store.run_folder import RunFolder
+
+# A round is repeated at most once, with another cohort.
+ATTEMPTS = 2
+# Operations of training for a multiply-add of the forward pass, in runs whose costs lack them: three products of two.
+TRAIN_FLOPS = 6
+
+
+class NotComputable(Exception):
+    """The device times of a run cannot be computed; the message has the reason."""
+
+
+def time_runs(runs: Sequence[Run], fleet: str) -> tuple[list[Run], list[str]]:
+    """Return the runs with the times and energy of a fleet, and messages about runs that are left out.
+
+    Args:
+        runs: The runs.
+        fleet: Name of a shipped fleet or path of a YAML file.
+
+    Raises:
+        InputError: The fleet is invalid or does not fit a recipe, or no run can be timed.
+    """
+    timed, messages, may_be_absent = [], [], False
+    for run in runs:
+        try:
+            recipe = recipe_on_fleet(run, fleet)
+            timed.append(time_run(run, recipe))
+            may_be_absent = may_be_absent or _has_absent_devices(recipe)
+        except NotComputable as reason:
+            messages.append(f"left out: {run.folder}, --fleet cannot time it: {reason}")
+    if not timed:
+        raise InputError(f"no run can be timed. Received: {'; '.join(messages)}")
+    if may_be_absent:
+        messages.append(
+            "note: all clients of these runs returned, so dropout, hours and charging of --fleet do not count"
+        )
+    return timed, messages
+
+
+def recipe_on_fleet(run: Run, fleet: str) -> Recipe:
+    """Return the recipe of a run with a fleet.
+
+    Raises:
+        NotComputable: The rounds of the run do not wait for all clients, or depend on its own fleet or on results.
+        InputError: The fleet is invalid or does not fit the recipe.
+    """
+    folder = RunFolder(Path(run.folder))
+    text = facts.read_recipe(folder)
+    try:
+        recipe = loads(text, str(folder.recipe))
+    except InputError as error:
+        raise NotComputable("its recipe needs plug-in modules") from error
+    if recipe.round.policy.name != "wait":
+        raise NotComputable(f"its rounds do not wait for all clients (round.policy: {recipe.round.policy.name})")
+    if recipe.round.selection.name != "uniform":
+        raise NotComputable(f"its clients were not chosen uniformly (round.selection: {recipe.round.selection.name})")
+    if recipe.levels.fit == "device":
+        raise NotComputable("its levels depend on its own fleet (levels.fit: device)")
+    if any(row.get(name) for row in run.rows for name in ("dropped", "late")):
+        raise NotComputable("clients of it dropped out or were late")
+    return loads(text, str(folder.recipe), [f"fleet={fleet}"])
+
+
+def time_run(run: Run, recipe: Recipe) -> Run:
+    """Return a run whose rows and timeline have the times and energy of the fleet of a recipe.
+
+    Raises:
+        NotComputable: The folder lacks data, or the clients of a round cannot be computed.
+    """
+    work, sizes = _work_and_sizes(recipe, run)
+    clock = RoundClock(recipe, len(sizes), work.bytes_down, work.bytes_up, work.train_flops)
+    rows, spans, seconds, energy = [], [], 0.0, 0.0
+    for index, row in enumerate(run.rows):
+        if row["round"] != index + 1:
+            raise NotComputable(f"its metrics lack round {index + 1}")
+        timing = _timing(clock, index, _plan(recipe, work, sizes, row))
+        metrics = timing.metrics()
+        if index < timeline.MOST_ROUNDS:
+            spans.append(round_span(recipe, index + 1, seconds, timing))
+        seconds, energy = seconds + metrics["round_seconds"], energy + metrics["round_energy"]
+        rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})
+    return dataclasses.replace(run, rows=rows, timeline=spans)
+
+
+def _has_absent_devices(recipe):
+    """Return True if devices of the fleet drop out or are not always available."""
+    table = device_table(recipe.fleet)
+    return bool(table.columns["dropout"].any() or (table.columns["charging"] < 1).any() or any(table.windows))
+
+
+def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:
+    """Return the work of a client of each level, and the number of examples of each client."""
+    folder = RunFolder(Path(run.folder))
+    if not run.costs:
+        raise NotComputable("it has no costs.json, which resuming the training adds")
+    work = run.costs.work or _estimated_work(recipe, run.costs)
+    if len(work.stages) != len(recipe.levels.names):
+        raise Damaged(f"{folder.costs}: does not have the levels of the recipe; delete it")
+    if folder.partition.exists():
+        sizes = np.asarray(Partition.load(folder.partition).train.sizes)
+        return work if run.costs.work else _calibrated(recipe, work, sizes, run.rows[0]), sizes
+    return work, _mean_sizes(recipe, work, run)
+
+
+def _mean_sizes(recipe, work, run):
+    """Return equal numbers of examples of all clients, from the operations that a run without a split has counted."""
+    names, clients = recipe.levels.names, recipe.partition.options.get("clients")
+    counts = np.asarray([[active_clients(row).get(name, 0) for name in names] for row in run.rows])
+    total = (counts * work.train_flops.sum(axis=1) * [recipe.client.epochs_of(name) for name in names]).sum()
+    if clients is None or not total or not all("train_flops" in row for row in run.rows):
+        raise NotComputable("it has no partition.npz")
+    return np.full(clients, round(sum(row["train_flops"] for row in run.rows) / total))
+
+
+def _estimated_work(recipe, costs):
+    """Return the work of a run whose costs lack it: one stage that trains the whole sub-model."""
+    levels = [costs.levels[name] for name in recipe.levels.names]
+    networks = np.asarray([recipe.levels.networks_of(name) for name in recipe.levels.names])
+    down, up, products = (
+        np.asarray([level[name] for level in levels]) / networks for name in ("bytes_down", "bytes_up", "multiply_adds")
+    )
+    return RoundWork(down, up, TRAIN_FLOPS * products[:, None], (1,) * len(levels))
+
+
+def _calibrated(recipe, work, sizes, row):
+    """Return work whose operations add up to those that the run has counted in a round."""
+    plan = _plan(recipe, work, sizes, row)
+    total = (work.train_flops[plan.levels] * plan.stage_examples).sum()
+    return dataclasses.replace(work, train_flops=work.train_flops * (row.get("train_flops", total) / total))
+
+
+def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> DevicePlan:
+    """Return the plan of the round of a row; its clients are those of the first or the repeated cohort."""
+    seed, index, levels = recipe.seed, row["round"] - 1, recipe.levels
+    able = able_clients(levels, len(sizes), seed, index)
+    # Uniform selection reads nothing else.
+    pool = ClientPool(able=able, round=index, examples_of=_not_read, seconds_of=_not_read, losses_of=_not_read)
+    for attempt in range(ATTEMPTS):
+        cohort = select_cohort(recipe, pool, recipe.round.clients, attempt).ids
+        assigned = assign_levels(levels, len(sizes), seed, index, cohort)
+        counts = np.bincount(assigned, minlength=len(levels.names)).tolist()
+        if dict(zip(levels.names, counts)) == active_clients(row):
+            division = Division(work.stages, work.draws_stages)
+            return plan_devices(recipe, sizes[cohort], range(work.reads), division, index, cohort, assigned)
+    raise NotComputable(f"its clients of round {index + 1} were chosen in another way")
+
+
+def _not_read(ids):
+    raise NotImplementedError
+
+
+def _timing(clock: RoundClock, index: int, plan: DevicePlan) -> RoundTiming:
+    """Return the times of a round that waits for all clients."""
+    times = clock.times(index, plan.clients, plan.levels, plan.steps, plan.stage_examples)
+    kinds = clock.devices(index, plan.clients, plan.levels).kind
+    statuses = (RETURNED,) * len(kinds)
+    return RoundTiming(plan.clients, kinds, plan.levels, plan.steps, statuses, times, float(times.total.max()))
