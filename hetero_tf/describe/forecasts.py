@@ -9,7 +9,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.plan import able_clients
+from hetero_tf.planning.selection import able_clients
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Recipe
