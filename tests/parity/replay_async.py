@@ -34,7 +34,7 @@ def replay_file(path):
     with np.load(path, allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     meta = json.loads(str(arrays.pop("meta.json")))
-    kind = meta.get("kind", meta.get("rule", path.stem))
+    kind = meta.get("kind", meta.get("rule", "power_of_choice" if "candidates" in meta else None))
     if kind not in KINDS:
         raise ValueError(f"the meta data name {kind!r}; known: {', '.join(KINDS)}")
     read = _Read(arrays)

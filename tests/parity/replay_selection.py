@@ -17,6 +17,14 @@ OPTIONS = {"exploration_factor": "exploration", "cut_off_util": "cut_off"}
 UNUSED = ("exploration_alpha", "blacklist_rounds", "blacklist_max_len")
 
 
+# Recorded values of each selection that are inputs of the comparison or its results.
+STEPS = (
+    *("cur_time", "unseen", "exploration", "round_threshold", "prefer_duration", "clip", "min_reward", "range_reward"),
+    *("scores", "exploit_len", "cut_off", "exploit_pool", "exploit_probability"),
+    *("explore_pool", "explore_probability"),
+)
+
+
 class RecordedDraws:
     """The two generators of the recorded programs in the form of NumPy's: one draws, the other fills up."""
 
@@ -52,6 +60,8 @@ def ids_of(row):
 
 def oort_options(meta):
     """The options of `oort.choose` that the recorded arguments mean."""
+    if meta["arguments"]["blacklist_rounds"] > 0:
+        raise ValueError("hetero_tf has no list of excluded clients (blacklist_rounds)")
     options = {OPTIONS.get(name, name): value for name, value in meta["arguments"].items() if name not in UNUSED}
     return {**options, "rule": meta["kind"], "filled_utility": True}
 
@@ -84,9 +94,10 @@ def replay_oort(meta, arrays):
 
 def _steps_of(arrays, t, options, count):
     """`{name: (actual, recorded)}` of one selection from its recorded history."""
-    recorded = {name.removeprefix("round/"): arrays[name][t - 1] for name in arrays if name.startswith("round/")}
-    pool, rewards, exploration = pool_of(arrays, t), arrays["round/history"][t - 1][:, 0], recorded["exploration"]
-    seen, seconds = recorded["history"][:, 3] > 0, recorded["history"][:, 1]
+    recorded = {name: arrays[f"round/{name}"][t - 1] for name in STEPS}
+    pool, exploration = pool_of(arrays, t), recorded["exploration"]
+    rewards, seconds, _, counts = arrays["round/history"][t - 1].T
+    seen = counts > 0
     seconds = np.where(seen, seconds, arrays["duration"][0])
     if not recorded["unseen"].any() and options["rule"] == "oort":
         # The recorded value is 0 from this selection on; the selection itself uses the value before, decayed.
