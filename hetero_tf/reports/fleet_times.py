@@ -13,12 +13,11 @@ import numpy as np
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.fleets.device_table import device_table
-from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import DevicePlan, Division, plan_devices
 from hetero_tf.planning.round_spans import round_span
-from hetero_tf.planning.selection import able_clients, select_cohort
+from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.reports.summaries import active_clients
@@ -159,20 +158,14 @@ def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> Devi
     """Return the plan of the round of a row; its clients are those of the first or the repeated cohort."""
     seed, index, levels = recipe.seed, row["round"] - 1, recipe.levels
     able = able_clients(levels, len(sizes), seed, index)
-    # Uniform selection reads nothing else.
-    pool = ClientPool(able=able, round=index, examples_of=_not_read, seconds_of=_not_read, losses_of=_not_read)
     for attempt in range(ATTEMPTS):
-        cohort = select_cohort(recipe, pool, recipe.round.clients, attempt).ids
+        cohort = select_cohort(recipe, pool_of(able, index), recipe.round.clients, attempt).ids
         assigned = assign_levels(levels, len(sizes), seed, index, cohort)
         counts = np.bincount(assigned, minlength=len(levels.names)).tolist()
         if dict(zip(levels.names, counts)) == active_clients(row):
             division = Division(work.stages, work.draws_stages)
             return plan_devices(recipe, sizes[cohort], range(work.reads), division, index, cohort, assigned)
     raise NotComputable(f"its clients of round {index + 1} were chosen in another way")
-
-
-def _not_read(ids):
-    raise NotImplementedError
 
 
 def _timing(clock: RoundClock, index: int, plan: DevicePlan) -> RoundTiming:
