@@ -5,7 +5,8 @@
 
 Every combination runs in a separate process, so its memory is measured separately. All clients have the same number of
 examples. Times are medians. A larger population should cost set-up time and memory for its ids, labels and images, and
-nothing in a round.
+nothing in a round. "fleet_bytes" are those that the fleet stores for each registered client: its level with
+`--set levels.fit=device`, and its device in a trace.
 
     benchmarks/scaling.py --plan [--recipes mnist cifar10 wikitext2] [--gigabits 10] [--workers 16] [--server_gb 64]
 
@@ -34,6 +35,7 @@ COLUMNS = (
     "set_up_s",
     "first_round_s",
     "plan_ms",
+    "fleet_bytes",
     "round_s",
     "steps",
     "ms_per_step",
@@ -109,12 +111,23 @@ def measure(args, population, active, levels):
         set_up,
         first,
         1000 * statistics.median(planning),
+        fleet_bytes(process),
         seconds,
         steps,
         1000 * seconds / steps,
         resident_mb(),
     )
     return dict(zip(COLUMNS, values, strict=True))
+
+
+def fleet_bytes(process):
+    """Bytes that the fleet stores for each registered client."""
+    from hetero_tf.fleets.device_table import device_table
+
+    recipe = process.recipe
+    kinds = None if recipe.fleet is None else device_table(recipe.fleet).kinds
+    arrays = [array for array in (recipe.levels.level_of_client, kinds) if array is not None]
+    return sum(array.nbytes for array in arrays) / len(process.partition.train)
 
 
 def rows(args):
