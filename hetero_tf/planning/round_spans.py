@@ -16,6 +16,7 @@ def round_span(recipe: Recipe, round: int, began: float, timing: RoundTiming) ->
         began: Seconds of device time at its start.
         timing: Times of its clients.
     """
+    assert recipe.fleet is not None
     devices, levels, times = list(recipe.fleet.devices), recipe.levels.names, timing.times
     # Clients of asynchronous rounds start at different times.
     starts = began + getattr(timing, "started", np.zeros(len(timing.clients)))

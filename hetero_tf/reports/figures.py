@@ -59,7 +59,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
     lines = []
     for curve in curves:
         curve_style, xs = style.line_style(curve.index), [value / unit for value in curve.x]
-        steps = {} if x == "round" else {"drawstyle": "steps-post"}
+        steps: dict[str, Any] = {} if x == "round" else {"drawstyle": "steps-post"}
         lines += panel.plot(xs, curve.mean, **curve_style, **steps, markevery=max(1, len(xs) // MAX_MARKERS))
         if curve.seeds > 1:
             band_style = {"color": curve_style["color"], "alpha": 0.18, "linewidth": 0}

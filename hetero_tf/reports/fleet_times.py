@@ -102,7 +102,7 @@ def time_run(run: Run, recipe: Recipe) -> Run:
         metrics = timing.metrics()
         if index < timeline.MOST_ROUNDS:
             spans.append(round_span(recipe, index + 1, seconds, timing))
-        seconds, energy = seconds + metrics["round_seconds"], energy + metrics["round_energy"]
+        seconds, energy = seconds + timing.seconds, energy + float(timing.times.energy.sum())
         rows.append({**row, **metrics, "device_seconds": seconds, "energy": energy})
     return dataclasses.replace(run, rows=rows, timeline=spans)
 
@@ -164,7 +164,9 @@ def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> Devi
         counts = np.bincount(assigned, minlength=len(levels.names)).tolist()
         if dict(zip(levels.names, counts)) == active_clients(row):
             division = Division(work.stages, work.draws_stages)
-            return plan_devices(recipe, sizes[cohort], range(work.reads), division, index, cohort, assigned)
+            return plan_devices(
+                recipe, sizes[cohort], range(work.reads), division, index, cohort.tolist(), assigned.tolist()
+            )
     raise NotComputable(f"its clients of round {index + 1} were chosen in another way")
 
 

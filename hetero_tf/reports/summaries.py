@@ -102,7 +102,10 @@ def summarize(
     sign = direction(metric)
     for goal in goals:
         first = next((round for round, value in values_by_round if sign * value >= sign * goal), None)
-        values |= {f"reach {goal:g} {name}": dict(metric_values(run, name)).get(first) for name in totals}
+        values |= {
+            f"reach {goal:g} {name}": None if first is None else dict(metric_values(run, name)).get(first)
+            for name in totals
+        }
         values[f"reach {goal:g} round"] = first
         values[f"reach {goal:g} bytes"] = None if first is None else run_cost(run, first)["bytes"]
     return values
@@ -116,7 +119,7 @@ def value_at(run: Run, metric: str, moment: Moment) -> float | None:
     """
     values, times = dict(metric_values(run, metric)), dict(metric_values(run, "device_seconds"))
     if moment.seconds is None:
-        return values.get(moment.round)
+        return None if moment.round is None else values.get(moment.round)
     if not run.is_finished and moment.seconds > max(times.values(), default=0):
         return None
     return next(

@@ -1,7 +1,7 @@
 """Timeline of the first rounds of a run: download, computation, upload and waiting of each client."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports import style
@@ -68,7 +68,8 @@ def draw(spans: Sequence[RoundSpan]) -> "Figure":
     missing = [index for index, (client, _) in enumerate(bars) if client.status not in MERGED]
     labels = [*LABELS, *([NOT_MERGED] if missing else [])]
     figure = style.figure(0.7 + BAR_HEIGHT * len(bars), labels)
-    panel, positions, handles = figure.subplots(), list(range(len(bars))), []
+    panel, positions = figure.subplots(), list(range(len(bars)))
+    handles: list[Any] = []
     unit = time_unit(max(span.ended for span in spans))
     scale = TIME_UNITS[unit]
     left = [client.start / scale for client, _ in bars]
