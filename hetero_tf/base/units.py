@@ -30,3 +30,8 @@ def format_bytes(count: float) -> str:
 def time_unit(seconds: float) -> str:
     """Return the unit of `TIME_UNITS` in which a duration has few digits: "s" up to 3 min, "min" up to 3 h, or "h"."""
     return next((unit for unit, longest in LONGEST.items() if seconds <= longest), "h")
+
+
+def format_number(value: float) -> str:
+    """Format a number with up to three digits, and large ones as whole numbers: 0.012, 1.23, 1,234."""
+    return f"{value:.3f}" if value < 1 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"

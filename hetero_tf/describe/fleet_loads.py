@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.describe.forecasts import Forecast, forecasts
+from hetero_tf.describe.forecasts import Forecast, forecasts, planned_selection
 from hetero_tf.fleets.devices import Devices, class_devices, devices_of
 from hetero_tf.models.costs.device_fit import LevelWork
 from hetero_tf.process.learning_process import LearningProcess
@@ -52,17 +52,22 @@ class FleetReport:
         examples: Number of examples of a client in `loads`, the mean of all clients.
         loads: Of all levels of the mix on all devices of the fleet.
         forecasts: Of the run with each policy.
+        unplanned: Name of the recipe's selection if it reads results of training, so that the forecasts are made with
+            the uniform one; else None.
     """
 
     examples: int
     loads: tuple[DeviceLoad, ...]
     forecasts: tuple[Forecast, ...]
+    unplanned: str | None = None
 
 
 def fleet_report(process: LearningProcess) -> FleetReport:
     """Return the report of a learning process with a fleet."""
     examples = round(process.partition.train.sizes.mean())
-    return FleetReport(examples, device_loads(process, examples), forecasts(process))
+    selection = process.recipe.round.selection
+    unplanned = None if planned_selection(process.recipe) == selection else selection.name
+    return FleetReport(examples, device_loads(process, examples), forecasts(process), unplanned)
 
 
 def device_loads(process: LearningProcess, examples: int) -> tuple[DeviceLoad, ...]:

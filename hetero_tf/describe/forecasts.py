@@ -8,8 +8,9 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
+from hetero_tf.base.units import format_number
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.selection import able_clients
+from hetero_tf.planning.selection import able_clients, reads_state
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Recipe
@@ -75,8 +76,14 @@ def _typical_policy(recipe: Recipe, name: str, client_seconds: np.ndarray) -> Pl
     return Plugin(name, {key: values.get(key, option.default) for key, option in options.items()})
 
 
+def planned_selection(recipe: Recipe) -> Plugin:
+    """Return the selection of the forecasts: that of the recipe, or uniform if that one reads results of training."""
+    return Plugin("uniform") if reads_state(recipe) else recipe.round.selection
+
+
 def _with_policy(recipe: Recipe, policy: Plugin) -> Recipe:
-    return dataclasses.replace(recipe, round=dataclasses.replace(recipe.round, policy=policy))
+    changed = dataclasses.replace(recipe.round, policy=policy, selection=planned_selection(recipe))
+    return dataclasses.replace(recipe, round=changed)
 
 
 def _forecast(process, policy):
@@ -109,5 +116,5 @@ def _forecast(process, policy):
 
 def _label(policy):
     """Return the name of a policy, with the number that it depends on most."""
-    numbers = [f"{policy.options[key]:.3g}{unit}" for key, unit in NUMBERS.items() if key in policy.options]
+    numbers = [f"{format_number(policy.options[key])}{unit}" for key, unit in NUMBERS.items() if key in policy.options]
     return " ".join([policy.name, *numbers])

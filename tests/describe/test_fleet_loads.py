@@ -115,3 +115,9 @@ def test_every_policy_is_forecast(description):
 def test_policies_that_need_more_clients_are_left_out():
     report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).fleet
     assert "over_selection" not in [each.policy.split()[0] for each in report.forecasts]
+
+
+def test_selections_that_read_results_are_replaced():
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).fleet
+    assert report.unplanned == "oort"
+    assert "clients are drawn uniformly, since oort chooses by results of the run" in fleet_tables.to_text(report)
