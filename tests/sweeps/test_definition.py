@@ -194,6 +194,9 @@ RUNS = {
     "fedepth_table2": 4 * 10,
     "fedepth_table3": 4 * 7,
     "mnist_mixes": 2 * 4 * 2,
+    "time_to_accuracy": 6 * 3 * 3,
+    "time_to_accuracy_mnist": 6 * 3 * 3,
+    "fedbuff_mnist": 3 * 3,
 }
 
 
