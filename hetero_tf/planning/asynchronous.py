@@ -129,7 +129,9 @@ class VersionPlanner:
     @functools.cached_property
     def policy(self) -> AsynchronousPolicy:
         """The policy of the recipe."""
-        return round_policy(self.clock.recipe)
+        policy = round_policy(self.clock.recipe)
+        assert isinstance(policy, AsynchronousPolicy)
+        return policy
 
     def timing(self, number: int) -> VersionTiming:
         """Return the clients that start from a version, in order, with their times and the staleness of each result."""
@@ -139,6 +141,7 @@ class VersionPlanner:
         dropped, stale = staleness == DROPPED, staleness > self.policy.max_staleness
         statuses = np.select([dropped, stale], [timing.DROPPED, timing.STALE], timing.RETURNED)
         arrivals = [number - start for start, _, _ in version.arrivals]
+        assert version.ended is not None
         return VersionTiming(
             clients=ids,
             kinds=self.clock.devices(number, ids, levels).kind,

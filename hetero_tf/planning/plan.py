@@ -249,8 +249,8 @@ def arrange(
     # If not all clients run in parallel, the longest must start first, or cores idle at the end.
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
-    in_order = [[values[k] for k in order] for values in (assigned, active)]
-    members = assign_members(recipe.levels, *in_order, recipe.seed, round, first_card)
+    sorted_levels, sorted_ids = ([values[k] for k in order] for values in (assigned, active))
+    members = assign_members(recipe.levels, sorted_levels, sorted_ids, recipe.seed, round, first_card)
     trained = [(k, member) for k, networks in zip(order, members) for member in networks]
     slots = [k for k, _ in trained]
     rows, starts, stages = _padded([work[k] for k in slots], recipe.client.batch_size)

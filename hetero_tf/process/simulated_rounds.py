@@ -106,6 +106,7 @@ class SimulatedRounds:
     def version_planner(self) -> VersionPlanner:
         """The event queue of an asynchronous policy."""
         federation = self.federation
+        assert federation.clock is not None
         return VersionPlanner(
             federation.clock,
             federation.partition,
