@@ -9,7 +9,7 @@ from hetero_tf.describe.forecasts import Forecast, forecasts, planned_selection
 from hetero_tf.fleets.devices import Devices, class_devices, devices_of
 from hetero_tf.models.costs.device_fit import LevelWork
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Fleet, Recipe
 
 # Clients of a trace that represent its devices: label, and share of the clients that are faster.
 QUANTILES = {"fast": 0.05, "median": 0.5, "slow": 0.95}
@@ -77,10 +77,10 @@ def device_loads(process: LearningProcess, examples: int) -> tuple[DeviceLoad, .
         process: A learning process with a fleet.
         examples: Number of examples of a client.
     """
-    recipe, loads = process.recipe, []
+    loads: list[DeviceLoad] = []
     for level, work in process.level_work.items():
-        labels, devices = _representatives(recipe, len(process.partition.train), work, examples)
-        loads += _level_loads(recipe, level, work, labels, devices, examples)
+        labels, devices = _representatives(process.recipe, len(process.partition.train), work, examples)
+        loads += _level_loads(process.recipe, level, work, labels, devices, examples)
     slowest = max((load.total for load in loads if load.trains), default=0.0)
     return tuple(
         DeviceLoad(**{**vars(load), "idle": 1 - load.total / slowest if load.trains and slowest else None})
@@ -90,7 +90,7 @@ def device_loads(process: LearningProcess, examples: int) -> tuple[DeviceLoad, .
 
 def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: int) -> tuple[list[str], Devices]:
     """Return the labels and the devices: the classes of the fleet, or three clients of its trace."""
-    fleet = recipe.fleet
+    fleet = recipe.fleet or Fleet()
     if fleet.trace is None:
         return list(fleet.devices), class_devices(fleet)
     devices = devices_of(fleet, recipe.seed, np.arange(clients), clients=clients)
@@ -102,10 +102,19 @@ def _level_loads(
     recipe: Recipe, level: str, work: LevelWork, labels: list[str], devices: Devices, examples: int
 ) -> Iterator[DeviceLoad]:
     times, levels = work.times(devices, np.full(len(labels), examples)), recipe.levels
+    is_by_level = recipe.fleet is not None and recipe.fleet.assign == "levels"
     for index, device in enumerate(labels):
-        if recipe.fleet.assign == "levels" and device != level:
+        if is_by_level and device != level:
             continue
         memory = work.memory / float(devices.memory[index])
         fits = levels.fit != "device" or memory <= 1 and times.total[index] <= (levels.fit_seconds or np.inf)
-        seconds = (float(each[index]) for each in (times.download, times.compute, times.upload, times.energy))
-        yield DeviceLoad(level, device, *seconds, memory, fits and level not in levels.idle)
+        yield DeviceLoad(
+            level=level,
+            device=device,
+            download=float(times.download[index]),
+            compute=float(times.compute[index]),
+            upload=float(times.upload[index]),
+            energy=float(times.energy[index]),
+            memory=memory,
+            trains=bool(fits) and level not in levels.idle,
+        )

@@ -56,9 +56,8 @@ def forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
     waiting, client_seconds = _forecast(process, Plugin("wait"))
     results, able = [waiting], able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0)
     for name in registry.names("policies"):
-        policy = recipe.round.policy
-        if name != policy.name:
-            policy = _typical_policy(recipe, name, client_seconds)
+        is_chosen = name == recipe.round.policy.name
+        policy = recipe.round.policy if is_chosen else _typical_policy(recipe, name, client_seconds)
         if name == "wait" or policy is None:
             continue
         started = round_policy(_with_policy(recipe, policy)).cohort_size(recipe.round.clients)

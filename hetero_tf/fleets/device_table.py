@@ -56,7 +56,7 @@ def check_trace(fleet: Fleet | None, clients: int) -> None:
     if fleet is None or fleet.trace is None:
         return
     try:
-        rows = len(device_table(fleet).kinds)
+        rows = np.size(read_trace(fleet.trace).kinds)
     except InputError as problem:
         raise InvalidValue(("fleet", "trace"), str(problem)) from problem
     if rows < clients:
@@ -103,7 +103,9 @@ def read_trace(path: str) -> DeviceTable:
         if name not in ("client", *options) or header.count(name) > 1:
             text = "occurs twice" if name in options else f"unknown column{did_you_mean(name, ['client', *options])}"
             raise InputError(f"{path}:1: {name}: {text}")
-    clients, classes, first_lines, kinds = [], {}, [], []
+    clients: list[str] = []
+    classes: dict[tuple[str, ...], int] = {}
+    first_lines, kinds = [], []
     for cells in _cells(path, lines):
         if len(cells) != len(header):
             raise InputError(f"{path}:{lines.line_num}: must have {len(header)} cells. Received: {len(cells)}")

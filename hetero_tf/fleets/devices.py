@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,8 @@ def class_devices(fleet: Fleet) -> Devices:
     """Return the median device of each class of a fleet, without shared links."""
     table = device_table(fleet)
     kinds = np.arange(len(table.shares), dtype=np.int32)
-    return Devices(kinds, **{name: table.columns[name] for name in COLUMNS})
+    columns: dict[str, Any] = {name: table.columns[name] for name in COLUMNS}
+    return Devices(kinds, **columns)
 
 
 def devices_of(
@@ -90,7 +92,9 @@ def devices_of(
         pace = pace * _pace(fleet, fleet.jitter, _normal(seed, "client pace", round, ids))
     columns["speed"] = columns["speed"] / pace
     columns["seconds_per_step"] = columns["seconds_per_step"] * pace
-    shared = {f"shared_{way}": scale(getattr(fleet, f"shared_{way}_mbit"), MBIT) for way in ("down", "up")}
+    shared: dict[str, Any] = {
+        f"shared_{way}": scale(getattr(fleet, f"shared_{way}_mbit"), MBIT) for way in ("down", "up")
+    }
     return Devices(kind, **columns, **shared)
 
 

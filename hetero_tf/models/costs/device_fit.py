@@ -11,7 +11,7 @@ from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
 from hetero_tf.models.costs.memory import MEGABYTE, estimate
 from hetero_tf.recipe.nodes import InvalidValue
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Fleet, Recipe
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def level_work(costs: LevelCosts, labels: np.ndarray, batch: int, starts: int) -
     for (name, cost), client in zip(memory_by_level.items(), client_costs(costs, labels), strict=True):
         flops, networks = client.train_flops, recipe.levels.networks_of(name)
         stages = 1 if family.drawn else len(flops)
-        memory = networks * cost.memory.total
+        memory = float(networks * cost.memory.total)
         if stages > 1:
             units = costs.units(name, recipe.levels.widths[name]).values()
             memory = cost.memory.total * estimate(costs, name) / sum(unit.by(recipe.levels.measure) for unit in units)
@@ -93,14 +93,14 @@ def fit_to_devices(recipe: Recipe, work: dict[str, LevelWork], examples: np.ndar
         InvalidValue: No client or fewer clients than a round needs fit any level; with the path of the key.
     """
     levels, ids = recipe.levels, np.arange(len(examples))
-    devices = devices_of(recipe.fleet, recipe.seed, ids, clients=len(ids))
+    devices = devices_of(recipe.fleet or Fleet(), recipe.seed, ids, clients=len(ids))
     level_of_client = np.full(len(ids), -1, np.int8)
     for name in sorted(levels.names, key=lambda name: work[name].memory, reverse=True):
         fits = devices.memory >= work[name].memory
         if levels.fit_seconds is not None:
             fits &= work[name].times(devices, examples).total <= levels.fit_seconds
         level_of_client[(level_of_client < 0) & fits] = levels.names.index(name)
-    counts = {name: int((level_of_client == index).sum()) for index, name in enumerate(levels.names)}
+    counts: dict[str, float] = {name: int((level_of_client == index).sum()) for index, name in enumerate(levels.names)}
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if not able:
         raise InvalidValue(("levels", "fit"), _no_fit(levels, work, devices, examples))
