@@ -56,9 +56,10 @@ def check_trace(fleet: Fleet | None, clients: int) -> None:
     if fleet is None or fleet.trace is None:
         return
     try:
-        rows = np.size(read_trace(fleet.trace).kinds)
+        kinds = read_trace(fleet.trace).kinds
     except InputError as problem:
         raise InvalidValue(("fleet", "trace"), str(problem)) from problem
+    rows = 0 if kinds is None else len(kinds)
     if rows < clients:
         text = f"{fleet.trace} has rows for {rows} clients, but {clients} are registered; add rows"
         raise InvalidValue(("fleet", "trace"), f"{text}. Received: {fleet.trace!r}")
