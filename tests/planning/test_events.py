@@ -30,10 +30,10 @@ class ListedStarts:
         return [Start(client, duration, dropped=duration < 0)]
 
     def arrive(self, time):
-        pass
+        """Change nothing: no start waits for an arrival."""
 
     def end_version(self, time):
-        pass
+        """Change nothing: no start waits for a version."""
 
 
 def naive(listed, buffer, limit, flush):
