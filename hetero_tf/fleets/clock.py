@@ -21,6 +21,12 @@ class ClientTimes:
     upload: np.ndarray
     energy: np.ndarray
 
+    @classmethod
+    def of(cls, devices: Devices, download: np.ndarray, compute: np.ndarray, upload: np.ndarray) -> "ClientTimes":
+        """Return the times with the energy that the devices use in them."""
+        energy = compute * devices.train_watts + (download + upload) * devices.radio_watts
+        return cls(download, compute, upload, energy)
+
     @property
     def total(self) -> np.ndarray:
         """Seconds from the start of the download to the end of the upload: float64 [n]."""
@@ -46,8 +52,7 @@ def client_times(
     compute = np.asarray(steps) * devices.seconds_per_step + np.asarray(flops) / devices.speed
     download = _transfer(np.asarray(bytes_down, float), devices.down, devices.shared_down)
     upload = _transfer(np.asarray(bytes_up, float), devices.up, devices.shared_up)
-    energy = compute * devices.train_watts + (download + upload) * devices.radio_watts
-    return ClientTimes(download, compute, upload, energy)
+    return ClientTimes.of(devices, download, compute, upload)
 
 
 def _transfer(sizes, rate, shared_rate):

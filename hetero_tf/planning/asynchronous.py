@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
+from hetero_tf.fleets.clock import ClientTimes
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition
@@ -140,15 +141,18 @@ class VersionPlanner:
         levels, steps, times = self._work(number, ids)
         dropped, stale = staleness == DROPPED, staleness > self.policy.max_staleness
         statuses = np.select([dropped, stale], [timing.DROPPED, timing.STALE], timing.RETURNED)
+        # A client drops out after its download.
+        devices = self.clock.devices(number, ids, levels)
+        compute, upload = (np.where(dropped, 0.0, seconds) for seconds in (times.compute, times.upload))
         arrivals = [number - start for start, _, _ in version.arrivals]
         assert version.ended is not None
         return VersionTiming(
             clients=ids,
-            kinds=self.clock.devices(number, ids, levels).kind,
+            kinds=devices.kind,
             levels=levels,
             steps=np.where(dropped | stale, 0, steps).astype(np.int32),
             statuses=tuple(statuses.tolist()),
-            times=times,
+            times=ClientTimes.of(devices, times.download, compute, upload),
             seconds=version.ended - version.began,
             started=np.asarray(version.started) - version.began,
             staleness=staleness,

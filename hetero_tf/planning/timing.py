@@ -212,5 +212,4 @@ def _until(end, times, devices, merged, dropped, partial):
     compute = np.where(merged, times.compute, np.clip(end - download - reserved, 0.0, times.compute))
     upload = np.where(merged, times.upload, np.clip(end - download - compute, 0.0, times.upload))
     compute, upload = (np.where(dropped, 0.0, seconds) for seconds in (compute, upload))
-    energy = compute * devices.train_watts + (download + upload) * devices.radio_watts
-    return ClientTimes(download, compute, upload, energy)
+    return ClientTimes.of(devices, download, compute, upload)

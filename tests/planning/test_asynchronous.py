@@ -88,6 +88,8 @@ def test_plans_do_not_depend_on_the_order_in_which_they_are_made():
         }
         statuses |= set(first.timing.statuses)
         assert (first.delays <= 3).all() and (first.steps[first.delays > 0] > 0).all()
+        dropped = np.asarray(first.timing.statuses) == "dropped"
+        assert not first.timing.times.compute[dropped].any()
     assert {"returned", "dropped"} <= statuses
     assert max(int(plan.delays.max(initial=0)) for plan in forward) > 0
 
