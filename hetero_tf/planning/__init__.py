@@ -4,7 +4,7 @@ Modules:
 
     asynchronous      Rounds of asynchronous policies
     deadline          Check that a deadline does not exclude every client
-    events            The event queue of asynchronous rounds
+    event_queue       The event queue of asynchronous rounds
     level_assignment  Assignment of levels to clients: fixed for the run, or drawn in every round
     packing           Packs planned rounds into blocks of clients on the host
     plan              Plans a round on the host: cohort, levels, and the examples of each local step

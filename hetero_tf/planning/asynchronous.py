@@ -1,7 +1,7 @@
 """Rounds of asynchronous policies: the clients that start from each version of the global model, and their times.
 
-Round v of such a run trains the clients that start from version v, see `events`. Durations do not depend on values, so
-everything is a pure function of (seed, round).
+Round v of such a run trains the clients that start from version v, see `event_queue`. Durations do not depend on
+values, so everything is a pure function of (seed, round).
 """
 
 import functools
@@ -17,7 +17,7 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
-from hetero_tf.planning.events import DROPPED, EventQueue, Start
+from hetero_tf.planning.event_queue import DROPPED, EventQueue, Start
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division, Plan, arrange, client_work, device_work
 from hetero_tf.planning.selection import select_cohort
@@ -30,7 +30,7 @@ class VersionTiming(RoundTiming):
 
     Attributes:
         started: float64 [n], seconds from the start of the round to those of the clients.
-        staleness: int32 [n], of the clients' results; see `events.Version`.
+        staleness: int32 [n], of the clients' results; see `event_queue.Version`.
         arrived: Staleness of each result that arrives in the round and is merged.
         stale: Number of results that arrive in the round and are discarded.
         first_card: Number of clients that have started in earlier rounds.

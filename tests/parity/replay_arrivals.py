@@ -12,7 +12,7 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.planning.events import EventQueue, Start
+from hetero_tf.planning.event_queue import EventQueue, Start
 
 LAYERS = {
     False: (["[Flatten, Dense: {units: !classes}]"], {"w": "0_1_dense/kernel", "b": "0_1_dense/bias"}),

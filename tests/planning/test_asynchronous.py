@@ -10,7 +10,7 @@ from oracle_asynchronous import StaleRounds
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.planning.asynchronous import ClientStarts
-from hetero_tf.planning.events import EventQueue
+from hetero_tf.planning.event_queue import EventQueue
 
 FLEET = "fleet={devices: {fast: {seconds_per_step: 0.1, dropout: 0.2}, slow: {seconds_per_step: 0.7}}, jitter: 0.5}"
 EQUAL = "fleet={devices: {phone: {seconds_per_step: 0.5}}}"

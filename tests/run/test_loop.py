@@ -139,7 +139,7 @@ class Diverging:
 
     class recipe:
         class round:
-            clients, non_finite_share, server = 4, 0.5, Plugin("replace")
+            clients, non_finite_share, server, policy = 4, 0.5, Plugin("replace"), Plugin("wait")
 
     def __init__(self, diverged):
         self.diverged, self.calls = diverged, []
@@ -173,6 +173,12 @@ def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
         NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
     ):
         calls.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+
+
+def test_a_bad_round_of_an_asynchronous_policy_is_not_drawn_again(monkeypatch):
+    monkeypatch.setattr(Diverging.recipe.round, "policy", Plugin("immediate"))
+    with pytest.raises(NotFinite, match="NaN or infinite weights; the state before this round is kept"):
+        calls.advance(Diverging([[4, 0]]), State(0, {}), [(0, 0)])
 
 
 def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
