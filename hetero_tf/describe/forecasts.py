@@ -10,7 +10,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.units import format_number
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.selection import able_clients, reads_state
+from hetero_tf.planning.selection import able_clients, count_clients, reads_state
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Recipe
@@ -54,14 +54,15 @@ def forecasts(process: LearningProcess) -> tuple[Forecast, ...]:
     """Return the forecast of each policy for a learning process with a fleet; nothing is trained."""
     recipe = process.recipe
     waiting, client_seconds = _forecast(process, Plugin("wait"))
-    results, able = [waiting], able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0)
+    able = count_clients(able_clients(recipe.levels, len(process.partition.train), recipe.seed, 0))
+    results = [waiting]
     for name in registry.names("policies"):
         is_chosen = name == recipe.round.policy.name
         policy = recipe.round.policy if is_chosen else _typical_policy(recipe, name, client_seconds)
         if name == "wait" or policy is None:
             continue
         started = round_policy(_with_policy(recipe, policy)).cohort_size(recipe.round.clients)
-        if started <= (able if isinstance(able, int) else len(able)):
+        if started <= able:
             results.append(_forecast(process, policy)[0])
     return tuple(results)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.base import seeds
 from hetero_tf.fleets.clock import ClientTimes
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
@@ -181,8 +180,7 @@ class VersionPlanner:
 
     def _durations(self, version, ids):
         levels, _, times = self._work(version, ids)
-        dropout = self.clock.devices(version, ids, levels).dropout
-        return times.total, seeds.uniform(self.clock.recipe.seed, "client dropout", version, ids=ids) < dropout
+        return times.total, self.clock.drop_out(version, ids, self.clock.devices(version, ids, levels))
 
     def _work(self, version, ids):
         """Return the levels, the local steps and the times of clients that start from a version."""

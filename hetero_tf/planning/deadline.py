@@ -1,6 +1,5 @@
 """Check that a deadline does not exclude every client."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -9,7 +8,7 @@ import numpy as np
 from hetero_tf.methods.policies import SynchronousPolicy
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division
-from hetero_tf.planning.selection import able_clients
+from hetero_tf.planning.selection import able_clients, pool_of
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
 from hetero_tf.recipe.nodes import InvalidValue
 
@@ -30,10 +29,8 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
     if not isinstance(policy, SynchronousPolicy) or policy.deadline is None or fleet.jitter:
         return
     # A client alone has the whole shared link.
-    alone = dataclasses.replace(fleet, shared_down_mbit=None, shared_up_mbit=None)
-    clock = dataclasses.replace(clock, recipe=dataclasses.replace(clock.recipe, fleet=alone))
-    able = able_clients(levels, len(sizes), clock.recipe.seed, 0)
-    ids = np.arange(able) if isinstance(able, int) else able
+    clock = clock.without_shared_links()
+    ids = pool_of(able_clients(levels, len(sizes), clock.recipe.seed, 0), 0).ids
     assigned = assign_levels(levels, len(sizes), clock.recipe.seed, 0, ids)
     seconds = math.inf
     for level in range(len(levels.names)):

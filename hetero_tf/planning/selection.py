@@ -50,6 +50,11 @@ def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | n
     return np.flatnonzero(~np.isin(levels_of_clients, idle))
 
 
+def count_clients(able: int | np.ndarray) -> int:
+    """Return the number of clients in a result of `able_clients`."""
+    return able if isinstance(able, int) else len(able)
+
+
 def expected_seconds(
     clock: RoundClock, division: Division, round: int, ids: np.ndarray, examples: np.ndarray, starts: int
 ) -> np.ndarray:
@@ -64,11 +69,12 @@ def expected_seconds(
         starts: Number of positions at which each batch is read, 1 for images.
     """
     recipe = clock.recipe
-    assert recipe.fleet is not None
-    fleet = dataclasses.replace(recipe.fleet, shared_down_mbit=None, shared_up_mbit=None)
-    alone = dataclasses.replace(clock, recipe=dataclasses.replace(recipe, fleet=fleet))
     epochs = np.asarray([recipe.client.epochs_of(name) for name in recipe.levels.names])
-    return alone.times(None, ids, *_work_of(clock, division, round, ids, examples, starts, epochs)).total
+    return (
+        clock.without_shared_links()
+        .times(None, ids, *_work_of(clock, division, round, ids, examples, starts, epochs))
+        .total
+    )
 
 
 def _work_of(clock, division, round, ids, examples, starts, epochs):
@@ -130,7 +136,7 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
         `Choice`, with int32 ids.
     """
     selection, rng = recipe.round.selection, seeds.rng(recipe.seed, "cohort", pool.round, attempt)
-    count = min(count, pool.able if isinstance(pool.able, int) else len(pool.able))
+    count = min(count, count_clients(pool.able))
     result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
     choice = result if isinstance(result, Choice) else Choice(result)
     ids, evaluated = np.asarray(choice.ids, np.int32), np.asarray(choice.evaluated, np.int32)

@@ -4,6 +4,7 @@ No process waits for this time. Everything is a pure function of (seed, round, c
 and for transfers on a shared link, which depend on all clients of the round.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -76,6 +77,15 @@ class RoundClock:
         down, up = self.bytes_down[levels], np.where(steps > 0, self.bytes_up[levels], 0)
         devices = self.devices(round, ids, levels)
         return client_times(devices, *(networks * values for values in (steps, flops, down, up)))
+
+    def drop_out(self, round: int, ids: np.ndarray, devices: Devices) -> np.ndarray:
+        """Return which clients drop out of a round, bool [n]; `devices`: theirs."""
+        return seeds.uniform(self.recipe.seed, "client dropout", round, ids=ids) < devices.dropout
+
+    def without_shared_links(self) -> "RoundClock":
+        """Return the clock of clients that transfer alone."""
+        fleet = dataclasses.replace(self.fleet, shared_down_mbit=None, shared_up_mbit=None)
+        return dataclasses.replace(self, recipe=dataclasses.replace(self.recipe, fleet=fleet))
 
     def step_seconds(
         self, devices: Devices, index: int, level: int, examples: np.ndarray, stages: np.ndarray
@@ -168,7 +178,7 @@ def time_round(clock: RoundClock, round: int, ids: Sequence[int] | np.ndarray, w
     stages = clock.train_flops.shape[1]
     stage_examples = np.asarray([np.bincount(each.stages, each.examples, stages) for each in work])
     times, devices = clock.times(round, ids, levels, planned, stage_examples), clock.devices(round, ids, levels)
-    dropped = seeds.uniform(clock.recipe.seed, "client dropout", round, ids=ids) < devices.dropout
+    dropped = clock.drop_out(round, ids, devices)
     needed = min(clock.recipe.round.clients, len(ids)) if policy.factor > 1 else len(ids)
     merged, end = _end_of_round(policy.deadline, needed, ids, times, dropped)
     steps = np.where(merged, planned, 0).astype(np.int32)

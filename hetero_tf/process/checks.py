@@ -11,7 +11,7 @@ from hetero_tf.inputs import Input
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.selection import able_clients
+from hetero_tf.planning.selection import able_clients, count_clients
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind
@@ -94,7 +94,7 @@ def check_cohort(recipe: Recipe, clients: int) -> None:
         InvalidValue: The path is `round.policy` or `round.policy.size`.
     """
     able = able_clients(recipe.levels, clients, recipe.seed, 0)
-    most, policy = able if isinstance(able, int) else len(able), round_policy(recipe)
+    most, policy = count_clients(able), round_policy(recipe)
     started = policy.cohort_size(recipe.round.clients)
     if isinstance(policy, AsynchronousPolicy) and policy.buffer > most:
         text = f"larger than the number of clients that can train; must be at most {most}. Received: {policy.buffer}"

@@ -19,6 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import numpy as np
 import replay_arrivals
 import replay_selection
+from methods_files import Arrays
 
 KINDS = {
     "oort": replay_selection.replay_oort,
@@ -37,25 +38,13 @@ def replay_file(path):
     kind = meta.get("kind", meta.get("rule", "power_of_choice" if "candidates" in meta else None))
     if kind not in KINDS:
         raise ValueError(f"the meta data name {kind!r}; known: {', '.join(KINDS)}")
-    read = _Read(arrays)
-    stages = KINDS[kind](meta, read)
-    unread = sorted(arrays.keys() - read.names)
+    arrays = Arrays(arrays)
+    stages = KINDS[kind](meta, arrays)
+    unread = sorted(arrays.keys() - arrays.read)
     return [
         *stages,
         ("arrays", float(bool(unread)), 0.0, f"not compared: {', '.join(unread)}" if unread else "all read"),
     ]
-
-
-class _Read(dict):
-    """Arrays by name; `names` are those that were read."""
-
-    def __init__(self, arrays):
-        super().__init__(arrays)
-        self.names = set()
-
-    def __getitem__(self, name):
-        self.names.add(name)
-        return super().__getitem__(name)
 
 
 def main(argv=None):
@@ -76,7 +65,7 @@ def _report(path):
     """Print a line for each stage of a file; True if all stages are within tolerance."""
     try:
         stages = replay_file(path)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         # Files of other programs may have any content; the remaining files must still be replayed.
         stages = [("replay", float("inf"), 0.0, f"{type(problem).__name__}: {problem}")]
     for stage, gap, tolerance, detail in stages:

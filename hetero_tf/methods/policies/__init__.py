@@ -8,6 +8,17 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+# Options of the asynchronous policies, which others do not have.
+UNUSED = {
+    "the factor is not a polynomial": {"round.policy.staleness": ["constant", "hinge"], "round.policy.exponent": True},
+    "the factor has no hinge": {"round.policy.staleness": ["polynomial", "constant"], "round.policy.hinge_start": True},
+    "the factor is not a hinge": {
+        "round.policy.staleness": ["polynomial", "constant"],
+        "round.policy.hinge_slope": True,
+    },
+    "all factors are 1": {"round.policy.staleness": "constant", "round.policy.neutral_staleness": True},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SynchronousPolicy:

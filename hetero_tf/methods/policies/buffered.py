@@ -8,12 +8,6 @@ from hetero_tf.methods.policies.staleness import Curve, staleness_factors
 
 ASYNCHRONOUS = True
 REQUIRES = {"fleet": True}
-UNUSED = {
-    "the factor is not a polynomial": {"staleness": ["constant", "hinge"], "exponent": True},
-    "the factor has no hinge": {"staleness": ["polynomial", "constant"], "hinge_start": True},
-    "the factor is not a hinge": {"staleness": ["polynomial", "constant"], "hinge_slope": True},
-    "all factors are 1": {"staleness": "constant", "neutral_staleness": True},
-}
 
 
 def policy(

@@ -11,12 +11,6 @@ REQUIRES = {"fleet": True}
 CONFLICTS = {
     "immediate mixes untrained values of an earlier version into the global ones": {"round.untrained": "counted"}
 }
-UNUSED = {
-    "the factor is not a polynomial": {"staleness": ["constant", "hinge"], "exponent": True},
-    "the factor has no hinge": {"staleness": ["polynomial", "constant"], "hinge_start": True},
-    "the factor is not a hinge": {"staleness": ["polynomial", "constant"], "hinge_slope": True},
-    "all factors are 1": {"staleness": "constant", "neutral_staleness": True},
-}
 
 
 def policy(
