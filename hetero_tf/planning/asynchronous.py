@@ -41,6 +41,10 @@ class VersionTiming(RoundTiming):
     stale: int
     first_card: int
 
+    @property
+    def start_seconds(self) -> np.ndarray:
+        return self.started
+
     def metrics(self) -> dict[str, int | float | None]:
         """Return metrics by name, see `RoundTiming.metrics`; "staleness" is the mean over merged results."""
         names = ("dropped", "round_seconds", "client_seconds", "round_energy")

@@ -1,7 +1,5 @@
 """The clients of a round on the clock of the fleet, as `timeline.jsonl` stores them."""
 
-import numpy as np
-
 from hetero_tf.planning.timing import RoundTiming
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs.timeline import MOST_CLIENTS, ClientSpan, RoundSpan
@@ -18,8 +16,7 @@ def round_span(recipe: Recipe, round: int, began: float, timing: RoundTiming) ->
     """
     assert recipe.fleet is not None
     devices, levels, times = list(recipe.fleet.devices), recipe.levels.names, timing.times
-    # Clients of asynchronous rounds start at different times.
-    starts = began + getattr(timing, "started", np.zeros(len(timing.clients)))
+    starts = began + timing.start_seconds
     columns = (timing.clients, timing.kinds, timing.levels, starts, times.download, times.compute, times.upload)
     clients = [
         ClientSpan(

@@ -145,6 +145,11 @@ class RoundTiming:
     times: ClientTimes
     seconds: float
 
+    @property
+    def start_seconds(self) -> np.ndarray:
+        """Seconds from the start of the round to those of the clients: float64 [n]."""
+        return np.zeros(len(self.clients))
+
     def metrics(self) -> dict[str, int | float | None]:
         """Return metrics by name; "client_seconds" is None if no client returned."""
         seconds = self.times.total[self.steps > 0]
