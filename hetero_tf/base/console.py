@@ -234,6 +234,8 @@ def format_engine(report: dict) -> str:
     ]
     if report["by_taps"]:
         details.append(f"wide kernels tap by tap {_describe_levels(report['by_taps'])}")
+    if report["by_winograd"]:
+        details.append(f"convolutions by Winograd's algorithm {_describe_levels(report['by_winograd'])}")
     if report["replicas"] > 1:
         details.append(f"{report['replicas']} replicas share each round")
     return "\n".join(["engine: " + "; ".join(details), *report["reasons"]])

@@ -1,19 +1,12 @@
 """PaddedConv2D: convolution padded equally on both sides, with the initial values of PyTorch."""
 
 import functools
-import itertools
-import math
 
 import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
-
-# Limits from measurements (benchmarks/RESULTS.md): with at most 16 positions and at least this number of kernel values
-# a 3x3 kernel is faster tap by tap, because a convolution repacks its kernel in every step.
-SMALL_MAP, WIDE_KERNEL = 16, 9 * 128 * 256
-# Offsets (down, right) of the inputs that the taps of a 3x3 kernel read, relative to the output.
-OFFSETS = tuple(itertools.product((-1, 0, 1), repeat=2))
+from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -30,8 +23,7 @@ class PaddedConv2D(keras.layers.Layer):
         clients: Number of clients computed together, supplied by the model builder: the number of groups.
 
     Attributes:
-        faster_by_taps: Whether `conv2d_by_taps` is faster on a CPU for this kernel and input size.
-        by_taps: Whether training uses it; set by the model family.
+        form: Form of training, a key of `FORMS`; None: a convolution of TensorFlow.
 
     Kernel and bias start uniform in +-1/sqrt(fan_in) (PyTorch's default).
     Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
@@ -62,8 +54,7 @@ class PaddedConv2D(keras.layers.Layer):
         self.stride = stride
         self.use_bias = use_bias
         self.clients = clients
-        self.faster_by_taps = False
-        self.by_taps = False
+        self.form: str | None = None
 
     def build(self, input_shape: tuple) -> None:
         channels, filters = input_shape[-1] // self.clients, self.clients * self.filters
@@ -74,12 +65,21 @@ class PaddedConv2D(keras.layers.Layer):
             initializer=uniform(-bound, bound),
             name="kernel",
         )
-        self.faster_by_taps = self.stride == self.clients == 1 and faster_by_taps(input_shape[1:3], self.kernel.shape)
+        self._map_size = input_shape[1:3]
         if self.use_bias:
             # No cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
             self.bias = self.add_weight(
                 shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
             )
+
+    def use_fastest_form(self, batch: int | None) -> None:
+        """Use the form that is fastest on a CPU.
+
+        Args:
+            batch: Examples of a training step; None: training mode without gradients.
+        """
+        if self.stride == self.clients == 1:
+            self.form = fastest_form(self._map_size, self.kernel.shape, self.compute_dtype, batch)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         outputs = self._convolved(inputs, tf.convert_to_tensor(self.kernel), training)
@@ -89,8 +89,8 @@ class PaddedConv2D(keras.layers.Layer):
         return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
 
     def _convolved(self, inputs, kernel, training):
-        if training and self.by_taps:
-            return conv2d_by_taps(inputs, kernel)
+        if training and self.form is not None:
+            return FORMS[self.form](inputs, kernel)
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if side == 0 and stride > 1:
             # TensorFlow 2.21 writes out of bounds in the gradient of a strided 1x1 convolution (oneDNN, two threads in
@@ -113,42 +113,6 @@ def grouped_conv2d(inputs: tf.Tensor, kernel: tf.Tensor, stride: int, padding: s
         return tf.nn.conv2d(inputs, kernel, stride, padding)
     parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
     return tf.concat([tf.nn.conv2d(values, kernels, stride, padding) for values, kernels in parts], -1)
-
-
-def faster_by_taps(positions: tuple[int | None, int | None], kernel: tuple[int, ...]) -> bool:
-    """Return True if `conv2d_by_taps` is faster for inputs of (height, width) positions and this kernel shape."""
-    height, width = positions
-    if height is None or width is None or kernel[0] != 3:
-        return False
-    return height * width <= SMALL_MAP and math.prod(kernel) >= WIDE_KERNEL
-
-
-def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Compute a 3x3 convolution with stride 1 and zero padding as one matrix product per tap.
-
-    Args:
-        inputs: [batch, height, width, channels], static except for the batch.
-        kernel: [3, 3, channels, filters].
-
-    Returns:
-        [batch, height, width, filters].
-    """
-    batch, (height, width, channels), filters = tf.shape(inputs)[0], inputs.shape[1:], kernel.shape[3]
-    # Products and their gradients are summed in float32 even if they are bfloat16.
-    dtype = tf.float32 if inputs.dtype == tf.bfloat16 else inputs.dtype
-    exact, outputs = tf.cast(inputs, dtype), []
-    for tap, (down, right) in zip(tf.unstack(tf.reshape(kernel, [9, channels, filters])), OFFSETS, strict=True):
-        # A tap that reads only the border adds nothing.
-        rows, columns = height - abs(down), width - abs(right)
-        if not rows * columns:
-            continue
-        top, left = max(down, 0), max(right, 0)
-        seen = tf.cast(tf.slice(exact, [0, top, left, 0], [-1, rows, columns, -1]), inputs.dtype)
-        product = tf.reshape(tf.matmul(tf.reshape(seen, [-1, channels]), tap), [batch, rows, columns, filters])
-        above, before = max(-down, 0), max(-right, 0)
-        border = [[0, 0], [above, height - rows - above], [before, width - columns - before], [0, 0]]
-        outputs.append(tf.pad(tf.cast(product, dtype), border))
-    return tf.cast(tf.add_n(outputs), inputs.dtype)
 
 
 @functools.lru_cache

@@ -97,7 +97,7 @@ class ModelFamily:
 
     def batched_model(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Build a new model of a route that trains `clients` clients at once."""
-        model = self.fast(self._build_training_model(route, classes, clients))
+        model = self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size)
         return call_by_functions(model, self.cached("blocks", dict)) if self._may_be_fast else model
 
     def _build_training_model(self, route, classes, clients):
@@ -109,12 +109,17 @@ class ModelFamily:
         scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
-    def fast(self, model: keras.Model) -> keras.Model:
-        """Switch a model's layers to the form that trains fastest on this machine; return the model."""
+    def fast(self, model: keras.Model, batch: int | None = None) -> keras.Model:
+        """Switch a model's layers to the form that trains fastest on this machine; return the model.
+
+        Args:
+            model: A model.
+            batch: Examples of a training step; None: the model runs in training mode without gradients.
+        """
         if self._may_be_fast:
             for layer in all_layers(model):
-                if getattr(layer, "faster_by_taps", False):
-                    layer.by_taps = True
+                if hasattr(layer, "use_fastest_form"):
+                    layer.use_fastest_form(batch)
         return model
 
     @property

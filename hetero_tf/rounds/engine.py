@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.layers.fast_conv2d import FORMS
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers
@@ -120,18 +121,17 @@ def report(engine: Engine, blocks: Sequence[ClientBlock], family: ModelFamily) -
         family: The models of the blocks.
 
     Returns:
-        {"clients_at_once": {level: clients}, "by_taps": [level], "by_function": [level], "reasons": [sentence],
-        "compiled", "parallel" (blocks in flight), "threads" (of each kernel), "precision", "device", "replicas" (that
-        share a round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see
-        `PaddedConv2D`; at those of "by_function" repeated blocks are one function, see `models.repeated_blocks`.
+        {"clients_at_once": {level: clients}, "by_taps": [level], "by_winograd": [level], "by_function": [level],
+        "reasons": [sentence], "compiled", "parallel" (blocks in flight), "threads" (of each kernel), "precision",
+        "device", "replicas" (that share a round)}. The levels of "by_taps" and "by_winograd" train convolutions in
+        these forms of `layers.fast_conv2d`; at those of "by_function" repeated blocks are one function, see
+        `models.repeated_blocks`.
     """
     block_of = {level: blocks[index] for level, index in zip(family.recipe.levels.names, family.submodel_of)}
     return {
         "clients_at_once": {level: block.clients for level, block in block_of.items()},
-        **{
-            attribute: [level for level, block in block_of.items() if _any_layer(block, attribute)]
-            for attribute in ("by_taps", "by_function")
-        },
+        **{f"by_{form}": _levels_with(block_of, "form", form) for form in FORMS},
+        "by_function": _levels_with(block_of, "by_function", True),
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
         "parallel": engine.replicas.parallel,
@@ -142,7 +142,15 @@ def report(engine: Engine, blocks: Sequence[ClientBlock], family: ModelFamily) -
     }
 
 
-def _any_layer(block, attribute):
-    """Return whether a layer of a block's models sets this attribute of a faster training form."""
-    models = (row_model.model for stage in block.stages for row_model in stage.joint.models)
-    return any(getattr(layer, attribute, False) for model in models for layer in all_layers(model))
+def _levels_with(block_of, attribute, value):
+    """Return the levels whose models have a layer with this value of an attribute."""
+    return [
+        level
+        for level, block in block_of.items()
+        if any(
+            getattr(layer, attribute, None) == value
+            for stage in block.stages
+            for row_model in stage.joint.models
+            for layer in all_layers(row_model.model)
+        )
+    ]

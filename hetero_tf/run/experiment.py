@@ -225,7 +225,7 @@ def _run_environment(process, settings):
     }
     # Recorded only if used, so runs of earlier versions can be resumed.
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
-    extra |= {name: report[name] for name in ("by_taps", "by_function") if report[name]}
+    extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}
     shape = process.setup.examples.batch_shapes[0]
     extra |= {"batch_shape": list(shape)} if shape is not None and not report["compiled"] else {}
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}

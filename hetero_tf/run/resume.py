@@ -19,7 +19,10 @@ from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
 # Differences that follow from the number of processes or devices that share a round.
-REPLICA_PREFIXES = ("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "threads.inter_op ")
+REPLICA_PREFIXES = (
+    *("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "settings.by_winograd "),
+    "threads.inter_op ",
+)
 
 
 @contextlib.contextmanager

@@ -208,6 +208,7 @@ def test_without_proc_age_starts_with_the_import(monkeypatch, stat):
 REPORT = {
     "clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5},
     "by_taps": [],
+    "by_winograd": [],
     "reasons": [],
     "compiled": False,
     "parallel": 2,
@@ -231,8 +232,9 @@ REPORT = {
             "engine: CPU, float32; 2 threads of 4 kernel threads, each training one client at a time",
         ),
         (
-            {"clients_at_once": {"a": 1, "b": 1}, "by_taps": ["a", "b"]},
-            "engine: CPU, float32; 2 threads, each training one client at a time; wide kernels tap by tap at levels a, b",
+            {"clients_at_once": {"a": 1, "b": 1}, "by_taps": ["a", "b"], "by_winograd": ["a"]},
+            "engine: CPU, float32; 2 threads, each training one client at a time; wide kernels tap by tap at levels a, b"
+            "; convolutions by Winograd's algorithm at level a",
         ),
         (
             {"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},

@@ -101,6 +101,7 @@ def test_engine_report_is_plain_and_names_every_level():
     assert report(Engine(False, ("level a: why",), Replicas(3)), stacks, family) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
         "by_taps": [],
+        "by_winograd": [],
         "by_function": [],
         "reasons": ["level a: why"],
         "compiled": False,

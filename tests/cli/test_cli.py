@@ -485,6 +485,7 @@ def test_json_is_one_line_and_messages_go_to_standard_error(folder):
     assert summary["engine"] == {
         "clients_at_once": {"a": 1, "b": 1},
         "by_taps": [],
+        "by_winograd": [],
         "by_function": [],
         "reasons": [],
         "compiled": False,

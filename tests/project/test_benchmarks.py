@@ -38,6 +38,15 @@ def test_round_benchmark_prints_one_json_line():
     assert 0 < result["cut_and_merge_ms"] < 1000 * result["first_round_s"]
 
 
+def test_convolutions_benchmark_compares_all_forms(monkeypatch, capsys):
+    benchmark = programs.script("benchmarks/convolutions.py")
+    monkeypatch.setattr(sys, "argv", ["convolutions.py", "--shapes=8x32x32", "--seconds=0", "--json"])
+    benchmark.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["form"], row["used"]) for row in rows] == [("convolution", False), ("taps", False), ("winograd", True)]
+    assert all(row["ms"] > 0 and 0 < row["error"] < 1e-5 for row in rows) and rows[0]["ratio"] == 1
+
+
 def test_new_recipes_benchmark_trains_an_unedited_recipe(monkeypatch, capsys, tmp_path):
     benchmark = programs.script("benchmarks/new_recipes.py")
 

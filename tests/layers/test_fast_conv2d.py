@@ -1,0 +1,158 @@
+"""Fast forms of 3x3 convolutions equal the convolution, and are used only where they are faster."""
+
+import json
+
+import numpy as np
+import oracle
+import programs
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf.base import hardware
+from hetero_tf.base.errors import InputError
+from hetero_tf.layers import padded_conv2d
+from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
+from hetero_tf.layers.fast_conv2d.taps import conv2d_by_taps
+from hetero_tf.layers.fast_conv2d.winograd import conv2d_by_winograd
+from hetero_tf.models.costs import counting
+from hetero_tf.models.variables import all_layers
+from hetero_tf.rounds import engine
+
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
+
+
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    """Clients are computed one by one, and this form counts as the fastest of every 3x3 kernel."""
+    monkeypatch.setattr(engine, "MAX_PRODUCT_COST", 0)
+    monkeypatch.setattr(
+        padded_conv2d, "fastest_form", lambda size, kernel, *_: request.param if kernel[0] == 3 else None
+    )
+    return request.param
+
+
+def with_gradients(convolve, inputs, kernel):
+    """The outputs, and the gradients of the sum of their squares."""
+    with tf.GradientTape() as tape:
+        tape.watch([inputs, kernel])
+        outputs = convolve(inputs, kernel)
+        total = tf.reduce_sum(tf.cast(outputs, tf.float64) ** 2)
+    return [outputs, *tape.gradient(total, [inputs, kernel])]
+
+
+def check_against_convolution(convolve, batch, map_size, dtype, tolerance):
+    rng = np.random.default_rng(0)
+    inputs = tf.cast(rng.normal(size=(batch, *map_size, 5)), dtype)
+    kernel = tf.cast(rng.normal(size=(3, 3, 5, 7)), dtype)
+    exact = [tf.cast(value, "float64") for value in (inputs, kernel)]
+    references = with_gradients(lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), *exact)
+    for actual, expected in zip(with_gradients(convolve, inputs, kernel), references, strict=True):
+        assert actual.dtype == dtype and actual.shape == expected.shape
+        atol = tolerance * np.abs(expected).max()
+        np.testing.assert_allclose(tf.cast(actual, "float64"), expected, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("map_size", [(1, 1), (1, 3), (2, 2), (3, 3), (4, 3)])
+def test_taps_equal_the_convolution(map_size, dtype):
+    check_against_convolution(conv2d_by_taps, 3, map_size, dtype, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-5)])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("map_size", [(1, 1), (4, 8), (5, 7), (13, 6)])
+def test_winograd_equals_the_convolution(batch, map_size, dtype, tolerance):
+    check_against_convolution(conv2d_by_winograd, batch, map_size, dtype, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("map_size", "kernel", "batch", "form"),
+    [
+        ((3, 3), (3, 3, 256, 512), None, "taps"),
+        ((4, 4), (3, 3, 128, 256), 10, "taps"),
+        ((3, 3), (3, 3, 128, 255), 10, None),
+        ((3, 3), (5, 5, 512, 512), 10, None),
+        ((3, 3), (1, 1, 2048, 2048), 10, None),
+        ((None, 3), (3, 3, 512, 512), 10, None),
+        ((32, 32), (3, 3, 64, 64), 10, "winograd"),
+        ((16, 16), (3, 3, 32, 64), 10, "winograd"),
+        ((7, 7), (3, 3, 128, 256), 3, "winograd"),
+        ((7, 7), (5, 5, 128, 256), 10, None),
+        # Without gradients; too few examples; too few channels; too long; incomplete tiles; too many values.
+        ((16, 16), (3, 3, 64, 64), None, None),
+        ((7, 7), (3, 3, 128, 256), 2, None),
+        ((16, 16), (3, 3, 16, 64), 10, None),
+        ((32, 32), (3, 3, 64, 32), 10, None),
+        ((36, 8), (3, 3, 64, 64), 10, None),
+        ((9, 9), (3, 3, 64, 64), 10, None),
+        ((32, 32), (3, 3, 64, 64), 20, None),
+        ((32, 32), (3, 3, 128, 128), 20, "winograd"),
+    ],
+)
+def test_each_form_is_used_where_it_was_measured_to_be_faster(map_size, kernel, batch, form):
+    assert fastest_form(map_size, kernel, "float32", batch) == form
+    other = None if form == "winograd" else form
+    assert fastest_form(map_size, kernel, "float64", batch) == other
+    assert fastest_form(map_size, kernel, "bfloat16", batch) == other
+
+
+def operations(process):
+    """Numbers of convolutions and products in a round."""
+    graphs = [process.runner.compiled_round.get_concrete_function().graph]
+    graphs += [graphs[0]._get_function(name).graph for name in graphs[0]._functions]
+    kinds = [operation.type for graph in graphs for operation in graph.get_operations()]
+    return kinds.count("Conv2D"), kinds.count("MatMul") + kinds.count("BatchMatMulV2")
+
+
+def test_rounds_and_statistics_equal_those_of_convolutions(form):
+    settings = ("precision=float64", "round.clients=4")
+    fast, plain = (tiny.process(tiny.IMAGES, *settings, f"engine={name}") for name in ("auto", "sequential"))
+    plans = [plain.plan(round) for round in range(2)]
+    assert fast.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
+    assert [process.engine_report()[f"by_{form}"] for process in (fast, plain)] == [["a", "c"], []]
+    state, rows = fast.run(fast.initialize(), plans)
+    expected, metrics = oracle.play(plain, tiny.arrays(plain.initialize()), plans)
+    assert tiny.gap(tiny.arrays(state), expected) < 1e-11
+    np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-10)
+    statistics, queried = fast.statistics(state), plain.statistics(state)
+    assert statistics.keys() == queried.keys() and len(statistics) > 0
+    for path, value in statistics.items():
+        np.testing.assert_allclose(value, queried[path], atol=1e-11)
+    assert fast.runner.compiled_round.experimental_get_tracing_count() == 1
+    # At both levels the first layer and the second one of the block; what has a stride, or one tap, is a convolution.
+    (convolutions, products), (all_of_them, few) = operations(fast), operations(plain)
+    assert convolutions < all_of_them and products > few
+
+
+def forms(model):
+    """The forms of the convolutions of a model."""
+    return {layer.form for layer in all_layers(model) if hasattr(layer, "form")}
+
+
+def test_exported_and_counted_models_use_convolutions(form, monkeypatch):
+    fast, plain = (tiny.process(tiny.IMAGES, f"engine={name}").family for name in ("auto", "sequential"))
+    route = fast.route("a")
+    assert forms(fast.single_client_model(route, 9)) == {form, None} and forms(plain.single_client_model(route, 9)) == {
+        None
+    }
+    assert forms(fast.new_training_model("a", 9)) == forms(fast.predictor("a")) == {None}
+    assert forms(fast.batched_model(route, 9, 2)) == {None}
+    counted, expected = (
+        counting.total(counting.forward(family.single_client_model(route, 9), (5, 5, 2))) for family in (fast, plain)
+    )
+    assert counted == expected
+    monkeypatch.setattr(hardware, "device_type", lambda: "gpu")
+    assert forms(fast.batched_model(route, 9)) == {None}
+
+
+def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path):
+    # Runs of one recipe share a process, so each form has its seed.
+    text, name, seed = programs.RECIPE, f"by_{form}", f"seed={list(FORMS).index(form)}"
+    train(tmp_path, text, "rounds=1", seed)
+    assert json.loads((tmp_path / "environment.json").read_text())["settings"][name] == ["a", "b"]
+    with pytest.raises(InputError, match=rf"another environment .*settings.{name} was \['a', 'b'\], is None\)"):
+        train(tmp_path, text, "rounds=2", seed, "engine=sequential")
+    _, output = train(tmp_path, text, "rounds=2", seed)
+    kind = {"taps": "wide kernels tap by tap", "winograd": "convolutions by Winograd's algorithm"}[form]
+    assert f"; {kind} at levels a, b" in output and "note: settings" not in output
