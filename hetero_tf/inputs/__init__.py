@@ -102,6 +102,14 @@ def gather_examples(x: tf.Tensor | DiskArray, rows: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(examples, [*rows.shape, *x.row])
 
 
+def gather_segment(x: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, length: int | tf.Tensor) -> tf.Tensor:
+    """Gather `length` positions from `start` on of stored rows of tokens, [*rows.shape, length].
+
+    XLA would compile a slice for each `start`.
+    """
+    return tf.gather(tf.gather(x, rows), start + tf.range(length), axis=-1)
+
+
 def all_labels(classes: int) -> Labels:
     """Return the label axis of the global model: the identity."""
     return Labels(local=lambda targets: targets, count=classes)

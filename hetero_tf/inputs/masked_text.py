@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from hetero_tf.base import graph_random
 from hetero_tf.base.constraints import Count, Probability
-from hetero_tf.inputs import Input
+from hetero_tf.inputs import Input, gather_segment
 
 DATA = "text"
 FORM = "words"
@@ -32,9 +32,7 @@ def build(
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         length = length_at(x, start) if length is None else length
-        rows_of_tokens = tf.gather(x, rows)
-        leading = [0] * (rows_of_tokens.shape.rank - 1)
-        tokens = labels.local(tf.slice(rows_of_tokens, [*leading, start], [*(size - 1 for size in leading), length]))
+        tokens = labels.local(gather_segment(x, rows, start, length))
         masked = uniform(key, tf.shape(tokens)[-2:]) < mask_share
         return tf.where(masked, labels.count, tokens), tokens
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
-from hetero_tf.inputs import Input
+from hetero_tf.inputs import Input, gather_segment
 
 DATA = "text"
 FORM = "words"
@@ -29,9 +29,7 @@ def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         length = length_at(x, start) if length is None else length
-        rows_of_tokens = tf.gather(x, rows)
-        leading = [0] * (rows_of_tokens.shape.rank - 1)
-        words = tf.slice(rows_of_tokens, [*leading, start], [*(size - 1 for size in leading), length + 1])
+        words = gather_segment(x, rows, start, length + 1)
         words = labels.local(words)
         return words[..., :-1], words[..., 1:]
 

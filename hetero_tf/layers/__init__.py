@@ -26,7 +26,7 @@ Modules:
     class_token_readout          ClassTokenReadout: selects the class token of a sequence
     dropout                      Dropout whose draws are a function of its key
     embedding                    Embedding: word embeddings and a mask of padding positions
-    fast_conv2d/                 Forms of a 3x3 convolution with stride 1 that train faster on a CPU than ...
+    fast_conv2d/                 Forms of a convolution that train faster than TensorFlow's
     gelu                         GELU: the Gaussian error linear unit
     gru                          GRU: gated recurrent unit with a separate axis for its three gates
     link                         Link: resizes a feature map to the output size of a deeper unit, without parameters

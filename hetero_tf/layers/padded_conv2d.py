@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
 from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
+from hetero_tf.layers.fast_conv2d.patches import MAX_PATCHES, conv2d_by_patches, patch_bytes
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -23,7 +24,7 @@ class PaddedConv2D(keras.layers.Layer):
         clients: Number of clients computed together, supplied by the model builder: the number of groups.
 
     Attributes:
-        form: Form of training, a key of `FORMS`; None: a convolution of TensorFlow.
+        form: Form of training, a key of `FORMS`, or "patches"; None: a convolution of TensorFlow.
 
     Kernel and bias start uniform in +-1/sqrt(fan_in) (PyTorch's default).
     Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
@@ -72,13 +73,16 @@ class PaddedConv2D(keras.layers.Layer):
                 shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
             )
 
-    def use_fastest_form(self, batch: int | None) -> None:
-        """Use the form that is fastest on a CPU.
+    def use_fastest_form(self, batch: int | None, device: str) -> None:
+        """Use the form that is fastest on a device.
 
         Args:
             batch: Examples of a training step; None: training mode without gradients.
+            device: "cpu" or "gpu".
         """
-        if self.stride == self.clients == 1:
+        if device == "gpu":
+            self.form = "patches" if self.clients > 1 else None
+        elif self.stride == self.clients == 1:
             self.form = fastest_form(self._map_size, self.kernel.shape, self.compute_dtype, batch)
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
@@ -89,8 +93,10 @@ class PaddedConv2D(keras.layers.Layer):
         return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
 
     def _convolved(self, inputs, kernel, training):
-        if training and self.form is not None:
+        if training and self.form in FORMS:
             return FORMS[self.form](inputs, kernel)
+        if training and self.form == "patches" and patch_bytes(inputs, kernel, self.stride) <= MAX_PATCHES:
+            return conv2d_by_patches(inputs, kernel, self.stride, self.clients)
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if side == 0 and stride > 1:
             # TensorFlow 2.21 writes out of bounds in the gradient of a strided 1x1 convolution (oneDNN, two threads in

@@ -37,6 +37,7 @@ class ModelFamily:
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
         function: Builds a custom model instead of the recipe's layers, see `custom_model`; None: no custom model.
+        device: "cpu" or "gpu", the device for which the models train.
     """
 
     recipe: Recipe
@@ -44,7 +45,8 @@ class ModelFamily:
     classes: int
     stages: dict[str, tuple[Stage, ...]]
     drawn: bool
-    function: ModelBuilder | None = None
+    function: ModelBuilder | None
+    device: str
 
     @functools.cached_property
     def submodels(self) -> tuple[str, ...]:
@@ -98,7 +100,9 @@ class ModelFamily:
     def batched_model(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Build a new model of a route that trains `clients` clients at once."""
         model = self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size)
-        return call_by_functions(model, self.cached("blocks", dict)) if self._may_be_fast else model
+        # XLA compiles a step as a whole, and needs shapes that a function would compute.
+        by_functions = self.recipe.engine == "auto" and self.device == "cpu"
+        return call_by_functions(model, self.cached("blocks", dict)) if by_functions else model
 
     def _build_training_model(self, route, classes, clients):
         """Build a new model of a route with active Scalers."""
@@ -110,22 +114,17 @@ class ModelFamily:
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def fast(self, model: keras.Model, batch: int | None = None) -> keras.Model:
-        """Switch a model's layers to the form that trains fastest on this machine; return the model.
+        """Switch a model's layers to the form that trains fastest on its device; return the model.
 
         Args:
             model: A model.
             batch: Examples of a training step; None: the model runs in training mode without gradients.
         """
-        if self._may_be_fast:
+        if self.recipe.engine == "auto":
             for layer in all_layers(model):
                 if hasattr(layer, "use_fastest_form"):
-                    layer.use_fastest_form(batch)
+                    layer.use_fastest_form(batch, self.device)
         return model
-
-    @property
-    def _may_be_fast(self):
-        """True if layers may train in a faster form than their ordinary one; a GPU compiles the step as a whole."""
-        return self.recipe.engine == "auto" and hardware.device_type() == "cpu"
 
     def prediction_key(self, level: str) -> tuple:
         """Return the cache key of a level's prediction model."""
@@ -223,6 +222,8 @@ def build_family(
         classes: Length of the global label axis, the number of outputs.
         function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
 
+    The family's device is the one that TensorFlow finds.
+
     Raises:
         InputError: A level cannot hold any unit, no client trains some unit, or the custom models are not nested.
     """
@@ -238,7 +239,7 @@ def build_family(
         for level in recipe.levels.names
     }
     _check_every_unit_is_trained(recipe, stages)
-    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function)
+    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function, hardware.device_type())
 
 
 def _with_custom_model(recipe, shape, example, classes, function):

@@ -242,6 +242,7 @@ def learning_process(
         if not is_finished:
             check_split(recipe, partition)
         family = family_of(_fit_levels(recipe, source, dataset, partition), source, dataset, model)
+        family = dataclasses.replace(family, device=device)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), device)
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))

@@ -305,7 +305,8 @@ class SimulatedRounds:
             level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in level_stages)
             for level, level_stages in family.stages.items()
         }
-        family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
+        device = "gpu" if engine.compiled else "cpu"
+        family = dataclasses.replace(family, stages=stages, device=device)
         dataset, partition = federation.dataset, federation.partition
         return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, engine.replicas, device))
 

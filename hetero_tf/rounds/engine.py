@@ -13,8 +13,8 @@ from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.layout import build_client_block
 from hetero_tf.rounds.probe import check_block, first_line
 
-# Larger blocks gain nothing: the operations are long enough.
-MAX_CLIENTS = 8
+# On a CPU larger blocks gain nothing: the operations are long enough. On a GPU the largest measured block is fastest.
+MAX_CLIENTS, MAX_GPU_CLIENTS = 8, 20
 # Multiply-adds of one product (convolution, matrix product) over a batch, on average over a forward pass, up to which
 # the number of operations bounds a CPU step more than their arithmetic. Measured, see BUILD.md: blocks are 1.1 to 2.3
 # times as fast below, equally fast at this cost, and slower from three times as much on.
@@ -87,10 +87,11 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
     min_clients = 1 if engine == "auto" else 2
     # On a CPU as many blocks as run in parallel: a larger block would leave a core idle.
     num_clients = round(expected) if device == "gpu" else -int(-expected // parallel)
-    if device == "gpu" and num_clients > MAX_CLIENTS:
+    limit = MAX_GPU_CLIENTS if device == "gpu" else MAX_CLIENTS
+    if device == "gpu" and num_clients > limit:
         # As few blocks as possible, of equal size: a full block and a small rest would leave half of the slots empty.
-        num_clients = -int(-num_clients // -int(-num_clients // MAX_CLIENTS))
-    return min(MAX_CLIENTS, max(min_clients, num_clients))
+        num_clients = -int(-num_clients // -int(-num_clients // limit))
+    return min(limit, max(min_clients, num_clients))
 
 
 def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:

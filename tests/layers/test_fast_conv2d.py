@@ -1,5 +1,6 @@
 """Fast forms of 3x3 convolutions equal the convolution, and are used only where they are faster."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers import padded_conv2d
 from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
@@ -130,7 +130,7 @@ def forms(model):
     return {layer.form for layer in all_layers(model) if hasattr(layer, "form")}
 
 
-def test_exported_and_counted_models_use_convolutions(form, monkeypatch):
+def test_exported_and_counted_models_use_convolutions(form):
     fast, plain = (tiny.process(tiny.IMAGES, f"engine={name}").family for name in ("auto", "sequential"))
     route = fast.route("a")
     assert forms(fast.single_client_model(route, 9)) == {form, None} and forms(plain.single_client_model(route, 9)) == {
@@ -142,8 +142,7 @@ def test_exported_and_counted_models_use_convolutions(form, monkeypatch):
         counting.total(counting.forward(family.single_client_model(route, 9), (5, 5, 2))) for family in (fast, plain)
     )
     assert counted == expected
-    monkeypatch.setattr(hardware, "device_type", lambda: "gpu")
-    assert forms(fast.batched_model(route, 9)) == {None}
+    assert forms(dataclasses.replace(fast, device="gpu").batched_model(route, 9)) == {None}
 
 
 def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path):

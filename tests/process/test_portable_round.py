@@ -75,6 +75,16 @@ def test_data_and_weights_are_arguments_of_the_program():
     assert np.asarray(data[0].train.x).tobytes()[:2000] not in module
 
 
+def test_xla_does_not_compile_positions_of_a_text_into_the_program():
+    process = compiled(tiny.TEXT, SEGMENTS)
+    graph = process.runner.compiled_round.get_concrete_function().graph
+    graphs = [graph, *(graph._get_function(name).graph for name in graph._functions)]
+    slices = [operation for graph in graphs for operation in graph.get_operations() if operation.type == "Slice"]
+    # Tokens are int32, activations are not.
+    starts = [operation.inputs[1] for operation in slices if operation.outputs[0].dtype == tf.int32]
+    assert None not in map(tf.get_static_value, starts)
+
+
 def test_cpu_engine_is_rejected():
     process = tiny.process(tiny.DENSE)
     with pytest.raises(ValueError, match=r'must be built with device="gpu". Received: device="cpu"'):

@@ -193,15 +193,16 @@ def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason():
         ("sequential", "gpu", (1, 1, 1, 1)),
         ("auto", "cpu", (1, 2, 4, 8)),
         ("stacked", "cpu", (2, 2, 4, 8)),
-        ("auto", "gpu", (1, 3, 8, 8)),
-        ("stacked", "gpu", (2, 3, 8, 8)),
+        ("auto", "gpu", (1, 3, 8, 18)),
+        ("stacked", "gpu", (2, 3, 8, 18)),
     ],
 )
 def test_number_of_clients_computed_at_once(name, device, expected):
     """Levels with this mean number of clients in a round, two blocks in flight; a GPU's blocks have equal size."""
-    assert [engine.clients_at_once(name, many, "gpu", 2) for many in (9, 10, 17)] == [5, 5, 6] or name == "sequential"
+    many_clients = [engine.clients_at_once(name, many, "gpu", 2) for many in (20, 21, 41)]
+    assert many_clients == [20, 11, 14] or name == "sequential"
     assert tuple(engine.clients_at_once(name, many, device, 2) for many in (1, 3, 8, 88)) == expected
-    assert max(expected) <= engine.MAX_CLIENTS
+    assert max(expected) <= (engine.MAX_GPU_CLIENTS if device == "gpu" else engine.MAX_CLIENTS)
 
 
 def clients_at_once_of_levels(name="auto", base=tiny.DENSE, device="cpu"):
