@@ -211,11 +211,11 @@ def kernels_per_step(program):
                 total += 1
         return total
 
-    def own(computation):
+    def outside_loops(computation):
         """Without nested loops, to find the innermost one."""
         return sum(opcode not in FREE for opcode, _ in computations.get(computation, ()))
 
-    return count(max(bodies, key=own)) if bodies else None
+    return count(max(bodies, key=outside_loops)) if bodies else None
 
 
 def difference(path, outputs):
