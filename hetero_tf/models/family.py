@@ -23,6 +23,7 @@ from hetero_tf.models.nesting import check_entries, check_shapes, same_models
 from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -181,6 +182,12 @@ class ModelFamily:
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
         built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
+        if clients == 1 and self.recipe.targets != "label_map" and any(len(out.shape) == 4 for out in built.outputs):
+            raise InvalidValue(
+                model.layers[-1].path,
+                "a stage that skips units must end in one vector of logits; put the pooling into the unit of the head, "
+                f"such as [GlobalAveragePooling2D, Dense: ...]. Received: {tuple(built.outputs[0].shape)}",
+            )
         return built if clients > 1 else self._checked(built, dtype)
 
     def _checked(self, model, dtype):

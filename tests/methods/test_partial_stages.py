@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.cohort import completed_stages
 
@@ -92,6 +93,16 @@ def test_stages_are_reached_by_the_remaining_steps():
     stages = np.asarray([[0, 1, 2], [0, 0, 1]], np.int32)
     rows[0, 0, :, 0] = rows[1, 0, 0, 0] = rows[1, 1, 2, 0] = 5
     assert completed_stages(tf.constant(rows), tf.constant(stages)).numpy().tolist() == [[3, 0], [1, 2]]
+
+
+def test_pooling_outside_the_unit_of_the_head_is_rejected():
+    pooled_apart = BLOCKS.replace("    - [GlobalAveragePooling2D, Dense", "    - GlobalAveragePooling2D\n    - [Dense")
+    expected = (
+        r"model.layers\[5\]\[0\].Dense: a stage that skips units must end in one vector of logits; put the pooling into the "
+        r"unit of the head, such as \[GlobalAveragePooling2D, Dense: ...\]. Received: \(None, 3, 3, 3\)"
+    )
+    with pytest.raises(InputError, match=expected):
+        tiny.process(pooled_apart, *STAGED)
 
 
 def test_late_clients_of_blockwise_training_return_whole_stages():
