@@ -97,7 +97,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, width, heads, head_width, hidden, scale, dropout=0.2):
         super().__init__()
         self.shape = (heads, head_width)
-        self.query, self.key, self.value = (ScaledLinear(width, heads * head_width, scale) for _ in range(3))
+        self.project = ScaledLinear(width, 3 * heads * head_width, scale)
         self.out = ScaledLinear(heads * head_width, width, scale)
         self.expand = nn.Sequential(ScaledLinear(width, hidden, scale), nn.GELU(), nn.Dropout(dropout))
         self.contract = nn.Sequential(ScaledLinear(hidden, width, scale), nn.Dropout(dropout))
@@ -105,9 +105,7 @@ class TransformerBlock(nn.Module):
 
     def forward(self, inputs):
         """[rows, positions, width], the same."""
-        query, key, value = (
-            part(inputs).unflatten(-1, self.shape).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )
+        query, key, value = self.project(inputs).unflatten(-1, (3, *self.shape)).permute(2, 0, 3, 1, 4)
         weights = (query @ key.transpose(-1, -2) / self.shape[1] ** 0.5).softmax(-1)
         attended = self.out((weights @ value).transpose(1, 2).flatten(2))
         inputs = self.norm1(inputs + self.drop(attended))

@@ -153,8 +153,6 @@ class StackTrainer:
         self.clients = torch.zeros(size, dtype=torch.long, device=device)
         self.step_index = torch.zeros(1, dtype=torch.long, device=device)
         self.losses = torch.zeros(size, device=device)
-        # Logarithm of the sum over absent words, whose logits are 0.
-        self.absent = torch.tensor(math.log(WORDS - CLIENT_WORDS), device=device)
         self.order = self.replay = None
 
     def train(self, clients, values, order):
@@ -224,8 +222,7 @@ class StackTrainer:
         pixels = self.examples.inputs[self.clients, rows.T].flatten(1, 2)
         labels = self.examples.labels[self.clients[:, None], rows]
         logits = self.network(torch_networks.normalised(pixels).contiguous(memory_format=self.layout))
-        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-        return losses.view(self.size, -1).mean(1)
+        return self._mean_losses(logits, labels)
 
     def _text_losses(self):
         """The mean loss of each client over its words, [clients]."""
@@ -233,8 +230,13 @@ class StackTrainer:
         masked = self.order.masked.index_select(1, self.step_index)[:, 0]
         words = self.examples.inputs[self.clients, row]
         logits = self.network(words.masked_fill(masked, CLIENT_WORDS))
-        total = torch.logaddexp(logits.logsumexp(-1), self.absent)
-        return (total - logits.gather(-1, words[..., None])[..., 0]).mean(1)
+        # All absent words have the logit 0: together they are one more word with this logit.
+        logits = functional.pad(logits, (0, 1), value=math.log(WORDS - CLIENT_WORDS))
+        return self._mean_losses(logits, words)
+
+    def _mean_losses(self, logits, targets):
+        losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        return losses.view(self.size, -1).mean(1)
 
 
 def clip_clients(gradients, clients):
