@@ -103,7 +103,9 @@ def measure(args):
     state = process.initialize()
     trace, _ = timed(process.runner.compiled_round.get_concrete_function)
     first, _ = timed(lambda: process.run(state, [plan]))
+    began = time.process_time()
     seconds = median(args.repeats, lambda: process.run(state, [plan]))
+    core_seconds = (time.process_time() - began) / args.repeats
     idle = shortened(plan, 0)
     merge = median(args.repeats, lambda: process.run(state, [idle]), warm=True)
     steps, examples = int(plan.steps.sum()), process.runner.count_examples(plan).sum()
@@ -122,6 +124,7 @@ def measure(args):
         "plan_ms": 1000 * median(args.repeats, lambda: process.plan(1)),
         "round_s": seconds,
         "ms_per_step": 1000 * seconds / steps,
+        "core_ms_per_step": 1000 * core_seconds / steps,
         "examples_per_s": float(examples / seconds),
         "peak_gflops": peak / 1e9,
         "share_of_peak": training_flops(process, plan) / seconds / peak,

@@ -141,7 +141,7 @@ def set_up(args):
 
 
 def measure_process(rank, args, barrier, results):
-    """Runs the rounds of one process; the first one puts the seconds of each round and the peak into `results`."""
+    """Runs the rounds of one process; puts its rank, their seconds, processor seconds of one, and the peak there."""
     set_up(args)
     torch.manual_seed(rank)
     levels = args.levels.split("-")
@@ -151,13 +151,14 @@ def measure_process(rank, args, barrier, results):
         clients_by_level.setdefault(levels[client % len(levels)], []).append(index)
     examples = torch_networks.random_examples(args.model, len(clients), args.device)
     play_round = new_round(args, examples, clients_by_level)
-    seconds = []
+    seconds, core_seconds = [], []
     for _ in range(args.repeats + 1):
         order = torch_networks.random_order(args.model, examples, args.steps)
         barrier.wait()
+        began = time.process_time()
         seconds.append(timed(args, functools.partial(run_and_wait, barrier, play_round, order)))
-    if rank == 0:
-        results.put((seconds, peak_flops(args)))
+        core_seconds.append(time.process_time() - began)
+    results.put((rank, seconds, statistics.median(core_seconds[1:]), peak_flops(args)))
 
 
 def measure(args):
@@ -165,7 +166,8 @@ def measure(args):
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(args.procs), context.SimpleQueue()
     multiprocessing.spawn(measure_process, (args, barrier, results), args.procs)
-    (first, *later), peak = results.get()
+    _, seconds, core_seconds, peaks = zip(*sorted(results.get() for _ in range(args.procs)))
+    first, *later = seconds[0]
     seconds, steps = statistics.median(later), args.clients * args.steps
     return {
         "model": args.model,
@@ -180,8 +182,9 @@ def measure(args):
         "first_round_s": first,
         "round_s": seconds,
         "ms_per_step": 1000 * seconds / steps,
+        "core_ms_per_step": 1000 * sum(core_seconds) / steps,
         "examples_per_s": steps * (SEGMENT if args.model == TEXT else BATCH) / seconds,
-        "peak_gflops": peak / 1e9,
+        "peak_gflops": sum(peaks) / 1e9,
     }
 
 
