@@ -1,6 +1,7 @@
 """Cut and local training of one block of clients, inside the graph of a round."""
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,19 +13,19 @@ from hetero_tf.models.state import StateRows
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.rounds.batches import Batches, global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.client_tables import read_tables
-from hetero_tf.rounds.local_training import LocalResult, LocalTraining
+from hetero_tf.rounds.local_training import NO_CALLS, LocalResult, LocalTraining
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.round_setup import RoundSetup, Submodel
 from hetero_tf.rounds.submodel_cut import Coordinates, merged_coordinates
 
-# The most calls to the host while one block of clients trains.
-MAX_CALLS = 64
+# Seconds between calls to the host while one block of clients trains. A call takes about 1 ms.
+CALL_SECONDS = 0.25
 
 
 def build_progress(
     on_progress: Callable[[int, int], None] | None, ticks: tf.Tensor, rows: tf.Tensor
 ) -> Callable | None:
-    """Build the progress callback that a block of clients calls after each tick.
+    """Build the progress callback that a block of clients calls after some ticks, as often as their pace requires.
 
     Args:
         on_progress: `(steps of these clients since its last call, clients that have finished now)`, called on threads
@@ -33,30 +34,32 @@ def build_progress(
         rows: int32 [K, ticks, batch], the examples of its clients; -1 = padding.
 
     Returns:
-        `tick -> 0`, an int32 to be added to the inputs of the next tick, which makes TensorFlow run it; None without
-        `on_progress`.
+        `(tick, calls) -> calls` after the tick; None without `on_progress`. Calls are `NO_CALLS` before the first tick.
     """
     if on_progress is None:
         return None
-    every = ticks // MAX_CALLS + 1
     # bool [K, ticks], True if a client takes a step.
     active = tf.reduce_any(rows >= 0, axis=2)
 
-    def call(steps, clients):
+    def call(done, calls, steps, clients):
         on_progress(int(steps), int(clients))
-        return np.int32(0)
+        _, last, last_time = calls
+        now = time.monotonic()
+        # The first call, whose last time is minus infinity, requires a second one after the next tick.
+        return np.array([done + max(1, CALL_SECONDS * (done - last) // (now - last_time)), done, now])
 
-    def progress(tick):
+    def progress(tick, calls):
         done = tick + 1
-        last, steps_since_call = done >= ticks, tf.where(done % every == 0, every, done % every)
+        last = done >= ticks
 
         def report():
-            steps = tf.math.count_nonzero(active[:, done - steps_since_call : done], dtype=tf.int32)
+            steps = tf.math.count_nonzero(active[:, tf.cast(calls[1], tf.int32) : done], dtype=tf.int32)
             finished = tf.where(last, tf.math.count_nonzero(tf.reduce_any(active, 1), dtype=tf.int32), 0)
             # Stateless for TensorFlow: stateful operations would make all clients wait for each other.
-            return tf.numpy_function(call, [steps, finished], tf.int32, stateful=False)
+            next_calls = tf.numpy_function(call, [done, calls, steps, finished], tf.float64, stateful=False)
+            return tf.ensure_shape(next_calls, [len(NO_CALLS)])
 
-        return tf.ensure_shape(tf.cond(last | (done % every == 0), report, lambda: tf.constant(0)), [])
+        return tf.cond(last | (tf.cast(done, tf.float64) >= calls[0]), report, lambda: calls)
 
     return progress
 

@@ -14,6 +14,9 @@ from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.round_setup import LocalOptimizer
 
+# Calls to the host before the first tick: number of ticks of the next call and of the last one, and its time.
+NO_CALLS = (1.0, 0.0, -np.inf)
+
 
 class LocalResult(NamedTuple):
     """Result of local training.
@@ -45,7 +48,8 @@ class LocalTraining:
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: no correction.
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.
             None: no mask.
-        progress: `tick -> 0`, called after each tick, see `block_training.build_progress`; None: no callback.
+        progress: `(tick, calls) -> calls`, called after each tick, see `block_training.build_progress`; None: no
+            callback.
     """
 
     block: ClientBlock
@@ -66,14 +70,15 @@ class LocalTraining:
         records = (tf.TensorArray(rows.dtype, size=size, element_shape=[clients]) for _ in range(2))
         # Optimizer state [K, parameters], zero at every call: clients start each round without momentum.
         slots = tuple(tf.zeros_like(rows[:, :parameters]) for _ in range(self.optimizer.slots))
-        state = (0, tf.zeros([clients], tf.int32), rows, slots, *records)
+        calls = () if self.progress is None else tf.constant(NO_CALLS, tf.float64)
+        state = (0, tf.zeros([clients], tf.int32), rows, slots, *records, calls)
         stage_masks = _stage_masks(self.block)
         # One loop for all stages, or a loop for each stage if it reads from a buffer.
         for stages in self.block.loops:
             batches = self._batches_of(stages, rows=state[2])
             body = functools.partial(self._tick, batches, stages, stage_masks)
             state = tf.while_loop(lambda tick, *_, end=batches.ticks: tick < end, body, state, parallel_iterations=1)
-        _, steps, rows, _, losses, norms = state
+        _, steps, rows, _, losses, norms, _ = state
         return LocalResult(rows, losses.stack(), norms.stack(), steps)
 
     def _batches_of(self, stages, rows):
@@ -91,7 +96,7 @@ class LocalTraining:
             stages[0], lambda inputs: before.call(rows, key, inputs)[0][0], output.shape[1:], rows.dtype
         )
 
-    def _tick(self, batches, stages, stage_masks, tick, steps, rows, slots, losses, norms):
+    def _tick(self, batches, stages, stage_masks, tick, steps, rows, slots, losses, norms, calls):
         """Take the steps of a tick: the body of the loop."""
         step_key = tf.concat([self.key, steps[:, None]], 1)
         # Losses [K], gradients [K, parameters] and, if there are any, the running statistics after the step.
@@ -108,8 +113,12 @@ class LocalTraining:
             next_rows, *next_slots = _where(active[:, None], (next_rows, *next_slots), (rows, *slots))
             loss, norm = _where(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
             next_steps = steps + tf.cast(active, tf.int32)
-        next_tick = tick + 1 if self.progress is None else tick + 1 + self.progress(tick)
-        return next_tick, next_steps, next_rows, tuple(next_slots), losses.write(tick, loss), norms.write(tick, norm)
+        records = losses.write(tick, loss), norms.write(tick, norm)
+        next_calls = () if self.progress is None else self.progress(tick, calls)
+        # TensorFlow removes calls on which no result depends.
+        with tf.control_dependencies(tf.nest.flatten(next_calls)):
+            next_tick = tick + 1
+        return next_tick, next_steps, next_rows, tuple(next_slots), *records, next_calls
 
     def _gradients(self, batches, stages, tick, key, rows):
         """Return losses [K], their gradients [K, parameters] and, if there are any, the new running statistics."""

@@ -47,7 +47,7 @@ def test_progress_reports_every_step_and_client_once_without_changing_results(ba
 
 
 def test_long_training_reports_rarely_and_completely(monkeypatch):
-    monkeypatch.setattr(block_training, "MAX_CALLS", 2)
+    monkeypatch.setattr(block_training, "CALL_SECONDS", 1e6)
     process, watch = tiny.process(tiny.DENSE, "engine=sequential", "client.epochs=4"), Watch()
     plan = process.plan(0)
     process.with_progress(watch).run(process.initialize(), [plan])
