@@ -13,6 +13,11 @@ nothing in a round. "fleet_bytes" are those that the fleet stores for each regis
 extrapolates to large deployments: traffic, memory, merge and planning of a server with 10 thousand to 100 million
 registered clients, from the measured cost of one client. "tree s" is the time of link and merge if an aggregation tree
 of workers with separate links shares them. "first" is the part that takes longest, or memory if that does not fit.
+
+    benchmarks/scaling.py --growth ["classes" "words" ...]
+
+prints how time and memory grow with one size after the other, with the exponents between the two largest sizes: 1 is
+linear, and `!` marks what grows faster.
 """
 
 import argparse
@@ -55,6 +60,7 @@ def parse():
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--plan", action="store_true", help="compute the cost of large populations instead")
+    parser.add_argument("--growth", nargs="*", metavar="SIZE", help="print the growth with these sizes; none: all")
     parser.add_argument("--recipes", nargs="+", default=["mnist", "cifar10", "wikitext2", "methods/lg_fedavg"])
     parser.add_argument("--gigabits", type=float, default=10, help="gigabits per second of the server's link")
     parser.add_argument("--workers", type=int, default=16, help="workers of an aggregation tree")
@@ -168,6 +174,13 @@ def main():
     args = parse()
     if args.plan:
         print(plan(args))
+        return
+    if args.growth is not None:
+        import scaling_growth
+
+        print(f"{args.threads} threads on {processor()}")
+        for line in scaling_growth.table(args.threads, args.growth or scaling_growth.AXES):
+            print(line, flush=True)
         return
     if args.json:
         print(
