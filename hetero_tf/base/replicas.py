@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -13,7 +14,7 @@ class Replicas:
     """The replicas of a `tf.distribute` strategy, or a single replica without one.
 
     `run` calls a function on all replicas. Inside it, `share` returns the replica's range of a loop, and
-    `all_reduce_sum` and `all_gather_rows` combine the results. All replicas get identical bits.
+    `all_reduce_sum` and `gather_range` combine the results. All replicas get identical bits.
 
     Attributes:
         parallel: Client blocks, or batches, that a replica computes at the same time.
@@ -71,22 +72,48 @@ class Replicas:
         loop = tf.while_loop(lambda index, _: index < end, body, (first, start), parallel_iterations=self.parallel)
         return loop[1]
 
-    def concat_range(self, count: tf.Tensor | int, function: Callable, dtype: tf.DType, shape: list) -> tf.Tensor:
+    def concat_range(self, count: tf.Tensor | int, function: Callable, spec: Any) -> Any:
         """Concatenate the rows `function(index)`, of any number, for this replica's `share` of `count` indices.
 
         Args:
             count: Number of indices.
-            function: Returns rows of type `dtype`.
-            dtype, shape: Of the rows of one index; `shape` starts with None.
+            function: `index -> rows`, a nest of tensors.
+            spec: The nest of their `tf.TensorSpec`; the shapes start with None.
         """
         first, end = self.share(count)
-        rows = tf.TensorArray(dtype, size=end - first, infer_shape=False, element_shape=shape)
+        arrays = tf.nest.map_structure(
+            lambda rows: tf.TensorArray(rows.dtype, end - first, infer_shape=False, element_shape=rows.shape), spec
+        )
 
-        def body(index, rows):
-            return index + 1, rows.write(index - first, function(index))
+        def body(index, arrays):
+            rows = function(index)
+            return index + 1, tf.nest.map_structure(lambda array, row: array.write(index - first, row), arrays, rows)
 
-        loop = tf.while_loop(lambda index, _: index < end, body, (first, rows), parallel_iterations=self.parallel)
-        return loop[1].concat()
+        loop = tf.while_loop(lambda index, _: index < end, body, (first, arrays), parallel_iterations=self.parallel)
+        return tf.nest.map_structure(lambda array: array.concat(), loop[1])
+
+    def gather_range(self, starts: dict[str, np.ndarray], function: Callable, spec: dict) -> dict[str, tf.Tensor]:
+        """Concatenate the rows `function(index)` of all indices, which the replicas share.
+
+        Args:
+            starts: `{name: int [indices + 1]}`, position of the first row of each index, and the number of rows.
+            function: `index -> {name: rows}`.
+            spec: `{name: tf.TensorSpec}` of the rows; the shapes start with None.
+        """
+        count = len(next(iter(starts.values()))) - 1
+        rows = self.concat_range(count, function, spec)
+        if self.strategy is None:
+            return rows
+        index, _ = self.share(count)
+
+        def pad(name, values):
+            with tf.init_scope():
+                starts_of_name = tf.constant(starts[name], tf.int32)
+            first = starts_of_name[index]
+            after = int(starts[name][-1]) - first - tf.shape(values)[0]
+            return tf.pad(values, [[first, after], *[[0, 0]] * (values.shape.rank - 1)])
+
+        return self.all_reduce_sum({name: pad(name, values) for name, values in rows.items()})
 
     def all_reduce_sum(self, values: Any) -> Any:
         """Sum a nest of tensors over all replicas, with one collective for each dtype."""
@@ -101,13 +128,6 @@ class Replicas:
             for at, piece in zip(positions, pieces):
                 flat[at] = tf.ensure_shape(tf.reshape(piece, tf.shape(flat[at])), flat[at].shape)
         return tf.nest.pack_sequence_as(values, flat)
-
-    def all_gather_rows(self, rows: tf.Tensor, first: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
-        """Gather all rows [count, ...]; each replica has consecutive rows from `first` on."""
-        if self.strategy is None:
-            return rows
-        after = count - first - tf.shape(rows)[0]
-        return self.all_reduce_sum(tf.pad(rows, [[first, after], *[[0, 0]] * (rows.shape.rank - 1)]))
 
 
 def _types(tensors):

@@ -143,9 +143,9 @@ def _unsupported_keys(federation):
     levels, evaluate, correction = recipe.levels, recipe.evaluate, recipe.client.correction
     changes_levels = levels.assignment == "dynamic" and len(levels.names) > 1
     yield "levels.assignment: dynamic", changes_levels, "a device has one level; set levels.assignment=fixed"
-    pools = evaluate.statistics == "pooled" and bool(statistics_paths(federation.evaluator.global_model))
+    pools = evaluate.statistics != "clients" and bool(statistics_paths(federation.evaluator.global_model))
     advice = "the server has no examples of its devices; set evaluate.statistics=clients"
-    yield "evaluate.statistics: pooled", pools, advice
+    yield f"evaluate.statistics: {evaluate.statistics}", pools, advice
     yield "fleet", recipe.fleet is not None, "devices are not simulated; remove the key"
     advice = "devices are chosen among the connected ones; remove the key"
     yield "round.selection", recipe.round.selection.name != "uniform", advice

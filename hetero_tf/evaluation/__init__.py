@@ -8,5 +8,6 @@ Modules:
     evaluator       Evaluation of a run's state
     fairness        Fairness of a model over the clients
     global_metrics  Metrics of a model on a split under all labels
+    local_metrics   Metrics of the clients' test examples, each under the labels of its client
     predictor       The prediction model of a level
 """

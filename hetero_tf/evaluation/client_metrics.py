@@ -11,7 +11,8 @@ import tensorflow as tf
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.evaluation.fairness import ClientTests
-from hetero_tf.inputs import Input, all_labels
+from hetero_tf.evaluation.global_metrics import result_specs
+from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.models.family import prediction_value
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.shares import ClientExamples
@@ -36,15 +37,17 @@ class Batches:
     statistics_batch: int
 
 
-def build_client_logits(
+def build_client_results(
     models: Sequence[keras.Model],
     levels: np.ndarray,
     batches: Batches,
     shares: ClientExamples,
     tests: ClientTests,
     replicas: Replicas,
+    names: Sequence[str],
+    reduce: Callable,
 ) -> Callable:
-    """Return `(weights, personal, seed) -> outputs` [pairs, ...] of all clients' personal models, for the graph.
+    """Return `(weights, personal, seed) -> {name: rows}` of all clients' personal models, for the graph.
 
     A personal model has the values that stay with the client, and the global ones elsewhere. Statistics of static batch
     normalisation pooled over all clients would not be those of its activations. So they are queried with the client's
@@ -58,6 +61,8 @@ def build_client_logits(
         shares: The training examples of each client.
         tests: The test examples of each client.
         replicas: The replicas that share the work, and the number of clients that each has in flight.
+        names: Names of the results.
+        reduce: `(outputs of a client, its test examples int32 [n], its id) -> {name: rows}`, one row for each example.
 
     The arguments of the result: weights `{path: global value}`; personal `{path: [clients, ...]}`, the values of the
     clients; seed int32 [], for the noise of the query.
@@ -65,27 +70,24 @@ def build_client_logits(
     clients, ends = tests.clients, np.cumsum(tests.counts)
     bounds = (ends - tests.counts, ends, shares.starts[clients], shares.starts[clients + 1])
     # One row for each tested client: its id and level, and the ranges of its test and training examples.
-    table = np.stack([clients, np.asarray(levels)[clients], *bounds], 1)
+    table = np.stack([clients, np.asarray(levels)[clients], *bounds], 1).astype(np.int32)
+    starts = dict.fromkeys(names, np.concatenate([[0], ends]))
     predictors = [_Predictor(model, batches) for model in models]
 
-    def logits(weights, personal, seed):
-        rows_of_clients = tf.constant(table, tf.int32)
-        test_rows, train_rows = tf.constant(tests.examples), tf.constant(shares.ids)
-
+    def results(weights, personal, seed):
         def predict(index):
-            client, level, *bounds = tf.unstack(rows_of_clients[index])
-            test, train = test_rows[bounds[0] : bounds[1]], train_rows[bounds[2] : bounds[3]]
+            client, level, *bounds = tf.unstack(stored(table)[index])
+            test, train = stored(tests.examples)[bounds[0] : bounds[1]], stored(shares.ids)[bounds[2] : bounds[3]]
             client_weights = weights | {path: values[client] for path, values in personal.items()}
             key = tf.stack([seed, client])
             branches = [functools.partial(each.predict, client_weights, train, key, test) for each in predictors]
-            return tf.switch_case(level, branches)
+            return reduce(tf.switch_case(level, branches), test, client)
 
-        shape, dtype = [None, *models[0].outputs[0].shape[1:]], next(iter(weights.values())).dtype
-        rows = replicas.concat_range(len(clients), predict, dtype, shape)
-        first_row = tf.constant([0, *ends], tf.int32)[replicas.share(len(clients))[0]]
-        return replicas.all_gather_rows(rows, first_row, len(tests.examples))
+        return replicas.gather_range(
+            starts, predict, result_specs(names, models[0], next(iter(weights.values())).dtype)
+        )
 
-    return logits
+    return results
 
 
 # A loop over the batches of one client.
@@ -119,7 +121,7 @@ class _Predictor:
             return self.model.stateless_call(trainable, state, inputs, training=False)[0]
 
         count, shape = -(-tf.shape(test_rows)[0] // size), [None, *self.model.outputs[0].shape[1:]]
-        return _SEQUENTIAL.concat_range(count, predict, trainable[0].dtype, shape)
+        return _SEQUENTIAL.concat_range(count, predict, tf.TensorSpec(shape, trainable[0].dtype))
 
     def _state(self, client_values, trainable, rows, key):
         """Return the non-trainable values; static batch normalisation is queried on rows of the training split."""

@@ -1,22 +1,24 @@
 """Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.targets import LABEL, LABEL_MAP
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.class_results import ClassResults
-from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
+from hetero_tf.evaluation.client_metrics import Batches, build_client_results
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
 from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
+from hetero_tf.evaluation.local_metrics import LocalMeasures
 from hetero_tf.evaluation.predictor import Predictor, noise_seed, sort_networks
 from hetero_tf.inputs import stored
 from hetero_tf.inputs.examples import Examples
@@ -25,6 +27,9 @@ from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import level_assignment as levels
+
+# Divisor of the training set for `evaluate.statistics: sample`, and the smallest number of its examples.
+SAMPLE_DIVISOR, MIN_SAMPLE = 10, 1000
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,10 @@ class Evaluator:
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and state.clients.get("personal"):
-            logits = self._compiled_client_logits(*self.client_values(state))
+            hits = self._compiled_client_results(*self.client_values(state))["local_hits"]
         else:
-            logits = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
-        hits = self.measures.local_hits(logits, self.dataset.test.labels[tests.examples], tests)
+            outputs = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
+            hits = self.local_measures.results(outputs, tests.examples, tests.clients[tests.owners])["local_hits"]
         names = {
             int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
         }
@@ -149,13 +154,11 @@ class Evaluator:
 
     def _logits_of(self, model):
         """Return the outputs [examples, classes] of a model with its values for the test examples."""
-        x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
-        logits_of = build_outputs(model, self.examples.input, x, size, self.replicas)
         values = [
             list(map(tf.convert_to_tensor, variables))
             for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
-        return self.replicas.compiled(logits_of)(*values)
+        return self.replicas.compiled(self.build_outputs(model))(*values)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Return the trained Keras model of any level, with all classes and the first channels of the global weights.
@@ -181,7 +184,7 @@ class Evaluator:
         return self._global.trainable(state), self._global.others(state, statistics)
 
     def client_values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
-        """Return the arguments of `client_logits`: global values, the clients' personal values, and a seed."""
+        """Return the arguments of `measure_clients`: global values, the clients' personal values, and a seed."""
         personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
         return weights, personal, tf.constant(noise_seed(self.family.recipe.seed, state.round))
@@ -229,7 +232,11 @@ class Evaluator:
             return self.partition.train
         # Pooled: all training examples except the held-out ones.
         everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
-        return [np.setdiff1d(everything, self.partition.held_out.ids)]
+        pool = np.setdiff1d(everything, self.partition.held_out.ids)
+        if self.family.recipe.evaluate.statistics == "pooled":
+            return [pool]
+        size = max(len(pool) // SAMPLE_DIVISOR, MIN_SAMPLE)
+        return [seeds.rng(self.family.recipe.seed, "statistics sample").permutation(pool)[:size]]
 
     @functools.cached_property
     def _splits(self):
@@ -264,34 +271,37 @@ class Evaluator:
         """The `Predictor` of the first network of an ensemble."""
         return self._build_predictor(self.family.recipe.levels.global_level, members=1)
 
-    @functools.cached_property
-    def global_outputs(self) -> Callable:
-        """`(trainable, others) -> outputs` of the test examples, for the graph, see `build_outputs`."""
-        size = self.family.recipe.evaluate.batch_size
-        x, _ = self._splits["test"]
-        return build_outputs(self.global_model, self.examples.input, x, size, self.replicas)
+    def build_outputs(self, model: keras.Model) -> Callable:
+        """Return `(trainable, others) -> outputs` of the test examples, for the graph."""
+        x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
+        return build_outputs(model, self.examples.input, x, size, self.replicas)
 
-    @functools.cached_property
-    def client_logits(self) -> Callable:
-        """`(weights, personal, seed) -> logits` of the clients' personal models, see `build_client_logits`."""
+    def build_client_results(self, names: Sequence[str], reduce: Callable) -> Callable:
+        """Return `(weights, personal, seed) -> {name: rows}` of the clients' personal models, for the graph.
+
+        Args:
+            names, reduce: See `client_metrics.build_client_results`.
+        """
         recipe, train = self.family.recipe, self.examples
         batches = Batches(
             train.input,
             (train.x, train.y),
-            self._splits["test"],
+            (self._splits["test"][0], self.local_measures.targets.data),
             recipe.evaluate.batch_size,
             recipe.evaluate.statistics_batch,
         )
         # With dynamic assignment clients are tested at the global level.
         assigned = self._levels
-        names = (recipe.levels.global_level,) if assigned is None else recipe.levels.names
-        positions = np.zeros(len(self.partition.train), int) if assigned is None else assigned
-        models = [self.family.predictor(name) for name in names]
-        return build_client_logits(models, positions, batches, self.partition.train, self.tests, self.replicas)
+        level_names = (recipe.levels.global_level,) if assigned is None else recipe.levels.names
+        levels = np.zeros(len(self.partition.train), int) if assigned is None else assigned
+        models = [self.family.predictor(name) for name in level_names]
+        clients = self.partition.train
+        return build_client_results(models, levels, batches, clients, self.tests, self.replicas, names, reduce)
 
     @functools.cached_property
-    def _compiled_client_logits(self):
-        return self.replicas.compiled(self.client_logits)
+    def _compiled_client_results(self):
+        local = self.local_measures
+        return self.replicas.compiled(self.build_client_results(local.result_names, local.results))
 
     @functools.cached_property
     def tests(self) -> ClientTests:
@@ -301,39 +311,26 @@ class Evaluator:
     @functools.cached_property
     def measure_global(self) -> Callable:
         """`(trainable, others) -> metrics` of the global model, compiled."""
-        if self.dataset.test.y is None:
-            text_metrics = self._global.compiled("test")
-            return lambda trainable, others: with_prefix(text_metrics(trainable, others), "global")
-
+        x, y = self._splits["test"]
+        if y is None or not self.tests.clients.size:
+            measure = self._global.compiled("test")
+            return lambda trainable, others: with_prefix(measure(trainable, others), "global")
+        source, size = self.examples.input, self.family.recipe.evaluate.batch_size
         # Models and data must be built outside the graph.
-        outputs_of, targets = self.global_outputs, self.dataset.test.y
-
-        def metrics(trainable, others):
-            outputs = outputs_of(trainable, others)
-            metric_values = with_prefix(self.measures.measure(outputs, targets), "global")
-            # Without test examples there is neither loss nor accuracy.
-            return (
-                metric_values | self._local(tf.gather(outputs, self.tests.examples))
-                if self.tests.clients.size
-                else metric_values
-            )
-
-        return self.replicas.compiled(metrics)
+        build = self.local_measures.build_metrics
+        return self.replicas.compiled(build(self.global_model, source, x, size, self.replicas))
 
     @functools.cached_property
     def measure_clients(self) -> Callable:
         """`(weights, personal, seed) -> metrics` of the clients' personal models, compiled."""
+        local = self.local_measures
+        results_of = self.build_client_results(local.result_names, local.results)
+        return self.replicas.compiled(lambda *values: local.summarize(results_of(*values)))
 
-        logits_of = self.client_logits
-
-        def metrics(weights, personal, seed):
-            return self._local(logits_of(weights, personal, seed))
-
-        return self.replicas.compiled(metrics)
-
-    def _local(self, outputs):
-        """Return Local metrics of outputs [pairs, ...] of the clients' test examples."""
-        return self.measures.local(outputs, self.dataset.test.y[self.tests.examples], self.tests)
+    @functools.cached_property
+    def local_measures(self) -> LocalMeasures:
+        """The Local metrics on the test split."""
+        return LocalMeasures(self.measures, self.tests, self.measures.targets(self.dataset.test.labels))
 
     @property
     def _levels(self):

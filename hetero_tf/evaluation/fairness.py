@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.inputs import stored
 from hetero_tf.partitions.partition import Partition
 
 
@@ -15,7 +16,7 @@ class ClientTests:
 
     Attributes:
         examples: int32 [pairs], rows of the test split.
-        present: bool [pairs, classes], labels of the client of each pair.
+        label_mask: bool [clients, classes], labels of all clients, also of those that are left out.
         clients: int32 [tested], ascending.
         counts: int32 [tested], number of test examples of each of these clients.
         levels: `{level: int32 [n]}`, positions in `clients` of those with a fixed level; levels without a tested client
@@ -23,7 +24,7 @@ class ClientTests:
     """
 
     examples: np.ndarray
-    present: np.ndarray
+    label_mask: np.ndarray
     clients: np.ndarray
     counts: np.ndarray
     levels: dict[str, np.ndarray]
@@ -32,6 +33,18 @@ class ClientTests:
     def owners(self) -> np.ndarray:
         """Index in `clients` of the client of each test example: int32 [pairs]."""
         return np.repeat(np.arange(len(self.clients), dtype=np.int32), self.counts)
+
+    def sorted_pairs(self, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sort the pairs by example.
+
+        Args:
+            bounds: int32 [batches + 1], the first example of each test batch, and the number of examples.
+
+        Returns:
+            (order, starts): int [pairs], and int32 [batches + 1], the first sorted pair of each batch.
+        """
+        order = np.argsort(self.examples, kind="stable")
+        return order, np.searchsorted(self.examples[order], bounds).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ def client_tests(partition: Partition, levels: np.ndarray | None = None, names: 
             clients_of_level[name] = tested
     return ClientTests(
         examples=partition.test.ids,
-        present=partition.label_mask[partition.test.owners],
+        label_mask=partition.label_mask,
         clients=clients,
         counts=partition.test.sizes[clients].astype(np.int32),
         levels=clients_of_level,
@@ -81,8 +94,8 @@ def accuracies(hits: tf.Tensor, tests: ClientTests) -> tf.Tensor:
         hits: Float [pairs], 1 for a correct prediction, else 0, in the order of `tests`.
     """
     # Correct predictions of each client, [tested].
-    correct = tf.math.unsorted_segment_sum(hits, tests.owners, len(tests.clients))
-    return 100 * correct / tf.constant(tests.counts, hits.dtype)
+    correct = tf.math.unsorted_segment_sum(hits, stored(tests.owners), len(tests.clients))
+    return 100 * correct / tf.cast(stored(tests.counts), hits.dtype)
 
 
 def mean_losses(losses: tf.Tensor, tests: ClientTests) -> tf.Tensor:
@@ -91,25 +104,25 @@ def mean_losses(losses: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     Args:
         losses: Float [pairs], the loss of each test example, in the order of `tests`.
     """
-    total = tf.math.unsorted_segment_sum(losses, tests.owners, len(tests.clients))
-    return total / tf.constant(tests.counts, losses.dtype)
+    total = tf.math.unsorted_segment_sum(losses, stored(tests.owners), len(tests.clients))
+    return total / tf.cast(stored(tests.counts), losses.dtype)
 
 
 def client_values(metric: Callable, scores: tf.Tensor, targets: tf.Tensor, tests: ClientTests) -> tf.Tensor:
     """Return the value of a metric on the test examples of every tested client: float64 [tested].
 
     Args:
-        metric: `(scores, targets) -> value`, see `methods.metrics`.
+        metric: `(scores, targets, client) -> value`; client: int32 [], its id.
         scores, targets: [pairs, ...], in the order of `tests`.
     """
     ends = np.cumsum(tests.counts)
 
-    def value(bounds):
-        first, end = tf.unstack(bounds)
-        return tf.cast(metric(scores[first:end], targets[first:end]), tf.float64)
+    def value(row):
+        client, first, end = tf.unstack(row)
+        return tf.cast(metric(scores[first:end], targets[first:end], client), tf.float64)
 
-    bounds = tf.constant(np.stack([ends - tests.counts, ends], 1), tf.int32)
-    return tf.map_fn(value, bounds, fn_output_signature=tf.float64)
+    rows = np.stack([tests.clients, ends - tests.counts, ends], 1)
+    return tf.map_fn(value, stored(rows.astype(np.int32)), fn_output_signature=tf.float64)
 
 
 def spread(name: str, values: tf.Tensor, better: str) -> dict[str, tf.Tensor]:
@@ -143,7 +156,7 @@ def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
     Reference: q-FFL (Li et al., ICLR 2020, arXiv 1905.10497) for worst decile and spread; a client's n hits are
     binomial, so their share has the variance p (1 - p) / n.
     """
-    accuracy, counts = accuracies(hits, tests), tf.constant(tests.counts, hits.dtype)
+    accuracy, counts = accuracies(hits, tests), tf.cast(stored(tests.counts), hits.dtype)
     # Pooled accuracy: the chance of a correct prediction if all clients were equal.
     chance = tf.reduce_sum(hits) / tf.reduce_sum(counts)
     # Gather by positions: the negated values would write minus zero into the metrics.
@@ -154,7 +167,7 @@ def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
         "local_std": tf.math.reduce_std(accuracy),
         "local_std_noise": 100 * tf.sqrt(chance * (1 - chance) * tf.reduce_mean(1 / counts)),
         **{
-            f"clients_accuracy_{name}": tf.reduce_mean(tf.gather(accuracy, clients_of_level))
+            f"clients_accuracy_{name}": tf.reduce_mean(tf.gather(accuracy, stored(clients_of_level)))
             for name, clients_of_level in tests.levels.items()
         },
     }

@@ -1,6 +1,6 @@
-"""Metrics of a model on a split under all labels, and of the global model on each client's tests under its labels."""
+"""Metrics of a model on a split under all labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.evaluation.fairness import ClientTests, client_values, fairness, mean_losses, spread
 from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
@@ -40,20 +39,67 @@ def build_outputs(
         batch_size: Examples of a batch.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
     """
-    count, axis = x.shape[0], all_labels(0)
-    batches = -(-count // batch_size)
+    starts = {"outputs": batch_starts(x.shape[0], batch_size)}
+    results = build_results(model, source, x, replicas, starts, lambda outputs, rows, batch: {"outputs": outputs})
+    return lambda weights, state: results(weights, state)["outputs"]
+
+
+def batch_starts(count: int, batch_size: int) -> np.ndarray:
+    """Return the first example of each batch, and the number of examples: int32 [batches + 1]."""
+    return np.minimum(np.arange(-(-count // batch_size) + 1) * batch_size, count).astype(np.int32)
+
+
+def build_results(
+    model: keras.Model,
+    source: Input,
+    x: np.ndarray | tf.Tensor,
+    replicas: Replicas,
+    starts: dict[str, np.ndarray],
+    reduce: Callable,
+) -> Callable:
+    """Return `(weights, state) -> {name: rows}`: the outputs of a model, reduced batch by batch, for the graph.
+
+    Args:
+        model, source, x, replicas: As for `build_outputs`.
+        starts: `{name: int32 [batches + 1]}`, the first row of each batch among the results. The first entry is the
+            result of `batch_starts`.
+        reduce: `(outputs, examples int32 [n], index of the batch) -> {name: rows}`.
+    """
+    count, axis, bounds = x.shape[0], all_labels(0), next(iter(starts.values()))
     x, y = stored(x), tf.zeros([count], tf.int32)
 
-    def outputs(weights, state):
+    def results(weights, state):
         def predict(batch):
-            rows = tf.range(batch * batch_size, tf.minimum((batch + 1) * batch_size, count))
+            rows = tf.range(*tf.unstack(stored(bounds)[batch : batch + 2], 2))
             inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
-            return model.stateless_call(weights, state, inputs, training=False)[0]
+            return reduce(model.stateless_call(weights, state, inputs, training=False)[0], rows, batch)
 
-        rows = replicas.concat_range(batches, predict, weights[0].dtype, [None, *model.outputs[0].shape[1:]])
-        return replicas.all_gather_rows(rows, replicas.share(batches)[0] * batch_size, count)
+        return replicas.gather_range(starts, predict, result_specs(starts, model, weights[0].dtype))
 
-    return outputs
+    return results
+
+
+def result_specs(names: Iterable[str], model: keras.Model, dtype: tf.DType) -> dict[str, tf.TensorSpec]:
+    """Return the spec of each result: "outputs" and "local_outputs" of the model, or one number for each example."""
+    shape = model.outputs[0].shape[1:]
+    return {name: tf.TensorSpec([None, *(shape if name.endswith("outputs") else ())], dtype) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Targets of examples, which graphs capture.
+
+    Attributes:
+        data: Those of the data, [examples, ...].
+        encoded: Those of the losses, [examples, ...].
+    """
+
+    data: tf.Tensor
+    encoded: tf.Tensor
+
+    def gather(self, rows: tf.Tensor) -> "Targets":
+        """Return the targets of some examples."""
+        return Targets(tf.gather(self.data, rows), tf.gather(self.encoded, rows))
 
 
 @dataclass(frozen=True)
@@ -87,57 +133,85 @@ class Measures:
             has_hits=recipe.targets == "label",
         )
 
-    def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
-        """Return "loss" and the other metrics of outputs [examples, ...] for the targets of the data."""
-        encoded = tf.constant(self.task.encode(targets))
-        metric_values = {
-            name: plugin.metric(self._scores(plugin, outputs), tf.constant(targets))
-            for name, plugin in self.metrics.items()
-        }
-        return {"loss": tf.reduce_mean(self.test_loss(outputs, encoded)), **metric_values}
+    def targets(self, targets: np.ndarray) -> Targets:
+        """Return the `Targets` of those of the data."""
+        data, encoded = stored(targets), self.task.encode(targets)
+        return Targets(data, data if encoded is targets else stored(encoded))
 
-    def local(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> dict[str, tf.Tensor]:
-        """Return the metrics of the outputs of all clients' test examples, pooled and spread over the clients.
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """Names of the `results`."""
+        reads_outputs = any(name != "accuracy" or not self.has_hits for name in self.metrics)
+        return ("loss", *(["hits"] if self.has_hits else []), *(["outputs"] if reads_outputs else []))
+
+    def results(
+        self,
+        outputs: tf.Tensor,
+        targets: Targets,
+        output_mask: tf.Tensor | None = None,
+        label_mask: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Return what the metrics read of each example.
 
         Args:
-            outputs: [pairs, ...], one client after the other.
-            targets: Targets of the data, [pairs, ...].
-            tests: The clients' test examples.
-        """
-        present_outputs = self.task.present_outputs(tests.present)
-        losses = self.test_loss(self._masked(outputs, present_outputs), tf.constant(self.task.encode(targets)))
-        # The loss of a label map has one value for each pixel.
-        losses = tf.reduce_mean(tf.reshape(losses, [len(tests.examples), -1]), 1)
-        metrics = {"local_loss": tf.reduce_mean(losses), **self._spreads(outputs, targets, tests)}
-        if not self.has_hits:
-            return metrics | spread("loss", mean_losses(losses, tests), "lower")
-        hits = self.local_hits(outputs, targets, tests)
-        return {**metrics, "local_accuracy": 100 * tf.reduce_mean(hits), **fairness(hits, tests)}
+            outputs: [n, ...].
+            targets: Those of the examples.
+            output_mask, label_mask: bool, broadcastable to the outputs and to the scores of the classes; others are 0.
 
-    def _spreads(self, outputs, targets, tests):
-        """Return the spread of each metric over the clients; `fairness` has that of the accuracy of labels."""
-        metrics = {}
+        Returns:
+            "loss" [n]; of labels "hits" [n], 1 for a correct prediction, else 0; unmasked "outputs" [n, ...] if another
+            metric than the accuracy reads them.
+        """
+        losses = self.test_loss(mask_outputs(outputs, output_mask), targets.encoded)
+        # The loss of a label map has one value for each pixel.
+        results = {"loss": tf.reduce_mean(losses, list(range(1, losses.shape.rank)))}
+        if self.has_hits:
+            scores = mask_outputs(self.task.prediction_scores(outputs), label_mask)
+            results["hits"] = accuracy.hits(scores, targets.data)
+        return results | ({"outputs": outputs} if "outputs" in self.result_names else {})
+
+    def build_metrics(
+        self,
+        model: keras.Model,
+        source: Input,
+        split: tuple[np.ndarray | tf.Tensor, np.ndarray],
+        batch_size: int,
+        replicas: Replicas,
+    ) -> Callable:
+        """Return `(weights, state) -> {"loss", ...}` on a split (x, y), for the graph; see `build_outputs`."""
+        x, targets = split[0], self.targets(split[1])
+        starts = dict.fromkeys(self.result_names, batch_starts(x.shape[0], batch_size))
+
+        def reduce(outputs, rows, batch):
+            return self.results(outputs, targets.gather(rows))
+
+        results = build_results(model, source, x, replicas, starts, reduce)
+        return lambda weights, state: self.summarize(results(weights, state), targets)
+
+    def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
+        """Return "loss" and the other metrics of outputs [examples, ...] for the targets of the data."""
+        return self.summarize(self.results(outputs, self.targets(targets)), self.targets(targets))
+
+    def summarize(self, results: dict[str, tf.Tensor], targets: Targets) -> dict[str, tf.Tensor]:
+        """Return "loss" and the other metrics of the `results` of all examples."""
+        metrics = {"loss": tf.reduce_mean(results["loss"])}
         for name, plugin in self.metrics.items():
             if name == "accuracy" and self.has_hits:
-                continue
-            scores = self._scores(plugin, outputs)
-            # Probabilities are those of all labels.
-            scores = scores if reads_probabilities(plugin) else self._masked(scores, tests.present)
-            values = client_values(plugin.metric, scores, tf.constant(targets), tests)
-            metrics |= spread(name, values, plugin.BETTER)
+                metrics[name] = 100 * tf.reduce_mean(results["hits"])
+            else:
+                metrics[name] = plugin.metric(self.scores(plugin, results["outputs"]), targets.data)
         return metrics
 
-    def _scores(self, plugin, outputs):
+    def scores(self, plugin: Any, outputs: tf.Tensor) -> tf.Tensor:
+        """Return the scores that a metric reads."""
         return (self.task.decode if reads_probabilities(plugin) else self.task.prediction_scores)(outputs)
 
-    def local_hits(self, outputs: tf.Tensor, targets: np.ndarray, tests: ClientTests) -> tf.Tensor:
-        """Return 1 for each correct prediction of a client's test example, else 0: [pairs]; see `local`."""
-        return accuracy.hits(self._masked(self.task.prediction_scores(outputs), tests.present), tf.constant(targets))
 
-    def _masked(self, outputs, present):
-        if not self.masks_labels:
-            return outputs
-        return masked(outputs, present.reshape(len(present), *[1] * (outputs.shape.rank - 2), present.shape[1]))
+def mask_outputs(outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Return outputs [n, ..., classes] with zeros for classes outside a mask [n or 1, classes]; None: unchanged."""
+    if mask is None:
+        return outputs
+    return masked(outputs, tf.reshape(mask, [-1, *[1] * (outputs.shape.rank - 2), mask.shape[-1]]))
 
 
 def reads_probabilities(plugin: Any) -> bool:
@@ -167,7 +241,7 @@ def build_text_metrics(
     mean_loss, x = _text_loss(model, classes), tf.constant(x)
 
     def metrics(weights, state):
-        grid = tf.constant(first_positions)
+        grid = stored(np.asarray(first_positions, np.int32))
         first, end = replicas.share(len(first_positions))
 
         def body(index, record):

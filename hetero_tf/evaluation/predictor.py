@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
-from hetero_tf.evaluation.global_metrics import Measures, build_outputs, build_text_metrics
+from hetero_tf.evaluation.global_metrics import Measures, build_text_metrics
 from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
@@ -109,9 +109,7 @@ class Predictor:
         if y is None:
             classes, seed = self.family.classes, self.family.recipe.seed
             return build_text_metrics(self.model, source, x, classes, size, seed, self.replicas)
-        # Models and data must be built outside the graph.
-        outputs_of = build_outputs(self.model, source, x, size, self.replicas)
-        return lambda weights, state: self.measures.measure(outputs_of(weights, state), y)
+        return self.measures.build_metrics(self.model, source, (x, y), size, self.replicas)
 
     @functools.cached_property
     def calibrate(self) -> calibration.StatisticsQuery:

@@ -84,8 +84,15 @@ class Labels:
 
 
 def stored(x: np.ndarray | DiskArray) -> tf.Tensor | DiskArray:
-    """Return the examples of a split in the form that graphs use: a tensor, or an unchanged `DiskArray`."""
-    return x if isinstance(x, DiskArray) else tf.constant(x)
+    """Return the examples of a split in the form that graphs use: a tensor, or an unchanged `DiskArray`.
+
+    Graphs capture the tensor. A constant inside a graph would be copied into it, and TensorFlow's graph optimizer would
+    compute on it before the first call, which takes minutes for 100 MB.
+    """
+    if isinstance(x, DiskArray):
+        return x
+    with tf.init_scope():
+        return tf.constant(x)
 
 
 def gather_examples(x: tf.Tensor | DiskArray, rows: tf.Tensor) -> tf.Tensor:

@@ -351,7 +351,8 @@ class Evaluate:
         every: rounds between two evaluations; the last round is always evaluated
         batch_size: examples of a test batch (rows of tokens for text)
         statistics: how the statistics of static batch normalisation are computed: pooled, over the training set
-            (authors' code); clients, client by client (paper)
+            (authors' code); clients, client by client (paper); sample, over a tenth of the training set, at least
+            1,000 examples, the same ones in each evaluation
         statistics_batch: batch size for these statistics
         exits: prediction of a model with several exits: last, the last exit; mean, the mean of all logits
         metrics: further metrics of the global model, of the validation examples and, with `levels: all`, of every level
@@ -366,7 +367,7 @@ class Evaluate:
 
     every: int = 1
     batch_size: SmallCount = 50
-    statistics: Literal["pooled", "clients"] = "pooled"
+    statistics: Literal["pooled", "clients", "sample"] = "pooled"
     statistics_batch: Annotated[int, Range(low=2, high=1_000_000)] = 10
     exits: Literal["last", "mean"] = "last"
     metrics: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.base import seeds
-from hetero_tf.evaluation import calibration, global_metrics
+from hetero_tf.evaluation import calibration, evaluator, global_metrics
 from hetero_tf.evaluation.fairness import accuracies, client_tests
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
@@ -57,11 +57,15 @@ def test_batches_do_not_cross_arrays_and_lose_nothing():
     assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
 
 
-@pytest.mark.parametrize("way", ["pooled", "clients"])
-def test_statistics_are_the_average_over_single_batches(way):
+@pytest.mark.parametrize("way", ["pooled", "clients", "sample"])
+def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
+    monkeypatch.setattr(evaluator, "MIN_SAMPLE", 9)
     process, state = images(f"evaluate.statistics={way}")
     statistics = process.statistics(state)
     everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
+    if way == "sample":
+        everything = process.evaluator._statistics_rows
+        assert len(set(everything[0].tolist()) & set(range(sum(SIZES)))) == 9
     full, short = calibration.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short
     model = build_assigned_model(process, state)
@@ -189,7 +193,7 @@ def test_client_tests_have_examples_and_labels_of_each_client_without_a_loop():
         list(test)
     tests = client_tests(Partition(ClientExamples.empty(3), test, mask))
     assert tests.examples.tolist() == [5, 6, 7]
-    assert tests.present.tolist() == [[True, True], [True, False], [True, False]]
+    assert tests.label_mask is mask and tests.clients[tests.owners].tolist() == [0, 2, 2]
 
 
 def test_perplexity_is_the_row_weighted_mean_of_exponentials():

@@ -64,7 +64,9 @@ def test_worst_client_without_any_hit_is_positive_zero():
 
 def test_spread_of_a_metric_leaves_out_clients_without_a_value():
     scores, targets = tf.constant([[1.0], [2], [5], [0], [0], [0]]), tf.constant([[1.0], [1], [1], [0], [3], [0]])
-    values = client_values(mae.metric, scores, targets, build_client_tests([1, 0, 2, 3]))
+    values = client_values(
+        lambda scores, targets, _: mae.metric(scores, targets), scores, targets, build_client_tests([1, 0, 2, 3])
+    )
     np.testing.assert_allclose(values, [0, 2.5, 1])
     values = tf.concat([values, [np.nan]], 0)
     measured = spread("mae", values, "lower")

@@ -125,7 +125,7 @@ def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_proces
     state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
-    expected = evaluator.global_outputs(*evaluator.global_values(state, statistics))[:7]
+    expected = evaluator.build_outputs(evaluator.global_model)(*evaluator.global_values(state, statistics))[:7]
     np.testing.assert_allclose(stranger_outputs["float/logits"], expected, atol=1e-5)
     np.testing.assert_allclose(stranger_outputs["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
     np.testing.assert_array_equal(stranger_outputs["float/class"], np.argmax(expected, 1))

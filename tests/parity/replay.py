@@ -118,7 +118,7 @@ def compare_evaluation(replay, state):
         replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")
         gaps.note("global", metrics["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
     else:
-        logits = tf.function(evaluator.global_outputs)(weights, statistics)
+        logits = tf.function(evaluator.build_outputs(evaluator.global_model))(weights, statistics)
         replay.note("global", logits, "eval/global/logits")
         _compare_local(replay, logits)
     replay.note("global", metrics["global_loss"], "eval/global/loss")
@@ -138,7 +138,7 @@ def _compare_local(replay, logits):
     tests, first = replay.process.evaluator.tests, 0
     logits = tf.gather(logits, tests.examples)
     if registry.find("losses", replay.process.recipe.client.loss.name).MASKS_LABELS:
-        logits = masked(logits, tests.present)
+        logits = masked(logits, tests.label_mask[tests.clients[tests.owners]])
     for client, ids in enumerate(replay.process.partition.test):
         if len(ids):
             replay.note("local", logits[first : first + len(ids)], f"eval/local{client}/logits")
