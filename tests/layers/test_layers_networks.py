@@ -8,6 +8,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.layers.attention_gate import AttentionGate, doubling
 from hetero_tf.layers.class_token_readout import ClassTokenReadout
 from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.padded_depthwise_conv2d import PaddedDepthwiseConv2D
 from hetero_tf.layers.patch_embedding import PatchEmbedding
 from hetero_tf.layers.post_activation_block import PostActivationBlock
@@ -64,6 +65,19 @@ def test_a_pre_activation_block_adds_its_residual_and_scales_products(filters, s
         shortcut = conv(active, block.shortcut, 2) * 2
     expected = conv(relu(conv(active, block.conv1, stride) * 2), block.conv2) * 2 + shortcut
     np.testing.assert_allclose(outputs, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (6, 8), (3, 3)])
+def test_a_strided_1x1_convolution_reads_every_third_position(shape):
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(2, *shape, 4)))
+    layer = PaddedConv2D(5, 1, 3, use_bias=False, **F64)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, training=True)
+    np.testing.assert_allclose(outputs, conv(inputs, layer, 3), atol=1e-13)
+    expected = np.zeros(inputs.shape)
+    expected[:, ::3, ::3] = tf.reduce_sum(layer.kernel, [0, 1, 3])
+    np.testing.assert_allclose(tape.gradient(outputs, inputs), expected, atol=1e-13)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (3, 2), (5, 2)])

@@ -228,7 +228,8 @@ def test_the_torch_benchmark_reports_how_to_install_torch():
 
 
 def test_the_torch_benchmark_compiles_and_the_project_never_imports_torch():
-    compile(TORCH_LOOP.read_text(encoding="utf-8"), str(TORCH_LOOP), "exec")
+    for path in TORCH_LOOP.parent.glob("torch_*.py"):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
     assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")
 
 
