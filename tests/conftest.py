@@ -4,11 +4,14 @@ All settings are environment variables, set before any test imports TensorFlow. 
 programs that a test starts inherit the settings.
 """
 
+import ctypes
 import functools
 import gc
 import os
+import resource
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,10 @@ for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 # Graphs are many small objects with a long life: with the default thresholds, collections take a tenth of the time.
 gc.set_threshold(100_000, 50, 100)
+# Linux: the pages of a process, and the function that returns freed memory to the system.
+PAGES = Path("/proc/self/statm")
+_trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
+MAX_RESIDENT = pytest.StashKey[int]()
 # A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP ignored. The programs that tests start and
 # stop would inherit that.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -86,6 +93,24 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
+def release_memory():
+    """Free unreachable graphs and return their memory to the system."""
+    gc.collect()
+    _trim_heap(0)
+
+
+def resident_bytes():
+    """Resident memory of this process; 0 on systems without /proc."""
+    return int(PAGES.read_text().split()[1]) * resource.getpagesize() if PAGES.exists() else 0
+
+
+def pytest_runtest_teardown(item):
+    """Free the graphs of a file's earlier tests whenever the process has grown by another gigabyte."""
+    if resident_bytes() > item.config.stash.get(MAX_RESIDENT, 2 * 2**30):
+        release_memory()
+        item.config.stash[MAX_RESIDENT] = resident_bytes() + 2**30
+
+
 @pytest.fixture(scope="module", autouse=True)
 def clear_caches(request):
     """Clear the caches of a test file after its tests; otherwise every process keeps all graphs."""
@@ -102,7 +127,7 @@ def clear_caches(request):
         sys.modules["runs"].clear()
     # A file with fewer new objects than the first threshold has built no graph.
     if "keras" in sys.modules and any(gc.get_count()[1:]):
-        gc.collect()
+        release_memory()
         # Objects that remain after the first file belong to libraries; freeze them to keep later collections fast.
         if not gc.get_freeze_count():
             gc.freeze()

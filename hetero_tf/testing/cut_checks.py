@@ -41,7 +41,9 @@ def check_coordinates(subject: Subject) -> None:
 def check_pure_coordinates(subject: Subject) -> None:
     """Equal arguments give equal coordinates, also in a graph with one trace."""
     graph = tf.function(
-        lambda *numbers: subject.call("keep", 16, 11, *numbers), input_signature=[tf.TensorSpec([], tf.int32)] * 3
+        lambda *numbers: subject.call("keep", 16, 11, *numbers),
+        input_signature=[tf.TensorSpec([], tf.int32)] * 3,
+        autograph=False,
     )
     for numbers in ((0, 0, 0), (4, 2, 9), (5, 2, 9)):
         eager = _coordinates(subject, 16, 11, *numbers)

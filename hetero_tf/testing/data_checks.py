@@ -152,7 +152,7 @@ def read_batch(
 
 
 def _graph_batch(*arguments):
-    return tf.function(lambda: read_batch(*arguments))()
+    return tf.function(lambda: read_batch(*arguments), autograph=False)()
 
 
 def check_batches(subject: Subject) -> None:

@@ -166,7 +166,7 @@ def check_coupling_graph(subject: Subject) -> None:
         return _gradient(lambda logits: _couple(subject, logits, targets, round), logits)
 
     for jit in (False, True):
-        graph = tf.function(coupled, input_signature=signature, jit_compile=jit)
+        graph = tf.function(coupled, input_signature=signature, jit_compile=jit, autograph=False)
         value, gradients = graph(logits, targets, tf.constant(4))
         subject.require_close(value, expected, "a graph must return the eager loss", rtol=1e-12)
         for one, other in zip(gradients, slopes, strict=True):
@@ -195,7 +195,7 @@ def draw_scores() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def check_metric(subject: Subject) -> None:
     """A metric is a float64 scalar in a graph, and better for perfect scores in the direction of `BETTER`."""
-    graph, better = tf.function(subject.module.metric), subject.constant("BETTER")
+    graph, better = tf.function(subject.module.metric, autograph=False), subject.constant("BETTER")
     subject.require(better in ("higher", "lower"), "BETTER must be 'higher' or 'lower'", better)
     for form in subject.constant("TARGETS"):
         scores, targets = draw_scores()[form]

@@ -69,7 +69,7 @@ def check_correction_at_the_start(subject: Subject) -> None:
     zeros = tf.nest.map_structure(lambda value: None if value is None else tf.zeros_like(value), others)
     for term in _terms(subject, start, start, *zeros):
         subject.require(not term.numpy().any(), "terms must be zero at the start with an empty memory")
-    graph = tf.function(lambda weights, start: _terms(subject, weights, start, *others))
+    graph = tf.function(lambda weights, start: _terms(subject, weights, start, *others), autograph=False)
     for one, other in zip(graph(weights, start), _terms(subject, weights, start, *others), strict=True):
         subject.require_close(one, other, "a graph must return the eager terms", rtol=1e-14)
     subject.require_stateless(lambda weights, start: _terms(subject, weights, start, *others), weights, start)
@@ -104,7 +104,9 @@ def check_optimizer_of_clients(subject: Subject) -> None:
     zeros = tf.zeros(SHAPE, tf.float64)
     first, _ = subject.call("step", zeros, gradients, (zeros,) * len(slots), rate, tf.constant([0, 0, 0]))
     subject.require((first * gradients < 0).numpy().all(), "the first step must follow the negative gradient")
-    graph = tf.function(lambda weights, gradients: subject.call("step", weights, gradients, slots, rate, counts))
+    graph = tf.function(
+        lambda weights, gradients: subject.call("step", weights, gradients, slots, rate, counts), autograph=False
+    )
     subject.require_close(graph(weights, gradients)[0], moved, "a graph must return the eager weights", rtol=1e-14)
     subject.require_stateless(graph, weights, gradients)
 
@@ -128,7 +130,7 @@ def check_updates_of_clients(subject: Subject) -> None:
             row = slice(client, client + 1)
             single = subject.call("update", *_updated(subject, dtype, row))
             subject.require_close(batched[row], single, "batched clients must get the updates of single ones")
-    graph = tf.function(lambda *values: subject.call("update", *values))
+    graph = tf.function(lambda *values: subject.call("update", *values), autograph=False)
     subject.require_close(graph(*values), batched, "equal keys must give equal updates, also in a graph", rtol=1e-14)
     subject.require_stateless(graph, *values)
 
@@ -178,7 +180,9 @@ def check_coverage_and_graph(subject: Subject) -> None:
         for one, other in zip(_apply(subject, old, mean, coverage, slots), expected, strict=True):
             subject.require_close(one, other, "coverage may have axes of size 1")
     values = [tf.constant(value) for value in (old, mean, np.ones(SERVER_SHAPE), *slots)]
-    graph = tf.function(lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)))
+    graph = tf.function(
+        lambda *values: subject.call("apply", *values[:3], values[3:], **_injected(subject, mean)), autograph=False
+    )
     new, after = graph(*values)
     for one, other in zip((new, *after), _apply(subject, old, mean, np.ones(SERVER_SHAPE), slots), strict=True):
         subject.require_close(one, other, "a graph must return the eager values", rtol=1e-14)

@@ -65,6 +65,6 @@ class Subject:
 
     def require_stateless(self, function: Callable, *values: Any) -> None:
         """Raise `AssertionError` if the graph of a function has a stateful operation, which would serialise clients."""
-        graph = tf.function(function).get_concrete_function(*values).graph
+        graph = tf.function(function, autograph=False).get_concrete_function(*values).graph
         stateful = [operation.type for operation in graph.get_operations() if operation.op_def.is_stateful]
         self.require(not stateful, "the graph must have no stateful operation", stateful)

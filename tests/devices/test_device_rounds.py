@@ -40,6 +40,8 @@ OVERRIDES = (
     "round.clients=5",
     "client.epochs=1",
 )
+# One device of each level: each device traces its own steps.
+TWO = ("partition.clients=2", "round.clients=2")
 
 
 def fleet_of(recipe, *overrides):
@@ -49,6 +51,7 @@ def fleet_of(recipe, *overrides):
     plan = simulated.plan(0, cohort=range(len(simulated.partition.train)))
     names = simulated.recipe.levels.names
     levels = {int(client): names[level] for client, level in zip(plan.clients, plan.levels)}
+    assert set(levels.values()) == set(names)
     devices = {
         client: TensorFlowClient(device_process, client, client, level) for client, level in sorted(levels.items())
     }
@@ -112,7 +115,7 @@ def test_a_device_traces_its_steps_once(monkeypatch):
     ],
 )
 def test_rounds_of_other_methods_are_the_simulators(overrides):
-    check_round(*fleet_of("tiny/digits", *overrides))
+    check_round(*fleet_of("tiny/digits", *TWO, "levels.mix=a-c", "client.batch_size=20", *overrides))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
     ],
 )
 def test_rounds_and_metrics_of_other_tasks_are_the_simulators(recipe, overrides):
-    simulated, real = fleet_of(recipe, *overrides)
+    simulated, real = fleet_of(recipe, *TWO, *overrides)
     state = check_round(simulated, real)
     expected, (metrics, _) = simulated.evaluate(state, "global")[0], real.evaluate(state)
     for name in simulated.recipe.metrics:

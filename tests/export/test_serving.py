@@ -5,6 +5,7 @@ import html
 import json
 import logging
 import re
+import shutil
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,7 @@ def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder, p
     assert fetch(f"{address}/v1/models/e/versions/1:predict", {"instances": []}) == (200, {"predictions": []})
 
 
-def test_server_leaves_the_logging_of_the_program_alone(folder):
+def test_server_leaves_the_logging_of_the_program_alone(folder, tmp_path):
     class Handler(logging.NullHandler):
         closed = False
 
@@ -80,7 +81,8 @@ def test_server_leaves_the_logging_of_the_program_alone(folder):
             super().close()
 
     handler = Handler()
-    address, _ = start_server(folder)
+    shutil.copytree(folder / "e", tmp_path / "e")
+    address, _ = start_server(tmp_path)
     assert fetch(f"{address}/v1/models/e")[0] == 200 and not handler.closed
     handler.close()
 
@@ -252,7 +254,7 @@ def test_new_version_replaces_old_one_without_failed_requests(pictures, tmp_path
     assert not np.allclose(first, second) and is_of(responses[0][1], first) and is_of(responses[-1][1], second)
 
 
-def test_server_that_cannot_start_gives_one_message(folder, tmp_path, monkeypatch):
+def test_server_that_cannot_start_gives_one_message(address, folder, tmp_path, monkeypatch):
     def refused(folder, port=0):
         return refusal(
             run.run, folder, run.ServerOptions("127.0.0.1", port, 1), print, "bin/hetero_tf export --run_dir r"
@@ -262,7 +264,7 @@ def test_server_that_cannot_start_gives_one_message(folder, tmp_path, monkeypatc
         refused(tmp_path)
         == f"{tmp_path}: contains no exports to serve; create some with: bin/hetero_tf export --run_dir r"
     )
-    port = int(start_server(folder)[0].rpartition(":")[2])
+    port = int(address.rpartition(":")[2])
     assert refused(folder, port).startswith(f"port {port} is in use on 127.0.0.1; ")
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "uvicorn" else find(name))

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import programs
 import pytest
@@ -369,7 +370,9 @@ def test_no_file_of_the_working_folder_is_executed(tmp_path, path):
         (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
     (tmp_path / "mine.py").write_text("import keras\nimport beside\nclass Mine(keras.layers.Layer): pass\n")
     (tmp_path / "beside.py").write_text("")
-    env = programs.environment(PYTHONPATH=path.format(other=tmp_path / "other"))
+    # The interpreter of the tests, so that a checkout without `.venv` installs nothing.
+    active = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env = programs.environment(PYTHONPATH=path.format(other=tmp_path / "other"), **active)
     words = [ROOT / "bin" / "hetero_tf", "--recipe=missing.yaml", *(["--plugin=mine"] if path == ":" else [])]
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and done.stderr.startswith("hetero_tf: missing.yaml: unknown recipe")

@@ -20,7 +20,8 @@ SMALL = (
     "model.settings.norm=in",
     "round.clients=2",
     "client.epochs=1",
-    "client.batch_size=10",
+    # One step of each client, which runs eagerly.
+    "client.batch_size=60",
     "evaluate.statistics_batch=20",
     "rounds=1",
     "fleet=uniform",

@@ -97,7 +97,7 @@ def test_common_batch_shape_is_static_and_does_not_change_results(sizes):
     data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
     weights = {}
     for name in ENGINES + ("auto",):
-        process = tiny.process(tiny.IMAGES, "precision=float64", f"engine={name}", data=data)
+        process = tiny.process(tiny.IMAGES, "precision=float64", "levels.mix=c", f"engine={name}", data=data)
         state, _ = process.run(process.initialize(), tiny.plans(process, 2))
         weights[name] = tiny.arrays(state)
         is_static = name == "auto" and sizes[3] == 6

@@ -33,7 +33,7 @@ def expected_totals(plans):
 
 @pytest.mark.parametrize(("base", "engine"), CASES)
 def test_progress_reports_every_step_and_client_once_without_changing_results(base, engine):
-    plain = tiny.process(getattr(tiny, base), f"engine={engine}", "precision=float32")
+    plain = tiny.process(getattr(tiny, base), f"engine={engine}", "precision=float32", "levels.mix=a-c")
     watch = Watch()
     watched, plans = plain.with_progress(watch), tiny.plans(plain, 2)
     states = [process.run(process.initialize(), plans) for process in (plain, watched)]

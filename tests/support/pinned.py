@@ -58,7 +58,13 @@ def numbers(value):
     flat = np.asarray(value, np.float64).ravel()
     if (flat == flat[0]).all():
         return [float(flat[0])]
-    return [float(f"{flat.sum():.10g}"), float(f"{np.cos(np.arange(flat.size)) @ flat:.10g}")]
+    return [float(f"{flat.sum():.10g}"), float(f"{_cosines(flat.size.bit_length())[: flat.size] @ flat:.10g}")]
+
+
+@functools.cache
+def _cosines(bits):
+    """cos(0), cos(1), ... for arrays whose size has this number of bits."""
+    return np.cos(np.arange(2**bits))
 
 
 def write(entries):
