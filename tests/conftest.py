@@ -104,6 +104,8 @@ def resident_bytes():
     return int(PAGES.read_text().split()[1]) * resource.getpagesize() if PAGES.exists() else 0
 
 
+# After the fixtures: some tests replace the functions that read files.
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item):
     """Free the graphs of a file's earlier tests whenever the process has grown by another gigabyte."""
     if resident_bytes() > item.config.stash.get(MAX_RESIDENT, 2 * 2**30):

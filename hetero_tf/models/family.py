@@ -182,7 +182,8 @@ class ModelFamily:
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
         built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
-        if clients == 1 and self.recipe.targets != "label_map" and any(len(out.shape) == 4 for out in built.outputs):
+        is_map = any(len(output.shape) == 4 for output in built.outputs)
+        if clients == 1 and route.exits and is_map and self.recipe.targets != "label_map":
             raise InvalidValue(
                 model.layers[-1].path,
                 "a stage that skips units must end in one vector of logits; put the pooling into the unit of the head, "
