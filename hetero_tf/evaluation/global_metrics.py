@@ -190,7 +190,8 @@ class Measures:
 
     def measure(self, outputs: tf.Tensor, targets: np.ndarray) -> dict[str, tf.Tensor]:
         """Return "loss" and the other metrics of outputs [examples, ...] for the targets of the data."""
-        return self.summarize(self.results(outputs, self.targets(targets)), self.targets(targets))
+        stored_targets = self.targets(targets)
+        return self.summarize(self.results(outputs, stored_targets), stored_targets)
 
     def summarize(self, results: dict[str, tf.Tensor], targets: Targets) -> dict[str, tf.Tensor]:
         """Return "loss" and the other metrics of the `results` of all examples."""

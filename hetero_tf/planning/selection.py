@@ -70,11 +70,8 @@ def expected_seconds(
     """
     recipe = clock.recipe
     epochs = np.asarray([recipe.client.epochs_of(name) for name in recipe.levels.names])
-    return (
-        clock.without_shared_links()
-        .times(None, ids, *_work_of(clock, division, round, ids, examples, starts, epochs))
-        .total
-    )
+    work = _work_of(clock, division, round, ids, examples, starts, epochs)
+    return clock.without_shared_links().times(None, ids, *work).total
 
 
 def _work_of(clock, division, round, ids, examples, starts, epochs):
