@@ -1,6 +1,7 @@
 """Writes recipes as YAML text with all defaults, and lists the keys in which two such texts differ."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -138,6 +139,7 @@ def _number(value):
     return text if "." in text or "e" not in text else text.replace("e", ".0e")
 
 
+@functools.lru_cache(maxsize=1024)
 def _text(value):
     if _PLAIN.fullmatch(value) and parse(value, "text").value == value:
         return value

@@ -1,5 +1,6 @@
 """Definition of sweeps: expansion and names of runs, errors, and the shipped sweeps."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -176,23 +177,29 @@ def test_missing_sweep_is_refused(tmp_path):
     assert refusal(definition.read, tmp_path).endswith("expected a file. Received: a folder")
 
 
-# How many runs the tables have: 12 mixes or all 31 of five levels, IID and two labels; 19 settings of an ablation on
-# two data sets; nine tenths of ten pairs of levels.
+# How many runs the tables have: 12 mixes or all 31 of five levels, IID and two labels; 17 or 25 settings of an ablation
+# on two data sets; nine tenths of ten pairs of levels, and their five ends; WikiText-2 with two numbers of rounds;
+# 15 rows of methods and budgets for 8 splits and 5 seeds.
 RUNS = {
     "heterofl_table1": 2 * 12,
     "heterofl_table2": 2 * 12,
-    "heterofl_table3": 12,
-    "heterofl_table4": 2 * 19,
-    "heterofl_table5": 2 * 19,
+    "heterofl_table3": 2 * 12,
+    "heterofl_table4": 2 * 17,
+    "heterofl_table5": 2 * 25,
     "heterofl_table7": 2 * 31,
     "heterofl_table8": 2 * 31,
-    "heterofl_table9": 31,
+    "heterofl_table9": 2 * 31,
     "heterofl_narrow": 7 + 4 + 3 * 3 + 3,
-    "heterofl_interpolation_mnist": 2 * 90,
-    "heterofl_interpolation_cifar10": 2 * 90,
-    "heterofl_interpolation_wikitext2": 90,
-    "fedepth_table2": 4 * 10,
+    "heterofl_interpolation_mnist": 2 * 95,
+    "heterofl_interpolation_cifar10": 2 * 95,
+    "heterofl_interpolation_wikitext2": 2 * 95,
+    "heterofl_baselines": 4 * 3,
+    "heterofl_lg_fedavg": 4,
+    "fedepth_table2": 15 * 8 * 5,
     "fedepth_table3": 4 * 7,
+    "fedepth_appendix": 4 * 6,
+    "fedepth_figure2": 5,
+    "fedepth_figure7": 2 * 4,
     "mnist_mixes": 2 * 4 * 2,
     "time_to_accuracy": 6 * 3 * 3,
     "time_to_accuracy_mnist": 6 * 3 * 3,
@@ -202,17 +209,16 @@ RUNS = {
 
 def test_shipped_sweeps_have_the_expected_counts():
     assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
-    assert sum(count for name, count in RUNS.items() if "interpolation" in name) == 450
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_shipped_sweeps_have_valid_recipes(name):
-    runs = expand(definition.read(name), name)
-    assert len(runs) == RUNS[name] and len({run.recipe.source for run in runs}) == len(runs)
+    # One seed is enough: the others change no other key.
+    parts = [(dataclasses.replace(part, seeds=part.seeds[:1]), len(part.seeds) or 1) for part in definition.read(name)]
+    runs = {run.name: (run.recipe.source, seeds) for part, seeds in parts for run in expand([part], name)}
+    assert len(set(runs.values())) == len(runs) and sum(seeds for _, seeds in runs.values()) == RUNS[name]
     header = sweeps()[name].read_text().partition("\n\n")[0]
-    assert (
-        f"# Run: bin/hetero_tf sweep {name}" in header and f"# Runs: {len(runs)}" in header and "# Source: " in header
-    )
+    assert all(text in header for text in (f"# Run: bin/hetero_tf sweep {name}", f"# Runs: {RUNS[name]}", "# Source: "))
 
 
 def test_cifar10_network_matches_the_tables():
