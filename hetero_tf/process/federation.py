@@ -71,11 +71,11 @@ class Federation:
 
     @classmethod
     def of(
-        cls, family: ModelFamily, dataset: Dataset, partition: Partition, source: Input, replicas: Replicas, device: str
+        cls, family: ModelFamily, dataset: Dataset, partition: Partition, source: Input, replicas: Replicas
     ) -> "Self":
         """Build the objects of a model family; arguments as for `build_setup`."""
         recipe = family.recipe
-        setup = build_setup(recipe, dataset, partition, family, source, replicas, device)
+        setup = build_setup(recipe, dataset, partition, family, source, replicas)
         measures = Measures.of(recipe, build_task(recipe, dataset))
         evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas)
         return cls(recipe, dataset, partition, source, family, setup, evaluator)
@@ -251,25 +251,18 @@ def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBu
 
 
 def build_setup(
-    recipe: Recipe,
-    dataset: Dataset,
-    partition: Partition,
-    family: ModelFamily,
-    source: Input,
-    replicas: Replicas,
-    device: str,
+    recipe: Recipe, dataset: Dataset, partition: Partition, family: ModelFamily, source: Input, replicas: Replicas
 ) -> RoundSetup:
     """Build the `RoundSetup` of a recipe.
 
     Args:
         replicas: Replicas that share the round, and the number of blocks that each trains in parallel.
-        device: "cpu" or "gpu", the device for which the engine is chosen.
     """
     labels = cut_labels(recipe, dataset, partition)
     label_axis = family.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
-    engine, blocks = choose_engine(family, label_axis, example, batch, replicas, device)
+    engine, blocks = choose_engine(family, label_axis, example, batch, replicas)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
     layout = _global_layout(recipe, family, label_axis)

@@ -243,7 +243,7 @@ def learning_process(
             check_split(recipe, partition)
         family = family_of(_fit_levels(recipe, source, dataset, partition), source, dataset, model)
         family = dataclasses.replace(family, device=device)
-        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy), device)
+        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))
             check_deadline(process.clock, partition.train.sizes, process.division, source.starts(dataset.train.x))

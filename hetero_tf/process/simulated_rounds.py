@@ -297,7 +297,7 @@ class SimulatedRounds:
     @functools.cached_property
     def fine_tuning(self) -> "SimulatedRounds":
         """The round that fine-tunes all clients with local tests."""
-        federation, engine = self.federation, self._engine
+        federation = self.federation
         recipe = fine_tuning(federation.recipe, len(federation.evaluator.tests.clients))
         family = family_of(recipe, federation.input, federation.dataset, federation.family.function)
         units = tuned_units(federation.recipe)
@@ -305,10 +305,9 @@ class SimulatedRounds:
             level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in level_stages)
             for level, level_stages in family.stages.items()
         }
-        device = "gpu" if engine.compiled else "cpu"
-        family = dataclasses.replace(family, stages=stages, device=device)
+        family = dataclasses.replace(family, stages=stages, device=federation.family.device)
         dataset, partition = federation.dataset, federation.partition
-        return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, engine.replicas, device))
+        return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, self._engine.replicas))
 
 
 def _record_history(history, round, plan, records):

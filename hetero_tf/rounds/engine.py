@@ -37,7 +37,7 @@ class Engine:
 
 
 def choose_engine(
-    family: ModelFamily, label_axis: int, example: tuple[int, ...], batch: int, replicas: Replicas, device: str
+    family: ModelFamily, label_axis: int, example: tuple[int, ...], batch: int, replicas: Replicas
 ) -> tuple[Engine, list[ClientBlock]]:
     """Choose the engine of a model family and build the block of each sub-model.
 
@@ -48,9 +48,8 @@ def choose_engine(
         example: Shape of one input.
         batch: Examples of a client's largest batch.
         replicas: The replicas that compute the blocks.
-        device: "cpu" or "gpu".
     """
-    engine, blocks, reasons = family.recipe.engine, [], []
+    engine, device, blocks, reasons = family.recipe.engine, family.device, [], []
     for level, expected in expected_clients(family).items():
         share = expected / replicas.count
         clients = 1 if level in family.unbatched_levels else clients_at_once(engine, share, device, replicas.parallel)
