@@ -316,7 +316,8 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        description = differences(alike, without)[alike.index(run)]
+        implied = _implied_keys(alike, differing_keys(alike, without))
+        description = differences(alike, {*without, *implied})[alike.index(run)]
         names.append(f"{run.name} ({description})" if description else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
 
@@ -348,6 +349,20 @@ def differing_keys(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     # Options that only one of two plug-ins has are implied by its name.
     dependent = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
     return [key for key in differing if key not in dependent]
+
+
+def _implied_keys(runs, keys):
+    """Return the differing keys that are equal in all runs with the same plug-in of one kind, such as its rounds."""
+    implied = set()
+    for name in (key for key in keys if key.endswith(".name")):
+        plugins = {run.keys.get(name) for run in runs}
+        implied |= {
+            key
+            for key in keys
+            if not key.endswith(".name")
+            and len({(run.keys.get(name), shown(run.keys.get(key))) for run in runs}) == len(plugins)
+        }
+    return implied
 
 
 def _name_of(key):

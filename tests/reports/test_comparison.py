@@ -174,6 +174,18 @@ def test_rows_of_equal_names_show_their_differences(write_run, capsys):
     assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {folder}" for folder in folders]
 
 
+def test_names_leave_out_keys_that_a_plugin_implies(write_run, capsys):
+    decay = ("schedule.name=cosine", "schedule.rounds=4", "client.epochs=2")
+    folders = [write_run("one", [10.0]), write_run("two", [20.0], *decay, "optimizer.momentum=0.5")]
+    folders.append(write_run("three", [30.0], *decay, "optimizer.momentum=0"))
+    _, out, _ = printed(capsys, *folders)
+    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [
+        "| tiny_digits (optimizer.momentum=0.9, schedule=steps)",
+        "| tiny_digits (optimizer.momentum=0.5, schedule=cosine)",
+        "| tiny_digits (optimizer.momentum=0.0, schedule=cosine)",
+    ]
+
+
 def test_unfinished_runs_are_reported_and_compared_at_common_rounds(write_run, capsys):
     ahead, behind = write_run("one", [10.0, 20.0, 90.0]), write_run("two", [30.0, 40.0], "seed=1", "rounds=3")
     code, out, err = printed(capsys, ahead, behind)
