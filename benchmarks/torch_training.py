@@ -132,6 +132,7 @@ def train_run(args):
     """Trains with PyTorch, and prints the comparison."""
     import torch
 
+    torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     file = np.load(args.file)
     pixels, tests = (
