@@ -32,6 +32,7 @@ from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
 from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
+from hetero_tf.runs.published import read_published
 from hetero_tf.store.run_folder import RunFolder
 
 SMALL = (
@@ -74,25 +75,12 @@ RATES = (0.03, 0.1, 0.3)
 PILOT_SEED, NOISE_SEED = 1000, 2000
 # Methods that start from the run of another method with the same seed.
 STARTS = {"lg_fedavg": "fedavg"}
-# FeDepth (Zhang et al. 2023, arXiv 2303.04887): CIFAR-10, Dirichlet(0.3), "Fair", clients of equal and of unequal size.
-TABLES = {
-    "Table 2": {
-        "fedavg": 47.7,
-        "slimmable": 56.4,
-        "splitmix": 55.6,
-        "depthfl": 58.5,
-        "fedepth": 60.6,
-        "fedepth_branches": 60.0,
-    },
-    "Table 3": {
-        "fedavg": 46.5,
-        "slimmable": 46.1,
-        "splitmix": 31.2,
-        "depthfl": 47.1,
-        "fedepth": 52.6,
-        "fedepth_branches": 51.6,
-    },
+# Names in FeDepth's tables (Zhang et al. 2023, arXiv 2303.04887), and their settings: clients of equal, unequal size.
+ROWS = {
+    **{"fedavg": "FedAvg x1/6", "slimmable": "HeteroFL", "splitmix": "SplitMix", "depthfl": "DepthFL"},
+    **{"fedepth": "FeDepth", "fedepth_branches": "m-FeDepth"},
 }
+SETTINGS = {"fedepth_table2": "CIFAR-10; alpha(0.3); Fair", "fedepth_table3": "CIFAR-10; alpha_u(0.3); Fair"}
 METRICS = ("global_accuracy last", "global_accuracy best", "local_accuracy last", "local_worst_decile last")
 
 
@@ -263,14 +251,15 @@ def notes(args, rows):
             f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
             f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
         )
-    for title, published in TABLES.items():
+    cells = {(value.name, value.setting): value.value for value in read_published()}
+    for table, setting in SETTINGS.items():
+        published = {name: cells[f"{table}/{row}", setting] for name, row in ROWS.items()}
         shared = [name for name in published if name in rows and not rows[name]["over"]]
         if len(shared) > 2:
             ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
             rank = correlation(ours, [published[name] for name in shared])
-            lines.append(
-                f"rank correlation with FeDepth's {title} over {len(shared)} methods within their budgets: {rank:.2f}"
-            )
+            methods = f"{len(shared)} methods within their budgets"
+            lines.append(f"rank correlation with FeDepth's Table {table[-1]} over {methods}: {rank:.2f}")
     return "\n".join(lines)
 
 

@@ -13,7 +13,6 @@ Modules:
     figures        Draws learning curves, and metrics over model size
     fleet_times    Device time of finished runs on a fleet, without training
     page           Builds one self-contained HTML page about runs, with embedded figures and no external requests
-    published      Results reported by papers and ports, from published.yaml in this folder or from a user file
     sections       Builds the sections of a report from the data of the runs
     style          Style of all figures: colour-blind safe colours, legends below the axes, and output files
     summaries      Metric summary and costs of one run; mean and spread over several values

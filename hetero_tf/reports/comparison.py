@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.reports.published import PublishedValue, matching_values
 from hetero_tf.reports.summaries import (
     CLOCK_TOTALS,
     Moment,
@@ -17,6 +16,7 @@ from hetero_tf.reports.summaries import (
     summarize,
 )
 from hetero_tf.runs.history import MIX, Run
+from hetero_tf.runs.published import PublishedValue, matching_values
 
 # Cost columns of the mix; `table_formats` has their headers.
 COST_COLUMNS = ("parameters", "paper_flops", "multiply_adds", "ratio")
@@ -43,7 +43,8 @@ def compare(
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
         ignored unless all are finished), "finished", "METRIC WHAT" for each metric and each key of
         `summaries.summarize`, "bytes", "client_bytes", "train_flops", "device_seconds", "energy" and "client_seconds",
-        each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list}.
+        each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list of
+        `PublishedValue.to_json` with "difference"}.
 
     Raises:
         InputError: No run measures a requested metric, or none has the device time of `at`.
@@ -65,10 +66,15 @@ def compare(
             options = {} if index else {"goals": goals, "at": at, "totals": totals}
             row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
         row |= _cost_columns(aligned, timed, totals)
-        rows.append(
-            row | {"published": [value.to_json() for value in matching_values(published, group[0].keys, shown_metrics)]}
-        )
+        matches = matching_values(published, group[0].keys, shown_metrics)
+        rows.append(row | {"published": [value.to_json() | _difference(row, value) for value in matches]})
     return rows
+
+
+def _difference(row, value):
+    """Return {"difference": best (else last) value of finished runs minus the published one, or None}."""
+    ours = row.get(f"{value.metric} best", row[f"{value.metric} last"])["mean"]
+    return {"difference": ours - value.value if row["finished"] and ours is not None else None}
 
 
 def _run_columns(name, group):

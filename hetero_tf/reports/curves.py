@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.reports.published import PublishedValue, matching_values
 from hetero_tf.reports.summaries import direction, known_metrics, metric_values
 from hetero_tf.runs.history import MIX, Run, differences, distinct_names, is_number
+from hetero_tf.runs.published import PublishedValue, matching_values
 
 SIZES = ("parameters", "paper_flops")
 # Axes of runs with a fleet.

@@ -20,10 +20,10 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.version import __version__
 from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
-from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.sections import Picture, Section, all_sections
 from hetero_tf.reports.summaries import direction
 from hetero_tf.runs.history import Run
+from hetero_tf.runs.published import PublishedValue
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,10 +15,10 @@ from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.reports import breakdowns, curves, figures, style, timelines
 from hetero_tf.reports import table_formats as tables
-from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
 from hetero_tf.runs.history import MIX, Run, differences, shown
+from hetero_tf.runs.published import PublishedValue
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 

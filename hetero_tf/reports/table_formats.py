@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.units import TIME_UNITS, time_unit
-from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import level_prefixes
+from hetero_tf.runs.published import PublishedValue
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,13 @@ def to_table(
             _cell(key, row[key], columns[key].unit, len(row["seeds"]), decimals) for key in keys
         ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
-    for name in dict.fromkeys(value.name for value in requested):
-        values = [value for value in requested if value.name == name]
+    for name, setting in dict.fromkeys((value.name, value.setting) for value in requested):
+        values = [value for value in requested if (value.name, value.setting) == (name, setting)]
         lines.append(_row_of(name, values, len(first) - 1, keys, has_published, sources))
-    return to_single_lines(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
+    notes = [f"[{number}] {text}" for text, number in sources.items()]
+    if any(value["difference"] is not None for row in rows for value in row["published"]) and has_published:
+        notes.append("published, in brackets: best value of the run minus the published one")
+    return to_single_lines(Table(heads, lines, notes))
 
 
 def _rounds(row):
@@ -191,7 +194,10 @@ def _published(values, sources):
     texts = []
     for value in values:
         number = sources.setdefault(f"{value['source']}: {value['setting']}", len(sources) + 1)
-        texts.append(f"{value['value']:g}{' ' + value['metric'] if has_several_metrics else ''} [{number}]")
+        spread = "" if value["spread"] is None else f" ± {value['spread']:g}"
+        difference = "" if value["difference"] is None else f" ({value['difference']:+.2f})"
+        metric = f" {value['metric']}" if has_several_metrics else ""
+        texts.append(f"{value['value']:g}{spread}{difference}{metric} [{number}]")
     return ", ".join(texts) or "-"
 
 

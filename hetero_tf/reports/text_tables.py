@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.reports.comparison import compare
-from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import Moment, default_metrics, direction, known_metrics
 from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
 from hetero_tf.runs.history import Run, differing_keys, shown
+from hetero_tf.runs.published import PublishedValue
 
 # Columns in addition to the metric.
 COLUMNS = ("rounds", "bytes", "device_seconds", "published")

@@ -143,7 +143,8 @@ class Run:
         seed: Seed of the recipe.
         rounds: Number of rounds of the recipe.
         mix: `{level: share}`, in the units of the recipe; the first level is the global model's.
-        keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix".
+        keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix". If a fallback
+            replaced the data, "data.stand_in_for" names them.
         rows: Rows of metrics, at least one.
         timings: Rows of `timings.jsonl`; empty for runs of earlier versions.
         costs: Costs of a client of each level; None for runs of earlier versions.
@@ -231,6 +232,10 @@ def read(folder: str | Path) -> Run | None:
     keys, mix = recipe_keys(text, str(run.recipe))
     _check(run.recipe, keys, mix)
     keys[MIX] = mix_text(mix)
+    if keys.get("data.fallback") and run.data.exists():
+        data = plain_json.parse(files.read_bytes(run.data, plain_json.LIMIT), run.data)
+        if isinstance(data, dict) and data.get("stand_in_for"):
+            keys["data.stand_in_for"] = str(data["stand_in_for"])
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     spans = timeline.read(run.timeline)
@@ -241,6 +246,12 @@ def recipe_keys(text: str, name: str) -> tuple[dict[str, Any], dict[str, float]]
     """Return `{dotted key: value}` of a resolved recipe without its mix, and the mix: `{level: share}`."""
     keys = keys_of(text, name)
     return keys, {key.removeprefix(f"{MIX}."): keys.pop(key) for key in list(keys) if key.startswith(f"{MIX}.")}
+
+
+def keys_of_recipe(text: str) -> dict[str, Any]:
+    """Return `Run.keys` of a resolved recipe."""
+    keys, mix = recipe_keys(text, "recipe")
+    return keys | {MIX: mix_text(mix)}
 
 
 def hyperparameters(keys: dict[str, object]) -> dict[str, bool | float | str]:

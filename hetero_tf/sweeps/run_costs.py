@@ -102,14 +102,18 @@ def _level_costs(recipe, dataset):
     return process.costs_of(process.recipe.levels.names)
 
 
-def to_text(runs: Sequence[SweepRun], costs: dict[str, RunCosts | None]) -> str:
-    """Return an aligned table of all runs, with the sum of their traffic."""
-    rows: list[tuple[str, ...]] = [("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic")]
+def to_text(
+    runs: Sequence[SweepRun], costs: dict[str, RunCosts | None], published: dict[str, str] | None = None
+) -> str:
+    """Return an aligned table of all runs; `published` has the values of papers by name of the run."""
+    heads = ("run", "rounds", "parameters", "multiply-adds", "traffic/client/round", "traffic")
+    rows: list[tuple[str, ...]] = [heads + (("published",) if published else ())]
     for run in runs:
         cost, cells = costs[run.name], ["-"] * 4
         if cost is not None:
             cells = [_format(cost.parameters), _format(cost.multiply_adds)]
             cells += [format_bytes(cost.bytes_down + cost.bytes_up), format_bytes(cost.bytes)]
+        cells += [published.get(run.name, "-")] if published else []
         rows.append((run.name, f"{run.recipe.rounds}", *cells))
     return format_table(rows)
 

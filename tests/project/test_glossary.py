@@ -8,10 +8,10 @@ import pytest
 
 from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.reports import comparison
-from hetero_tf.reports.published import PublishedValue
 from hetero_tf.reports.summaries import Moment
 from hetero_tf.reports.table_formats import to_table
 from hetero_tf.runs.history import gather, grouped
+from hetero_tf.runs.published import PublishedValue
 
 GLOSSARY = Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md"
 TEXT = GLOSSARY.read_text("utf-8")

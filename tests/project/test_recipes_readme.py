@@ -10,6 +10,8 @@ from hetero_tf import recipe
 from hetero_tf.models.build_model import build_model
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import shipped
+from hetero_tf.runs.history import keys_of_recipe
+from hetero_tf.runs.published import matching_values, read_published
 
 README = Path(__file__).parents[2] / "recipes" / "README.md"
 TEXT = README.read_text("utf-8")
@@ -53,31 +55,19 @@ def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
         assert other in NAMES
 
 
-# FeDepth (arXiv 2303.04887), Tables 3 and 2: CIFAR-10 by Dirichlet(0.3), clients of unequal and of equal size.
-FEDEPTH = {
-    "fedavg": ("46.5", "47.7"),
-    "heterofl": ("46.1", "56.4"),
-    "slimmable": ("46.1", "56.4"),
-    "splitmix": ("31.2", "55.6"),
-    "depthfl": ("47.1", "58.5"),
-    "fedepth": ("52.6", "60.6"),
-    "fedepth_branches": ("51.6", "60.0"),
-}
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("methods/")])
 def test_a_header_quotes_published_results_and_the_override_of_the_other_split(name):
     comment, loaded = re.sub(r"\n# *", " ", header(name)), recipe.load(name)
     assert "unbalanced Dirichlet(0.3)" in comment and loaded.partition.name == "dirichlet"
     assert (loaded.partition.options["alpha"], loaded.data.loader.options["dataset"]) == (0.3, "cifar10")
-    quoted = re.search(r"Table 3 has ([\d.]+) %.*Table 2, .*\(--set (\S+)\), has ([\d.]+) %", comment)
-    assert (quoted is None) == (name.removeprefix("methods/") not in FEDEPTH)
-    if quoted is None:
-        assert "not in FeDepth's tables" in comment
-        return
-    assert (quoted[1], quoted[3]) == FEDEPTH[name.removeprefix("methods/")]
-    equal = recipe.load(name, [quoted[2]]).partition
-    assert equal.name == "dirichlet_equal" and equal.options["alpha"] == 0.3 and equal.options["clients"] == 100
+    unequal = re.search(r"Table 3 has ([\d.]+) %", comment)
+    equal = re.search(r"Table 2, [^.]*\(--set (\S+)\), has ([\d.]+) %", comment)
+    for quoted, override in ((unequal, ()), (equal, ("partition.name=dirichlet_equal",))):
+        keys = keys_of_recipe(recipe.load(name, ["partition.held_out=0.2", *override]).source)
+        values = [value.value for value in matching_values(read_published(), keys)]
+        assert len(values) == (quoted is not None) and (equal is not None or "not in FeDepth's tables" in comment)
+        assert all(abs(float(quoted[len(override) + 1]) - value) < 0.0501 for value in values)
+    assert equal is None or equal[1] == "partition.name=dirichlet_equal"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -418,6 +418,7 @@ def test_recipes_are_packaged_and_the_command_is_declared(metadata):
     assert "hetero_tf.recipes" in metadata["packages"]
     assert metadata["package_data"]["hetero_tf.export.serve"] == ["page.*"]
     assert metadata["package_data"]["hetero_tf.fleets"] == ["*.yaml", "LICENCES.md"]
-    assert metadata["package_data"]["hetero_tf.reports"] == ["published.yaml", "report.html"]
+    assert metadata["package_data"]["hetero_tf.reports"] == ["report.html"]
+    assert metadata["package_data"]["hetero_tf.runs"] == ["published.csv", "published_runs.csv"]
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
     assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]}

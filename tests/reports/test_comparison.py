@@ -246,8 +246,8 @@ def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
         "10,90s,20min,3h. Received: --at=x",
         ("--reach", "95,nan"): "--reach must be comma-separated values of the first metric, such as 95,98. "
         "Received: --reach=95,nan",
-        ("--published", "heterofl-mnits"): "no published table or row has that name; did you mean 'heterofl-mnist'? "
-        "Received: heterofl-mnits",
+        ("--published", "heterofl_tabel7"): "no published table or row has that name; did you mean 'heterofl_table7'? "
+        "Received: heterofl_tabel7",
     }
     for words, sentence in cases.items():
         assert printed(capsys, folder, *words) == (2, "", f"hetero_tf: {sentence}\n")
@@ -292,19 +292,22 @@ def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_pat
 """
     user_file.write_text(text)
     folders = [write_run("one", [10.0], "name=one", "levels.mix=a1-c9"), write_run("two", [20.0], "name=two")]
-    code, out, _ = printed(capsys, *folders, "--published", f"{user_file},mine/bc,heterofl-mnist/e")
+    code, out, _ = printed(capsys, *folders, "--published", f"{user_file},mine/bc,heterofl_table7/e")
     assert code == 0
     head, _, one, two, *others = out.splitlines()
-    assert head.endswith("| published |") and one.endswith("| 91 \\[1\\] |") and two.endswith("| - |")
+    assert head.endswith("| published |") and one.endswith("| 91 (-81.00) \\[1\\] |") and two.endswith("| - |")
     assert others[0].startswith("| mine/bc \\[1\\] | - | - | - | 90 | - |")
-    assert others[1].startswith("| heterofl-mnist/e \\[2\\] | - | - | - | 98.66 | - |")
-    assert others[3:] == [
+    assert others[1].startswith("| heterofl_table7/e \\[2\\] | - | - | - | 98.66 | - |")
+    assert others[2].startswith("| heterofl_table7/e \\[3\\] | - | - | - | 92.84 | - |")
+    source = "HeteroFL (Diao et al. 2021, arXiv 2010.01264), Table 1, Table 7"
+    assert others[4:] == [
         "\\[1\\] A paper: digits  ",
-        "\\[2\\] HeteroFL (Diao et al. 2021, arXiv 2010.01264), Tables 1 and 7: MNIST, IID, CNN, 100 clients, 10 a round, "
-        "200 rounds, dynamic levels  ",
+        f"\\[2\\] {source}: MNIST IID  ",
+        f"\\[3\\] {source}: MNIST two labels  ",
+        "published, in brackets: best value of the run minus the published one  ",
     ]
     for wrong, message in (
-        ("x: 1", "must be a list of tables, like hetero_tf/reports/published.yaml"),
+        ("x: 1", "must be a list of tables with name, source, setting, recipe, rows; see docs/sweeps.md"),
         ("- {name: x}", "table 1: must have name, source, setting, recipe, rows. Received: a missing or wrong source"),
         (text.replace("90", "much"), "table 1: bc: global_accuracy must be a number. Received: 'much'"),
     ):

@@ -7,7 +7,8 @@ from refusals import refusal
 
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
-from hetero_tf.reports import curves, figures, published, style
+from hetero_tf.reports import curves, figures, style
+from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
 
 pytest.importorskip("matplotlib")

@@ -67,6 +67,8 @@ def test_table_and_json():
         "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB",
         "digits-levels.mix=b       5           -              -                     -        -",
     ]
+    lines = run_costs.to_text([small, large], costs, {small.name: "97.5 global_accuracy"}).splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines] == ["published", "97.5 global_accuracy", "-"]
     result = run_costs.to_json([small, large], costs)
     assert result["bytes"] == 2.5 * 2**30 and result["runs"][1]["parameters"] is None
     assert result["runs"][0]["bytes_up"] == 1024.0 and result["runs"][0]["overrides"] == ["rounds=5", "levels.mix=a"]

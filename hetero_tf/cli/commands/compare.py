@@ -20,7 +20,8 @@ FLAGS, WORDS, SOURCE = ("run", "fleet", "metric", "reach", "at", "published", "a
 
 def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
-    from hetero_tf.reports import comparison, published, summaries, table_formats, text_tables
+    from hetero_tf.reports import comparison, summaries, table_formats, text_tables
+    from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
     runs, sentences = gather_runs(flags, "compare")
@@ -40,6 +41,8 @@ def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
         console.say(text)
     # Only the table goes to standard output, so that it can be redirected to a file.
     notes_console = Console(sys.stderr, quiet=flags.quiet)
+    tables = {value.table for value in requested}
+    sentences += published.missing_cells(published_values, [run.keys for run in runs], tables)
     for sentence in sentences:
         notes_console.say(sentence)
     return rows

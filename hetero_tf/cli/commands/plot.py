@@ -15,7 +15,8 @@ FLAGS, WORDS, SOURCE = ("run", "fleet", "x", "y", "band", "published", "out"), "
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Draw the figure of --x and --y into --out."""
-    from hetero_tf.reports import curves, figures, published, style, summaries
+    from hetero_tf.reports import curves, figures, style, summaries
+    from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
     if not flags.out:

@@ -14,7 +14,8 @@ FLAGS, WORDS, SOURCE = ("run", "fleet", "published", "out", "open"), "run", None
 
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Write the page and its figures, and print their paths."""
-    from hetero_tf.reports import page, published, style
+    from hetero_tf.reports import page, style
+    from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
     path = Path(flags.out or "report.html")

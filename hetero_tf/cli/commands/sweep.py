@@ -95,10 +95,29 @@ def _print_costs(runs, flags, console):
         for number, run in enumerate(runs, 1):
             display.begin(f"costs of run {number}/{len(runs)}")
             costs[run.name] = table.costs_of(run)
-    console.say(run_costs.to_text(runs, costs))
+    runs, published = _in_order_of_paper(runs)
+    texts = {
+        name: ", ".join(f"{value.value:g} {value.metric}" for value in values) for name, values in published.items()
+    }
+    console.say(run_costs.to_text(runs, costs, texts if any(texts.values()) else None))
+    for source in dict.fromkeys(value.source for values in published.values() for value in values):
+        console.say(f"published: {source}")
     result = run_costs.to_json(runs, costs)
+    for run in result["runs"]:
+        run["published"] = [value.to_json() for value in published[run["name"]]]
     console.say(f"{len(runs)} runs, {run_costs.format_bytes(result['bytes'])} of traffic; all recipes are valid")
     return result
+
+
+def _in_order_of_paper(runs):
+    """Return the runs in the order of the table that prints them, and `{name: published values}`."""
+    from hetero_tf.runs.history import keys_of_recipe
+    from hetero_tf.runs.published import in_order_of_table, read_published
+
+    by_name = {run.name: run for run in runs}
+    keys = {name: keys_of_recipe(run.recipe.source) for name, run in by_name.items()}
+    published = in_order_of_table(read_published(), keys)
+    return [by_name[name] for name in published], published
 
 
 def _print_commands(runs, folder, program, console):

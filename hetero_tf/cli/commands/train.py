@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
@@ -55,9 +56,21 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
     summary["seconds"] = round(console.clock() - start, 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
+    for text in published_values(run_dir):
+        console.say(text)
     run_flags = f"--run_dir {shlex.quote(str(run_dir))}{shared_flags(flags)}"
     compare = f"{program_name()} compare {shlex.quote(str(run_dir))}   (and other runs)"
     console.say(
         f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
     )
     return summary
+
+
+def published_values(run_dir: Path) -> list[str]:
+    """Return a line for each value that a paper reports for the recipe of a run."""
+    from hetero_tf.runs import history
+    from hetero_tf.runs.published import matching_values, read_published
+
+    run = history.read(run_dir)
+    values = [] if run is None else matching_values(read_published(), run.keys, tuple(run.rows[-1]))
+    return [f"published: {value.metric} {value.value:g} ({value.source}: {value.setting})" for value in values]

@@ -1,0 +1,245 @@
+"""Results reported by papers and ports, and the runs that match them.
+
+`published.csv` has the cells of their tables. `published_runs.csv`, which `benchmarks/papers.py` writes, has the
+runs of each cell: recipe, overrides, and the fingerprint of all keys that decide the result. A run matches a cell if
+each such key agrees. A cell has several runs if the paper does not say which one it prints.
+
+A user file is a list of tables. Each has a `name`, a `source` (paper and table), a short `setting`, the `recipe` keys
+that a run must have (`{dotted key: value}`), and `rows`: a name, more keys in `recipe`, and values by metric name.
+"""
+
+import csv
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.recipe.nodes import to_plain
+from hetero_tf.recipe.reader import parse
+from hetero_tf.runs.history import MIX
+
+CELLS, RUNS = (Path(__file__).with_name(name) for name in ("published.csv", "published_runs.csv"))
+# First part of the name of a table -> source.
+PAPERS = {
+    "heterofl": "HeteroFL (Diao et al. 2021, arXiv 2010.01264)",
+    "fedepth": "FeDepth (Zhang et al. 2023, arXiv 2303.04887)",
+    "flower-heterofl": "Flower's port of HeteroFL (baselines/heterofl, README)",
+    "lg-fedavg": "LG-FedAvg (Liang et al. 2020, arXiv 2001.01523)",
+}
+# Keys that decide no result. Which rounds are evaluated is not part of a setting either.
+IGNORED_KEYS = frozenset(
+    ("name", "seed", "data.download", "data.fallback", "engine", "precision", "checkpoint.every", "checkpoint.keep")
+    + ("evaluate.every", "evaluate.batch_size", "evaluate.metrics", "evaluate.levels", "evaluate.best")
+)
+LARGEST_FILE = 2**20
+TABLE_KEYS = {"name": str, "source": str, "setting": str, "recipe": dict, "rows": dict}
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """One number of a table.
+
+    Attributes:
+        name: "TABLE/ROW".
+        metric: Name of the metric.
+        value: Value in the unit of the metric.
+        source: Paper and table.
+        setting: Short description of the setting.
+        recipe: `{dotted key: value}` that a matching run must have; None for a shipped value.
+        spread: Standard deviation that the table prints, or None.
+        runs: `{fingerprint: note}` of the matching runs of a shipped value; the note is added to the setting.
+    """
+
+    name: str
+    metric: str
+    value: float
+    source: str
+    setting: str
+    recipe: dict | None = None
+    spread: float | None = None
+    runs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.name.partition("/")[0]
+
+    def to_json(self) -> dict:
+        """Return all fields except those that select runs."""
+        return {name: getattr(self, name) for name in ("name", "metric", "value", "source", "setting", "spread")}
+
+
+def fingerprint(keys: Mapping[str, object]) -> str:
+    """Return a digest of the keys of a resolved recipe that decide its result.
+
+    Args:
+        keys: See `Run.keys`. Keys of value None count as absent. The path of initial weights does not count, nor does
+            the assignment of a single level.
+    """
+    deciding = {key: value for key, value in keys.items() if value is not None and key not in IGNORED_KEYS}
+    if "model.initial_weights" in deciding:
+        deciding["model.initial_weights"] = "a file"
+    if "-" not in str(keys[MIX]):
+        deciding.pop("levels.assignment", None)
+    return hashlib.sha256(repr(sorted(deciding.items())).encode()).hexdigest()[:16]
+
+
+def read_published() -> list[PublishedValue]:
+    """Read the shipped values; a cell that two tables print is a value of each."""
+    runs: dict[tuple[str, str], dict[str, str]] = {}
+    for run in _read_rows(RUNS):
+        runs.setdefault((run["setting"], run["row"]), {})[run["fingerprint"]] = run["note"]
+    values = []
+    for cell in _read_rows(CELLS):
+        setting, row, tables = cell["setting"], cell["row"], cell["tables"].split()
+        papers, parts = zip(*(table.partition("_")[::2] for table in tables))
+        source = ", ".join([PAPERS[papers[0]], *(part.replace("table", "Table ") for part in parts if part)])
+        spread, cell_runs = float(cell["spread"]) if cell["spread"] else None, runs.get((setting, row), {})
+        for table in tables:
+            number = float(cell["value"])
+            values.append(
+                PublishedValue(f"{table}/{row}", cell["metric"], number, source, setting, None, spread, cell_runs)
+            )
+    return values
+
+
+def _read_rows(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_file(path: Path) -> list[PublishedValue]:
+    """Read the values of a user file.
+
+    Raises:
+        InputError: The file is invalid; the message names file and table.
+    """
+    text = files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path)
+    tables = to_plain(parse(text, str(path)))
+    if not isinstance(tables, list):
+        raise InputError(f"{path}: must be a list of tables with {', '.join(TABLE_KEYS)}; see docs/sweeps.md")
+    return [value for number, table in enumerate(tables, 1) for value in _values(f"{path}: table {number}", table)]
+
+
+def _values(location, table):
+    invalid = [
+        name for name, kind in TABLE_KEYS.items() if not isinstance(table, dict) or type(table.get(name)) is not kind
+    ]
+    if invalid:
+        raise InputError(f"{location}: must have {', '.join(TABLE_KEYS)}. Received: a missing or wrong {invalid[0]}")
+    for row, cells in table["rows"].items():
+        cells = dict(cells) if isinstance(cells, dict) else {}
+        recipe = table["recipe"] | (cells.pop("recipe", None) or {})
+        for metric, value in cells.items():
+            if type(value) not in (int, float):
+                raise InputError(f"{location}: {row}: {metric} must be a number. Received: {value!r}")
+            yield PublishedValue(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
+
+
+def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[PublishedValue]]:
+    """Return all known values, and the requested ones, which are always shown.
+
+    Args:
+        names: Requested tables or rows ("TABLE", "TABLE/ROW"), and .yaml files that add values to the shipped ones.
+
+    Raises:
+        InputError: A file is invalid, or a table or row does not exist.
+    """
+    values = [*read_published(), *_file_values(names)]
+    requested = []
+    for name in (name for name in names if not _is_file(name)):
+        matches = [value for value in values if name in (value.name, value.table)]
+        if not matches:
+            known = {part for value in values for part in (value.name, value.table)}
+            raise InputError(f"no published table or row has that name{did_you_mean(name, known)} Received: {name}")
+        requested += matches
+    return values, requested
+
+
+def selected_values(names: Sequence[str]) -> list[PublishedValue]:
+    """Return the values of tables, rows and files; see `select_published` for `names` and errors."""
+    # Both a file and a table in it may be named.
+    requested = select_published(names)[1]
+    return [*requested, *(value for value in _file_values(names) if value not in requested)]
+
+
+def _is_file(name):
+    return name.endswith((".yaml", ".yml"))
+
+
+def _file_values(names):
+    return [value for name in names if _is_file(name) for value in read_file(Path(name))]
+
+
+def matching_values(
+    values: Iterable[PublishedValue], keys: Mapping[str, object], metrics: Sequence[str] | None = None
+) -> list[PublishedValue]:
+    """Return the values that match the keys of a run, those of two tables once.
+
+    Args:
+        values: Values to select from.
+        keys: See `Run.keys`.
+        metrics: Metrics to select; None: all.
+    """
+    digest, matches = fingerprint(keys), dict[tuple, PublishedValue]()
+    for value in values:
+        if (metrics is None or value.metric in metrics) and _is_match(value, keys, digest):
+            note = value.runs.get(digest)
+            setting = f"{value.setting}; {note}" if note else value.setting
+            matches.setdefault(
+                (value.source, setting, value.metric, value.value), dataclasses.replace(value, setting=setting)
+            )
+    return list(matches.values())
+
+
+def _is_match(value, keys, digest):
+    if value.recipe is None:
+        return digest in value.runs
+    return all(keys.get(key) == expected for key, expected in value.recipe.items())
+
+
+def in_order_of_table(
+    values: Sequence[PublishedValue], keys_of_runs: Mapping[str, Mapping[str, object]]
+) -> dict[str, list[PublishedValue]]:
+    """Return the values of each run, in the order of the table that prints most of the runs.
+
+    A run that this table does not print has its values of other tables, and follows the others.
+
+    Args:
+        values: All published values.
+        keys_of_runs: `{name: Run.keys}`.
+    """
+    digests = {name: fingerprint(keys) for name, keys in keys_of_runs.items()}
+    tables = Counter(
+        table for digest in digests.values() for table in {value.table for value in values if digest in value.runs}
+    )
+    sizes = Counter(value.table for value in values)
+    main = max(sizes, key=lambda table: (tables[table], -sizes[table]), default=None)
+    printed = [value for value in values if value.table == main]
+    ordered = {}
+    for name, keys in keys_of_runs.items():
+        position = next((index for index, value in enumerate(printed) if digests[name] in value.runs), len(printed))
+        ordered[name] = position, matching_values(printed if position < len(printed) else values, keys)
+    return {name: matches for name, (_, matches) in sorted(ordered.items(), key=lambda item: item[1][0])}
+
+
+def missing_cells(
+    values: Sequence[PublishedValue], keys_of_runs: Iterable[Mapping[str, object]], tables: Iterable[str] = ()
+) -> list[str]:
+    """List the cells without a run, a sentence for each of `tables` and each table of which half the cells have one."""
+    runs, sentences = [(keys, fingerprint(keys)) for keys in keys_of_runs], []
+    for table in dict.fromkeys(value.table for value in values if value.runs or value.table in tables):
+        cells = [value for value in values if value.table == table]
+        missing = [value for value in cells if not any(_is_match(value, *run) for run in runs)]
+        if table in tables or len(missing) * 2 <= len(cells):
+            rows: dict[str, dict[str, None]] = {}
+            for value in missing:
+                rows.setdefault(value.setting, {})[value.name.removeprefix(f"{table}/")] = None
+            listed = "; ".join(f"{setting}: {', '.join(names)}" for setting, names in rows.items())
+            count = len(cells) - len(missing)
+            sentences.append(f"{table}: {count} of {len(cells)} cells{f'; missing: {listed}' if listed else ''}")
+    return sentences
