@@ -11,6 +11,9 @@ from hetero_tf.base.errors import InputError, MemoryProblem
 
 # With batches of 10, kernels are too small to split.
 KERNEL_THREADS = 1
+# Passes of TensorFlow's graph optimizer that take a fifth of a first call on a CPU. The layout of images and the choice
+# of cuDNN functions only change graphs on a GPU, and fusions found at most four products of a round (2026-11-26).
+SKIPPED_PASSES = ("layout_optimizer", "remapping", "implementation_selector")
 
 
 def import_quietly(list_devices: bool = True) -> None:
@@ -140,6 +143,14 @@ def configure_threads(threads: int) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def skip_graph_passes() -> None:
+    """Turn off the `SKIPPED_PASSES` of TensorFlow's graph optimizer in this process, unless it has a GPU."""
+    import tensorflow as tf
+
+    if device_type() == "cpu":
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(SKIPPED_PASSES, False))
 
 
 def device_type() -> str:

@@ -20,7 +20,6 @@ from hetero_tf.models.costs.counting import ForwardCost, forward
 from hetero_tf.models.costs.unit_costs import unit_shares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
-from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.nodes import InvalidValue
@@ -100,10 +99,7 @@ class ModelFamily:
 
     def batched_model(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Build a new model of a route that trains `clients` clients at once."""
-        model = self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size)
-        # XLA compiles a step as a whole, and needs shapes that a function would compute.
-        by_functions = self.recipe.engine == "auto" and self.device == "cpu"
-        return call_by_functions(model, self.cached("blocks", dict)) if by_functions else model
+        return self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size)
 
     def _build_training_model(self, route, classes, clients):
         """Build a new model of a route with active Scalers."""

@@ -1,8 +1,8 @@
-"""Repeated blocks: equal blocks of a deep model are one function of the graph, traced once."""
+"""Repeated blocks: equal blocks of the models of a round are one function of the graph, traced once."""
 
 import collections
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -10,30 +10,34 @@ import tensorflow as tf
 
 from hetero_tf.models.variables import all_layers, is_seed, layer_signature
 
-# With fewer equal blocks in a model, a function costs more tracing time than it saves.
+# With fewer equal blocks, a function costs more tracing time than it saves.
 MIN_BLOCKS = 4
 
 
-def call_by_functions(model: keras.Model, functions: dict[Hashable, Callable]) -> keras.Model:
-    """Let the repeated blocks of a model train by one function for each signature; return the model.
+def call_by_functions(models: Iterable[keras.Model]) -> None:
+    """Let the repeated blocks of models train by one function for each signature.
 
-    A block is a layer with sublayers. Blocks share a function if their arguments and their variables' shapes are equal.
-    The results of a block do not change.
+    A block is a layer with sublayers. Blocks share a function if their arguments and their variables' shapes are equal,
+    also those of different models. The results of a block do not change.
 
     Args:
-        model: A model that is trained by `stateless_call`.
-        functions: The known functions by signature; models that share them trace each signature once.
+        models: All models of a round; they are trained by `stateless_call`.
     """
-    blocks = [layer for layer in model.layers if layer.variables and next(iter(all_layers(layer)), None) is not None]
-    signatures = {id(block): layer_signature(block) for block in blocks}
-    counts = collections.Counter(signatures.values())
-    for block in blocks:
-        signature = signatures[id(block)]
-        if counts[signature] >= MIN_BLOCKS:
-            function = functions.setdefault(signature, _function(block, block.call))
-            block.call = functools.partial(_call, block, block.call, function)
-            block.by_function = True
-    return model
+    blocks = {
+        id(layer): layer
+        for model in models
+        for layer in model.layers
+        if layer.variables and next(iter(all_layers(layer)), None) is not None
+    }
+    blocks_by_signature = collections.defaultdict(list)
+    for block in blocks.values():
+        blocks_by_signature[layer_signature(block)].append(block)
+    for equal_blocks in blocks_by_signature.values():
+        if len(equal_blocks) >= MIN_BLOCKS:
+            function = _function(equal_blocks[0], equal_blocks[0].call)
+            for block in equal_blocks:
+                block.call = functools.partial(_call, block, block.call, function)
+                block.by_function = True
 
 
 def _call(block, call, function, *args: Any, **kwargs: Any) -> tf.Tensor:

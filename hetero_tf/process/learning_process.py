@@ -219,10 +219,12 @@ def learning_process(
         strategy: Strategy whose replicas share each round and evaluation, such as
             `tf.distribute.MirroredStrategy()`; None: no sharing. Results are equal up to the order of summation.
 
-    If TensorFlow has not started yet, `hardware.configure_threads` sets its threads.
+    If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
+    skips the passes of the graph optimizer that rounds do not need, see `hardware.skip_graph_passes`.
     """
     parallel = hardware.core_count() if parallel is None else parallel
     hardware.configure_threads(parallel)
+    hardware.skip_graph_passes()
     recipe = as_recipe(recipe, custom_model=model is not None)
     if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
         raise InputError(

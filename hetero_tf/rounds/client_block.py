@@ -6,6 +6,7 @@ narrow model. Clients of a block share the rest of the operations.
 
 from dataclasses import dataclass
 
+import keras
 import tensorflow as tf
 
 from hetero_tf.models.state import split_values
@@ -51,6 +52,12 @@ class ClientBlock(RowShape):
         """Shapes of the values of a client's first network, the one that it returns."""
         trainable, carried = self.learned // self.networks, (len(self.shapes) - self.learned) // self.networks
         return [*self.shapes[:trainable], *self.shapes[self.learned : self.learned + carried]]
+
+    @property
+    def models(self) -> list[keras.Model]:
+        """Models of all stages and routes, and of the frozen units before them."""
+        steps = [step for stage in self.stages for step in (stage.joint, stage.before) if step is not None]
+        return [row_model.model for step in steps for row_model in step.models]
 
     @property
     def loops(self) -> list[list[int]]:

@@ -8,6 +8,7 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.layers.fast_conv2d import FORMS
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.layout import build_client_block
@@ -60,6 +61,9 @@ def choose_engine(
         blocks.append(block)
         if reason is not None:
             reasons.append(f"level {level} is computed client by client: {reason}")
+    # XLA compiles a step as a whole, and needs shapes that a function would compute.
+    if engine == "auto" and device == "cpu":
+        call_by_functions(model for block in blocks for model in block.models)
     return Engine(device == "gpu", tuple(reasons), replicas), blocks
 
 
@@ -147,10 +151,5 @@ def _levels_with(block_of, attribute, value):
     return [
         level
         for level, block in block_of.items()
-        if any(
-            getattr(layer, attribute, None) == value
-            for stage in block.stages
-            for row_model in stage.joint.models
-            for layer in all_layers(row_model.model)
-        )
+        if any(getattr(layer, attribute, None) == value for model in block.models for layer in all_layers(model))
     ]

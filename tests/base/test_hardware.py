@@ -129,3 +129,12 @@ def test_hint_names_bfloat16_units(tmp_path, monkeypatch, flags, precision, devi
     hardware.CPUINFO.write_text(f"processor : 0\nflags : fpu {flags}\n")
     hint = hardware.precision_hint(precision, device)
     assert (hint is not None) == has_hint and (not has_hint or "--set precision=mixed_bfloat16" in hint)
+
+
+@pytest.mark.parametrize("device, skips", [("cpu", True), ("gpu", False)])
+def test_graph_passes_are_skipped_without_a_gpu(monkeypatch, device, skips):
+    options = {}
+    monkeypatch.setattr(hardware, "device_type", lambda: device)
+    monkeypatch.setattr("tensorflow.config.optimizer.set_experimental_options", options.update)
+    hardware.skip_graph_passes()
+    assert options == (dict.fromkeys(hardware.SKIPPED_PASSES, False) if skips else {})

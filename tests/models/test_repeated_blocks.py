@@ -40,8 +40,14 @@ def trained(name, *more):
     return process, flatten_state(state), rows
 
 
+def functions_in(models):
+    """The functions that blocks of models are called by, each once."""
+    blocks = (layer for model in models for layer in model.layers if getattr(layer, "by_function", False))
+    return {layer.call.args[2] for layer in blocks}
+
+
 def functions_of(process):
-    return process.family.cached("blocks", dict)
+    return functions_in(model for submodel in process.setup.submodels for model in submodel.block.models)
 
 
 def count_nodes(process):
@@ -55,9 +61,9 @@ def count_nodes(process):
 def test_rounds_equal_those_of_blocks_traced_one_by_one(name, monkeypatch):
     process, values, rows = trained(name)
     assert functions_of(process) and process.engine_report()["reasons"] == []
-    monkeypatch.setattr(repeated_blocks, "MIN_BLOCKS", 5)
+    monkeypatch.setattr(repeated_blocks, "MIN_BLOCKS", 50)
     apart, expected, wanted_rows = trained(name)
-    assert functions_of(apart) == {} and values.keys() == expected.keys()
+    assert not functions_of(apart) and values.keys() == expected.keys()
     for path, value in expected.items():
         np.testing.assert_allclose(values[path], value, rtol=0, atol=1e-13 * max(1, np.abs(value).max()), err_msg=path)
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in wanted_rows], rel=1e-13)
@@ -67,7 +73,7 @@ def test_rounds_equal_those_of_blocks_traced_one_by_one(name, monkeypatch):
 def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
     process, _, _ = trained("dropout", "levels.widths={a: 1, b: 1, c: 0.5}", "levels.mix=a-b-c", "levels.depths={b: 1}")
     process.runner.prepare()
-    used = [f for f in functions_of(process).values() if f.experimental_get_tracing_count()]
+    used = [f for f in functions_of(process) if f.experimental_get_tracing_count()]
     widths = set(process.setup.block_sizes)
     assert len(widths) <= len(used) <= 2 * len(widths)
     assert all(function.experimental_get_tracing_count() == 1 for function in used)
@@ -76,7 +82,7 @@ def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_explicit_engine_has_no_functions(engine):
     process = tiny.process(TEXT, f"engine={engine}")
-    assert functions_of(process) == {} and process.engine_report()["by_function"] == []
+    assert not functions_of(process) and process.engine_report()["by_function"] == []
 
 
 @pytest.mark.long
@@ -91,11 +97,12 @@ def test_run_records_that_its_blocks_are_functions(train, tmp_path):
 
 def blocks(count, **options):
     """A sequence of blocks that are called by functions, and these functions."""
-    inputs, functions = keras.Input((3, 4), dtype="float64"), {}
-    value = inputs
+    value = inputs = keras.Input((3, 4), dtype="float64")
     for _ in range(count):
         value = TransformerBlock(2, 2, 6, dtype="float64", **options)(value)
-    return call_by_functions(keras.Model(inputs, value), functions), functions
+    model = keras.Model(inputs, value)
+    call_by_functions([model])
+    return model, functions_in([model])
 
 
 INPUTS = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 4)))
@@ -125,7 +132,7 @@ def test_gradients_of_frozen_values_are_not_computed():
 
 def test_only_training_steps_of_graphs_use_functions():
     model, functions = blocks(4)
-    (function,) = functions.values()
+    (function,) = functions
     model(INPUTS, training=True)
     tf.function(lambda: model(INPUTS, training=False), autograph=False)()
     assert function.experimental_get_tracing_count() == 0
@@ -134,15 +141,21 @@ def test_only_training_steps_of_graphs_use_functions():
 
 
 def test_different_or_rare_blocks_are_unchanged():
-    assert blocks(3)[1] == {}
-    inputs, functions = keras.Input((3, 4)), {}
-    value = inputs
+    assert not blocks(3)[1]
+    value = inputs = keras.Input((3, 4))
     for number in range(4):
         value = TransformerBlock(2, 2, 6 + number % 2)(value)
-    call_by_functions(keras.Model(inputs, value), functions)
-    assert functions == {}
     plain = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(4))])
-    assert call_by_functions(plain, functions) is plain and functions == {}
+    models = keras.Model(inputs, value), plain
+    call_by_functions(models)
+    assert not functions_in(models)
+
+
+def test_equal_blocks_of_several_models_share_a_function():
+    (first, _), (second, _) = blocks(2), blocks(2)
+    call_by_functions([first, second, first])
+    assert len(functions_in([first])) == 1 and functions_in([first]) == functions_in([second])
+    np.testing.assert_allclose(run_step(first)[0], first(INPUTS, training=True), rtol=1e-12)
 
 
 class Shifted(keras.layers.Layer):
@@ -194,12 +207,12 @@ def test_layers_share_a_signature_only_if_all_arguments_are_in_the_config():
 
 
 def test_model_may_repeat_blocks_without_arguments_in_the_config():
-    inputs, functions = keras.Input((4,)), {}
-    value = inputs
+    value = inputs = keras.Input((4,))
     for _ in range(4):
         value = keras.layers.Dense(4)(Shifted(Hidden())(value))
-    call_by_functions(keras.Model(inputs, value), functions)
-    assert functions == {}
+    model = keras.Model(inputs, value)
+    call_by_functions([model])
+    assert not functions_in([model])
 
 
 def test_equal_layers_are_counted_each_time():

@@ -42,8 +42,10 @@ def unit_shares(
         example: The same without None.
         classes: Length of the global label axis.
     """
-    width, whole = recipe.levels.widths[recipe.levels.global_level], full_model_cost(recipe, shape, example, classes)
-    return {unit: amount / whole for unit, amount in _amounts(recipe, shape, example, classes, width).items()}
+    width = recipe.levels.widths[recipe.levels.global_level]
+    amounts = _amounts(recipe, shape, example, classes, width)
+    whole = sum(amounts.values()) if width == 1 else full_model_cost(recipe, shape, example, classes)
+    return {unit: amount / whole for unit, amount in amounts.items()}
 
 
 def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
