@@ -95,7 +95,7 @@ def test_memory_limit_includes_control_groups(tmp_path, files, limit):
 
 
 def test_engine_report_is_plain_and_names_every_level():
-    stacks = (SimpleNamespace(clients=1, stages=()), SimpleNamespace(clients=5, stages=()))
+    stacks = (SimpleNamespace(clients=1, models=()), SimpleNamespace(clients=5, models=()))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     family = SimpleNamespace(recipe=recipe, submodel_of=(0, 1, 1))
     assert report(Engine(False, ("level a: why",), Replicas(3)), stacks, family) == {
