@@ -14,7 +14,7 @@ Modules:
     nesting          Checks that a level's model is a part of the global one
     preprocessed     Keras models that prepare their inputs, for callers that have examples as a data set stores them
     probing          Random weights and examples for a Keras model, which test its behavior before training
-    repeated_blocks  Repeated blocks: equal blocks of a deep model are one function of the graph, traced once
+    repeated_blocks  Repeated blocks: equal blocks of the models of a round are one function of the graph, traced once
     requirements     Requirements of a Keras model from a user; refuses parts that a round would ignore
     state            The state of a run between two rounds
     variables        Kinds of variables of a Keras model: those that a client receives, trains, and returns
