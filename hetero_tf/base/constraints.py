@@ -338,7 +338,7 @@ _FORMS = {
 }
 
 
-@functools.lru_cache
+@functools.cache
 def parse_source(path: Path) -> ast.Module:
     """Return the syntax tree of a source file."""
     return ast.parse(path.read_text("utf-8"))

@@ -243,7 +243,7 @@ def _definition(body, kind, name):
     return next((node for node in body if isinstance(node, kind) and node.name == name), None)
 
 
-@functools.lru_cache
+@functools.cache
 def _constant(path, attribute, layer=None):
     tree = parse_source(path)
     for node in (_definition(tree.body, ast.ClassDef, layer) if layer else tree).body:
@@ -259,14 +259,14 @@ def _constant(path, attribute, layer=None):
     return None
 
 
-@functools.lru_cache
+@functools.cache
 def _keywords(path, function):
     """Return options from the keyword-only parameters of a function."""
     node = _definition(parse_source(path).body, ast.FunctionDef, function)
     return _options(node.args.kwonlyargs, node.args.kw_defaults, ast.get_docstring(node), path)
 
 
-@functools.lru_cache
+@functools.cache
 def _arguments(path, name):
     """Return options from `__init__` of a class; none if it has no `__init__`."""
     node = _definition(parse_source(path).body, ast.ClassDef, name)

@@ -1,5 +1,6 @@
 """Finds and reads recipe files: by path, or by the name of a shipped recipe."""
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,11 @@ def fleets() -> dict[str, Path]:
 
 
 def _files():
-    folder = next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0])
+    return _files_in(next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0]))
+
+
+@functools.cache
+def _files_in(folder):
     files = sorted(folder.rglob("*.yaml"))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
