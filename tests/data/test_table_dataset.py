@@ -114,7 +114,7 @@ def test_normalisation_makes_features_of_any_size_learnable():
 def exported(tmp_path_factory):
     """`(process, model, folder, what export.json says)`."""
     process = tables.process()
-    state, _ = process.next(process.initialize())
+    state = tiny.perturbed(process.initialize())
     others = ("litert_train",)
     folder, about = export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, others=others)
     return process, process.network(state), folder, about

@@ -42,6 +42,10 @@ OVERRIDES = (
 )
 # One device of each level: each device traces its own steps.
 TWO = ("partition.clients=2", "round.clients=2")
+DENSE = (
+    "model.settings={}",
+    "model.layers=[[GlobalAveragePooling2D, Dense: {units: !w 8}, Scaler, ReLU], Dense: {units: !classes}]",
+)
 
 
 def fleet_of(recipe, *overrides):
@@ -107,11 +111,11 @@ def test_a_device_traces_its_steps_once(monkeypatch):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("client.correction={name: proximal, mu: 0.1}",),
-        ("round.server={name: adam}",),
+        pytest.param((*DENSE, "client.correction={name: proximal, mu: 0.1}"), marks=pytest.mark.long),
+        pytest.param((*DENSE, "round.server={name: adam}"), marks=pytest.mark.long),
         ("round.submodel=rolling",),
-        ("round.weighting=samples",),
-        ("client.label_cut=false",),
+        (*DENSE, "round.weighting=samples"),
+        pytest.param((*DENSE, "client.label_cut=false"), marks=pytest.mark.long),
     ],
 )
 def test_rounds_of_other_methods_are_the_simulators(overrides):
@@ -122,10 +126,9 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
     ("recipe", "overrides"),
     [
         ("tiny/table_regression", ()),
-        ("tiny/table_multi_label", ()),
-        ("tiny/table_ordinal", ()),
+        *(pytest.param(f"tiny/table_{task}", (), marks=pytest.mark.long) for task in ("multi_label", "ordinal")),
         # Statistics of static batch normalization are those of the devices of the global level.
-        ("tiny/shapes_unet", ("model.settings.norm=in",)),
+        pytest.param("tiny/shapes_unet", ("model.settings.norm=in",), marks=pytest.mark.long),
     ],
 )
 def test_rounds_and_metrics_of_other_tasks_are_the_simulators(recipe, overrides):
@@ -160,7 +163,13 @@ def litert_fleet(recipe, partition, folder):
     return simulated, devices, levels
 
 
-@pytest.mark.parametrize("recipe", ["tiny/table_regression", "tiny/table_multi_label", "tiny/table_ordinal"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "tiny/table_regression",
+        *(pytest.param(f"tiny/table_{task}", marks=pytest.mark.long) for task in ("multi_label", "ordinal")),
+    ],
+)
 def test_a_round_of_another_task_with_devices_of_litert_is_the_simulators(recipe, tmp_path):
     simulated, devices, _ = litert_fleet(recipe, "{name: dirichlet, clients: 5, alpha: 0.5, least: 5}", tmp_path)
     state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))

@@ -35,16 +35,16 @@ def measure_plain(process, state, level, x, y):
 
 
 @functools.cache
-def trained(base, *overrides):
+def built(base, *overrides):
+    """A process with validation examples, and a state that differs from its initial one."""
     process = tiny.process(base, "precision=float64", *overrides, data=held_out(tiny.images(test=40)))
-    state, _ = process.run(process.initialize(), tiny.plans(process, 2))
-    return process, state
+    return process, tiny.perturbed(process.initialize())
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_level_is_measured_like_its_export(method):
     base, overrides = METHODS[method]
-    process, state = trained(base, *overrides)
+    process, state = built(base, *overrides)
     metrics, _ = process.evaluate(state, "all")
     test, losses = process.dataset.test, set()
     for level in "abc":
@@ -59,7 +59,7 @@ def test_every_level_is_measured_like_its_export(method):
 
 def test_recipe_or_caller_selects_the_measured_levels():
     base, overrides = METHODS["heterofl"]
-    process, state = trained(base, *overrides)
+    process, state = built(base, *overrides)
     assert process.recipe.evaluate.levels == "global"
     usual, everything = process.evaluate(state)[0], process.evaluate(state, "all")[0]
     added = {f"level_{name}_{level}" for name in ("loss", "accuracy") for level in "abc"}
@@ -93,8 +93,8 @@ def test_text_has_a_perplexity_for_each_level():
 
 
 def test_ensemble_predicts_with_its_best_networks_if_the_recipe_requires_it():
-    process, state = trained(tiny.DENSE, *ENSEMBLE, "evaluate.members=best")
-    first, same = trained(tiny.DENSE, *ENSEMBLE)
+    process, first = (built(tiny.DENSE, *ENSEMBLE, *more)[0] for more in (["evaluate.members=best"], []))
+    state, same = (each.run(each.initialize(), tiny.plans(each, 2))[0] for each in (process, first))
     assert tiny.same(tiny.arrays(state), tiny.arrays(same)), "training knows nothing of it"
     rows = process.partition.held_out.ids
     x, y = process.dataset.train.x[rows], process.dataset.train.y[rows]

@@ -5,6 +5,7 @@ import numpy as np
 import predicted
 import pytest
 import tensorflow as tf
+import tiny
 
 from hetero_tf import export
 from hetero_tf.export.card import CARD
@@ -20,9 +21,13 @@ def exported(tmp_path_factory):
     """A process on WAV files, its state, and the folder and description of its export."""
     root = tmp_path_factory.mktemp("sounds")
     folders.write_sounds(root / "own", clips=12)
-    overrides = [f"data={{name: audio, path: {root / 'own'}, rate: 4000, seconds: 0.2}}", "partition.clients=4"]
+    overrides = [
+        f"data={{name: audio, path: {root / 'own'}, rate: 4000, seconds: 0.2}}",
+        "partition.clients=4",
+        "levels.mix=a",
+    ]
     process = learning_process(load("tiny/audio_tones", overrides))
-    state, _ = process.run(process.initialize(), [process.plan(number) for number in range(2)])
+    state = tiny.perturbed(process.initialize())
     folder, about = export.export(process, state, process.statistics(state), root / "export", {}, others=FORMATS)
     return process, state, folder, about
 

@@ -15,7 +15,7 @@ from hetero_tf.recipe import load
 
 @pytest.fixture(scope="module")
 def predictor():
-    process = hetero_tf.learning_process(load("tiny/shapes_unet"))
+    process = hetero_tf.learning_process(load("tiny/shapes_unet", ["levels.mix=a"]))
     return predictor_of_process(process, process.network(process.initialize()))
 
 

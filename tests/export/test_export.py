@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 import yaml
 from refusals import refusal
 
@@ -21,6 +22,7 @@ from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.export import images, masked_text, saved_model, text
 from hetero_tf.export.tokens import GraphTokenizer
+from hetero_tf.process.data import load_data
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {index}" for index in range(10))
@@ -56,9 +58,9 @@ np.savez(out, **{name: value.astype("S") if value.dtype == object else value for
 
 @pytest.fixture(scope="module")
 def image_process():
-    process = hetero_tf.learning_process(load("tiny/mnist"))
-    dataset = dataclasses.replace(process.dataset, class_names=NAMES, stand_in_for="mnist")
-    return hetero_tf.learning_process(process.recipe, dataset=dataset, partition=process.partition)
+    recipe = load("tiny/mnist")
+    dataset = dataclasses.replace(load_data(recipe, None), class_names=NAMES, stand_in_for="mnist")
+    return hetero_tf.learning_process(recipe, dataset=dataset)
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +100,8 @@ def run(command, folder):
 
 
 def perturbed_state(process):
-    """Return a state whose biases and offsets differ from zero."""
-    rng = np.random.default_rng(3)
-    state = process.initialize()
-    noise = {path: rng.standard_normal(value.shape).astype(np.float32) for path, value in state.weights.items()}
-    return dataclasses.replace(
-        state, round=4, weights={path: value + 0.05 * noise[path] for path, value in state.weights.items()}
-    )
+    """Return a state of round 4 whose biases and offsets differ from zero."""
+    return dataclasses.replace(tiny.perturbed(process.initialize(), seed=3), round=4)
 
 
 def token_ids():

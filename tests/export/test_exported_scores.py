@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import tiny
 
 import hetero_tf
 from hetero_tf import export
@@ -58,11 +59,11 @@ SCORES = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """The row of `evaluate`, the outputs of the export, and the targets of each recipe after one round."""
+    """The row of `evaluate`, the outputs of the export, and the targets of each recipe with other weights."""
     folder, rows = tmp_path_factory.mktemp("exports"), {}
     for name in SCORES:
-        process = hetero_tf.learning_process(hetero_tf.load_recipe(f"tiny/{name}"))
-        state, _ = process.run(process.initialize(), [process.plan(0)])
+        process = hetero_tf.learning_process(hetero_tf.load_recipe(f"tiny/{name}", ["levels.mix=a"]))
+        state = tiny.perturbed(process.initialize())
         row, _ = process.evaluate(state)
         path, *_ = export.export(process, state, process.statistics(state), folder / name, {"last": row})
         test = process.dataset.test

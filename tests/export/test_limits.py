@@ -19,7 +19,10 @@ from hetero_tf.export import limits
 from hetero_tf.export.images import ImageTask
 from hetero_tf.recipe import load
 
-KINDS = {"images": ("tiny/digits",), "text": ("tiny/wikitext2", ["input.segment=5", "data.length=40"])}
+KINDS = {
+    "images": ("tiny/digits", ["levels.mix=a"]),
+    "text": ("tiny/wikitext2", ["levels.mix=a", "input.segment=5", "data.length=40"]),
+}
 
 
 def png(width, height, body=b""):

@@ -7,6 +7,7 @@ import predicted
 import pytest
 import tables
 import tensorflow as tf
+import tiny
 from refusals import refusal
 
 import hetero_tf
@@ -14,6 +15,7 @@ from hetero_tf import export
 from hetero_tf.export import predictions
 from hetero_tf.export.predictions import predict, predictor_of_export, predictor_of_process
 from hetero_tf.inputs import all_labels
+from hetero_tf.process.data import load_data
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {index}" for index in range(10))
@@ -22,16 +24,15 @@ NAMES = tuple(f"digit {index}" for index in range(10))
 @pytest.fixture(scope="module")
 def pictures():
     """A process with class names, and its model."""
-    process = hetero_tf.learning_process(load("tiny/digits"))
-    dataset = dataclasses.replace(process.dataset, class_names=NAMES)
-    process = hetero_tf.learning_process(process.recipe, dataset=dataset, partition=process.partition)
-    state, _ = process.next(process.initialize())
-    return process, process.network(state)
+    recipe = load("tiny/digits", ["levels.mix=a"])
+    dataset = dataclasses.replace(load_data(recipe, None), class_names=NAMES)
+    process = hetero_tf.learning_process(recipe, dataset=dataset)
+    return process, process.network(tiny.perturbed(process.initialize()))
 
 
 @pytest.fixture(scope="module")
 def sentences():
-    process = hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    process = hetero_tf.learning_process(load("tiny/wikitext2", ["levels.mix=a", "input.segment=5", "data.length=40"]))
     return process, process.network(process.initialize())
 
 

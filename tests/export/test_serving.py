@@ -15,6 +15,7 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+import tiny
 from refusals import refusal
 from servers import fetch, start_server
 
@@ -28,8 +29,7 @@ from hetero_tf.recipe import load
 @pytest.fixture(scope="module")
 def pictures():
     process = hetero_tf.learning_process(load("tiny/mnist"))
-    state, _ = process.next(process.initialize())
-    return process, state
+    return process, tiny.perturbed(process.initialize())
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def folder(pictures, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exports")
     for level in ("a", "e"):
         export.export(process, state, process.statistics(state, level), folder, {}, level=level)
-    words = hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    words = hetero_tf.learning_process(load("tiny/wikitext2", ["levels.mix=b", "input.segment=5", "data.length=40"]))
     export.export(words, words.initialize(), {}, folder, {}, level="b")
     return folder
 
@@ -229,7 +229,7 @@ def test_new_version_replaces_old_one_without_failed_requests(pictures, tmp_path
     pixels = images.pixels(process.dataset.test.x[:1])
     request = json.dumps({"inputs": pixels.tolist()}).encode()
     first = saved_model.load_runtime(tmp_path / "a" / "1")(image=pixels)["logits"]
-    second_state, _ = process.next(state)
+    second_state = tiny.perturbed(state, seed=1)
     stop, responses = threading.Event(), []
 
     def send_requests():

@@ -46,7 +46,7 @@ def prediction_log():
 @pytest.fixture(scope="module", params=["tiny/mnist", "tiny/wikitext2"])
 def version(request, tmp_path_factory):
     """`(contents of export.json, folder of the version)`."""
-    process = hetero_tf.learning_process(load(request.param))
+    process = hetero_tf.learning_process(load(request.param, ["levels.mix=e"]))
     state = process.initialize()
     folder = tmp_path_factory.mktemp("exports")
     path, about = export.export(process, state, process.statistics(state, "e"), folder, {}, level="e")

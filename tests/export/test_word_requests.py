@@ -6,6 +6,7 @@ import numpy as np
 import predicted
 import pytest
 import tensorflow as tf
+import tiny
 from refusals import refusal
 
 import hetero_tf
@@ -22,10 +23,9 @@ from hetero_tf.recipe import load
 
 @pytest.fixture(scope="module", params=["text_topics", "wikitext2_lstm"])
 def trained(request):
-    """The process of a tiny recipe, and its state after one round."""
+    """The process of a tiny recipe, and a state that differs from its initial one."""
     process = hetero_tf.learning_process(load(f"tiny/{request.param}"))
-    state, _ = process.next(process.initialize())
-    return process, state
+    return process, tiny.perturbed(process.initialize())
 
 
 @pytest.fixture(scope="module")

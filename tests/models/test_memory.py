@@ -143,7 +143,7 @@ def test_levels_over_their_budgets_are_named_with_their_memory():
     assert memory.over_budget(costs(taught)) == {"a": pytest.approx(2.0)}
 
 
-def test_process_is_built_at_the_fitted_widths():
+def test_process_is_built_at_the_fitted_widths(eager):
     process = tiny.process(PLAIN, LEVELS, "levels.budgets={a: 1, b: 1, c: 1/4}", "levels.fit=widths")
     assert (
         process.recipe.levels.widths["c"]

@@ -23,8 +23,8 @@ TEXT = tiny.TEXT.replace(
     f"TransformerBlock: {{{WORDS}}}", f"Repeat: {{times: 4, layer: {{TransformerBlock: {{{WORDS}, dropout: 0.5}}}}}}"
 )
 CASES = {
-    "dropout": (TEXT, ()),
-    "running statistics": (tiny.IMAGES.replace(MAPS, FOUR), ()),
+    "dropout": (TEXT, ("levels.mix=c",)),
+    "running statistics": (tiny.IMAGES.replace(MAPS, FOUR), ("levels.mix=c",)),
     "adapters": (
         TEXT.replace("!w", "").replace("dropout: 0.5", "dropout: 0.5, lora_rank: !w 4"),
         ("levels.mix=a-b", "levels.assignment=fixed"),

@@ -9,8 +9,14 @@ from hetero_tf.recipe.recipe_files import shipped
 RECORDED = pinned.recorded()
 
 
+# Large models take most of the time.
+LARGE = ("methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl", "cifar10_vit_lora")
+
+
 @pytest.mark.parametrize("seed", [pinned.SEEDS[0], pytest.param(pinned.SEEDS[1], marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in LARGE else []) for name in sorted(shipped())]
+)
 def test_initial_values_match_the_recorded_ones(name, seed):
     assert name in RECORDED, "a new recipe is recorded by `python tests/support/pinned.py`"
     entry = RECORDED[name]

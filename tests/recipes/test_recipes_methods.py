@@ -1,5 +1,6 @@
 """Every method recipe trains a round on tiny data, with the two most different levels, on the clock of a fleet."""
 
+import methods
 import numpy as np
 import pytest
 
@@ -32,7 +33,6 @@ PERSONAL = "clients exchange no values, so no result is late"
 UNTRAINED = "immediate mixes untrained values of an earlier version into the global ones"
 BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/standalone": PERSONAL}
 REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
-MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -40,13 +40,11 @@ def test_round_changes_the_trained_values(name, eager):
     """Run eagerly, buffered where that is possible; `test_methods` has every method compiled."""
     loaded = recipe.load(name)
     policy = "wait" if name in BUFFERED else "{name: buffered, size: 1}"
-    mix = [] if loaded.levels.idle else [MIXES[len(loaded.levels.mix)]]
-    # Without exits, blocks or units by name, three blocks show what nine do, and their budgets say nothing.
+    # Without blockwise stages, budgets say nothing about fewer blocks.
     divided = loaded.client.stages.name == "blockwise"
-    needed = divided or set(loaded.round.personal) - {"all"} or "blocks" not in loaded.model.settings
     ends = {level: loaded.levels.budgets[level] for level in "ad"} if divided else {}
-    fewer = [f"levels.budgets={ends}", "levels.fit=null", *([] if needed else ["model.settings.blocks=1"])]
-    process = learning_process(recipe.load(name, [*SMALL, f"round.policy={policy}", *mix, *fewer]))
+    fewer = [f"levels.budgets={ends}", "levels.fit=null", *methods.fewer_levels_and_blocks(loaded)]
+    process = learning_process(recipe.load(name, [*SMALL, f"round.policy={policy}", *fewer]))
     before = process.initialize()
     state, row = process.next(before)
     metrics, _ = process.evaluate(state)

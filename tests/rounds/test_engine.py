@@ -92,12 +92,13 @@ def check_against_plain_loop(process, case, cohort):
         assert actual[path][unchanged].tobytes() == old[path][unchanged].tobytes()
 
 
-@pytest.mark.parametrize("sizes", [(6, 3, 9, 6), (6, 3, 9, 5)])
-def test_common_batch_shape_is_static_and_does_not_change_results(sizes):
+@pytest.mark.parametrize(("base", "sizes"), [("IMAGES", (6, 3, 9, 6)), ("DENSE", (6, 3, 9, 5))])
+def test_common_batch_shape_is_static_and_does_not_change_results(base, sizes):
     data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
     weights = {}
     for name in ENGINES + ("auto",):
-        process = tiny.process(tiny.IMAGES, "precision=float64", "levels.mix=c", f"engine={name}", data=data)
+        settings = ("precision=float64", "levels.mix=c", "client.batch_size=3", f"engine={name}")
+        process = tiny.process(getattr(tiny, base), *settings, data=data)
         state, _ = process.run(process.initialize(), tiny.plans(process, 2))
         weights[name] = tiny.arrays(state)
         is_static = name == "auto" and sizes[3] == 6

@@ -33,7 +33,9 @@ def shared_steps(process):
 
 
 @pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.long), 2])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "slimmable" else [pytest.mark.long]) for name in CASES]
+)
 def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients, monkeypatch):
     monkeypatch.setattr(engine, "clients_at_once", lambda *_: clients)
     process, values, rows = train(name, "auto")

@@ -35,7 +35,7 @@ FLOATS = Dataset(
     stand_in_for="the real ones",
 )
 SETS = {"table": TABLE, "sequences": SEQUENCES, "floats": FLOATS}
-SETS |= {name: tiny.shared(base).dataset for name, base in (("images", tiny.IMAGES), ("text", tiny.TEXT))}
+SETS |= {"images": tiny.images()[0], "text": tiny.text()[0]}
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -383,7 +383,8 @@ def test_a_resumed_run_does_not_learn_its_subwords_again(train, tmp_path, monkey
     (tmp_path / "a.txt").write_text("low lower lowest\nnew newer newest\n" * 20)
     options = ("tokenizer: subwords", "vocabulary: 24", "rows: 6", "test_rows: 2")
     subwords = f"data={{name: text, train: {tmp_path}/a.txt, {', '.join(options)}}}"
-    overrides = (subwords, "partition.clients=6", "round.clients=2", "client.batch_size=5")
+    small = ("levels.mix=e", "model.settings.blocks=1")
+    overrides = (subwords, *small, "partition.clients=6", "round.clients=2", "client.batch_size=5")
     train(tmp_path / "run", "base: tiny/wikitext2", *overrides)
     with monkeypatch.context() as patch:
         patch.setattr(words, "learn_pieces", lambda *_: pytest.fail("learned again"))

@@ -186,6 +186,15 @@ METHODS = {
 }
 
 
+def fewer_levels_and_blocks(loaded):
+    """Overrides that leave a shipped method its two most different levels, and one block where three show the same."""
+    levels = [] if loaded.levels.idle else ["levels.mix=a1-d1" if len(loaded.levels.mix) == 4 else "levels.mix=a"]
+    divided = loaded.client.stages.name == "blockwise"
+    # Blockwise stages, exits and personal units name blocks.
+    needed = divided or set(loaded.round.personal) - {"all"} or "blocks" not in loaded.model.settings
+    return [*levels, *([] if needed else ["model.settings.blocks=1"])]
+
+
 def built(name, engine="stacked", precision="float64"):
     """The learning process of a method, which several tests share."""
     return _built(name, engine, precision)

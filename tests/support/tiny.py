@@ -150,6 +150,13 @@ def cohort(recipe, clients, round, attempt=0):
     return select_cohort(recipe, pool, round_policy(recipe).cohort_size(recipe.round.clients), attempt).ids
 
 
+def perturbed(state, seed=0):
+    """A state whose weights all differ from those of `state`, without a round to trace."""
+    rng, weights = np.random.default_rng(seed), arrays(state)
+    moved = {path: value + rng.normal(0, 0.05, value.shape) for path, value in weights.items()}
+    return dataclasses.replace(state, weights={path: moved[path].astype(weights[path].dtype) for path in weights})
+
+
 def arrays(state):
     """The weights of a state, by path."""
     return {path: np.asarray(value) for path, value in state.weights.items()}

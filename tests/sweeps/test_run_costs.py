@@ -10,17 +10,17 @@ from hetero_tf.process.learning_process import learning_process
 from hetero_tf.sweeps import definition, run_costs
 from hetero_tf.sweeps.expansion import expand
 
-MIXES = ["levels.mix=a,a-b,a1-b3"]
-
 
 def runs_of(recipe, overrides=(), varied=(), seeds=None):
     return expand(definition.from_flags(recipe, overrides, varied, seeds), "typed")
 
 
-@pytest.mark.parametrize("recipe", ["tiny/digits", "tiny/cifar10_vit_fedepth"])
-def test_costs_equal_those_of_each_process(recipe, monkeypatch):
+@pytest.mark.parametrize(
+    ("recipe", "mixes", "seeds"), [("tiny/digits", "a,a-b,a1-b3", "0-1"), ("tiny/cifar10_vit_fedepth", "a,a1-b3", "0")]
+)
+def test_costs_equal_those_of_each_process(recipe, mixes, seeds, monkeypatch):
     notes, built = [], []
-    table, runs = run_costs.CostTable(None, notes.append), runs_of(recipe, ["rounds=5"], MIXES, "0-1")
+    table, runs = run_costs.CostTable(None, notes.append), runs_of(recipe, ["rounds=5"], [f"levels.mix={mixes}"], seeds)
     level_costs = run_costs._level_costs
     monkeypatch.setattr(run_costs, "_level_costs", lambda *args: built.append(args) or level_costs(*args))
     for run in runs:
