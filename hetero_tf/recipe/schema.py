@@ -80,9 +80,10 @@ class Levels:
             order
         tolerance: fraction by which a budget may be exceeded; the published stages of FeDepth need 0.0415 to 0.14
         fit: which property of a level is reduced until the level fits its budget: widths; common_width, one width for
-            all levels; depths; members, with one width for all networks; null: nothing, levels over budget are
-            reported. device: each client has the largest level of the mix whose training memory fits its device
-            (fleet); clients that fit none never train, and the shares of the mix are those that result
+            all levels; depths, and the width if even the first exit exceeds the budget; members, with one width for all
+            networks; null: nothing, levels over budget are reported. device: each client has the largest level of the
+            mix whose training memory fits its device (fleet); clients that fit none never train, and the shares of the
+            mix are those that result
         fit_seconds: with `fit: device`, the largest simulated seconds of a client's round without jitter; null: only
             memory counts
         measure: cost that budgets are a share of: training memory or multiply-adds of the whole model

@@ -97,6 +97,12 @@ def test_depth_levels_count_the_units_between_the_ends_and_become_shallower():
         assert depth == 3 or memory.estimate(costs(deeper), name) > limit
 
 
+def test_depth_levels_become_narrower_if_the_first_exit_exceeds_their_budget():
+    fit_recipe = load_fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.1}", "levels.fit=depths")
+    assert fit_recipe.levels.depths == {"a": 3, "b": 2, "c": 1} and memory.over_budget(costs(fit_recipe)) == {}
+    assert fit_recipe.levels.widths["a"] == fit_recipe.levels.widths["b"] == 1 > fit_recipe.levels.widths["c"]
+
+
 def test_ensemble_clients_train_the_networks_that_fit_their_budgets():
     fit_recipe = load_fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
     level_costs, levels = costs(fit_recipe), fit_recipe.levels

@@ -175,12 +175,22 @@ def _common_width(recipe: Recipe, limits: dict[str, float], holds: Callable) -> 
 
 
 def _depths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
-    """Return every level's exit, a shallower one if its budget requires it."""
-    depths = dict(recipe.levels.depths)
-    for name, limit in limits.items():
+    """Return every level's exit and width: a shallower exit if its budget requires it, then fewer channels."""
+    depths, widths = dict(recipe.levels.depths), recipe.levels.widths
+
+    def width_of(name, limit):
         while depths.get(name, 1) > 1 and not fits(holds(name, depths=depths), limit):
             depths[name] -= 1
-    return {"depths": depths}
+        if depths.get(name) != 1:
+            return widths[name]
+
+        def change(width):
+            return {"depths": depths, "widths": {**widths, name: width}}
+
+        return _widest(recipe, name, widths[name], limit, change, holds)
+
+    narrowed = {name: width_of(name, limit) for name, limit in limits.items()}
+    return {"depths": depths, "widths": widths | narrowed}
 
 
 def _members(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
