@@ -29,6 +29,7 @@ MEANINGS = {
         "devices": "devices of one process, to show the division of the work",
     },
     "evaluate": {"run_dir": _RUN_DIR, "threads": _BATCHES},
+    "similarity": {"run_dir": _RUN_DIR},
     "export": {
         "run_dir": _RUN_DIR,
         "level": "level to export, or all; default the level of the global model",

@@ -10,4 +10,5 @@ Modules:
     global_metrics  Metrics of a model on a split under all labels
     local_metrics   Metrics of the clients' test examples, each under the labels of its client
     predictor       The prediction model of a level
+    similarity      Similarity of the representations of two models, unit by unit: linear CKA and SVCCA
 """

@@ -33,7 +33,7 @@ WRONG = [
         "unknown flag --nosuch; known: "
         "address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, "
         "engine, estimate, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, "
-        "patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
+        "pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -75,7 +75,7 @@ WRONG = [
     (
         ["small.yaml"],
         "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, "
-        "schema, serve, sweep, tensorboard, train, upgrade",
+        "schema, serve, similarity, sweep, tensorboard, train, upgrade",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder of a run, such as runs/digits"),
@@ -205,6 +205,7 @@ COMMAND_FLAGS = {
     ),
     "describe": ("recipe", "fleet", "engine", "draw", "workers", "devices", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", "classes", "draw", *OF_RECIPES),
+    "similarity": ("run_dir", "state", "pair", "draw", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "export_dir", "state", "level", "input", "out", "top", "maps", "copy_columns", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"),

@@ -22,6 +22,7 @@ Modules:
     report          `report`: one HTML page about runs, finished or running, with figures, tables and costs
     schema          `schema`: prints the JSON Schema of recipes, with which editors complete and check them
     serve           `serve`: serves the exports of a run, or of --out, over HTTP
+    similarity      `similarity`: linear CKA and SVCCA between the local models of two clients, unit by unit
     sweep           `sweep`: trains a recipe with many values, several runs in parallel; the same command resumes
     tensorboard     `tensorboard`: writes the metrics of runs as event files
     train           `train`: trains a recipe in its run folder, or resumes the run
@@ -40,6 +41,7 @@ _ORDER = (
         "sweep",
         "describe",
         "evaluate",
+        "similarity",
         "export",
         "predict",
         "serve",

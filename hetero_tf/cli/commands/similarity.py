@@ -1,0 +1,75 @@
+"""`similarity`: linear CKA and SVCCA between the local models of two clients, unit by unit."""
+
+import dataclasses
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import InputError
+from hetero_tf.cli.commands import RECIPE_FLAGS
+from hetero_tf.cli.open_run import open_run
+from hetero_tf.recipe.schema import Recipe
+
+USAGE, SUMMARY = "similarity --run_dir DIR --pair A,B", "compares the local models of two clients"
+FLAGS, WORDS, SOURCE = ("run_dir", "state", "pair", "draw", *RECIPE_FLAGS), None, "run_dir"
+# Test examples whose representations are compared.
+MOST_EXAMPLES = 1000
+
+
+def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
+    """Train both clients from the global model of a state, and print how similar their units are."""
+    from hetero_tf.evaluation import similarity
+
+    clients = _pair(recipe, flags.pair)
+    process, loaded = open_run(recipe, flags, console)
+    units, representations = zip(*(_represent(process, loaded.state, client) for client in clients))
+    matrices = similarity.similarities(*representations)
+    console.say(f"{'unit':8}" + "".join(f"{name:>12}" for name in matrices))
+    for index, unit in enumerate(units[0]):
+        console.say(f"{unit:8}" + "".join(f"{matrix[index, index]:12.3f}" for matrix in matrices.values()))
+    if flags.draw:
+        first, second = (f"client {client}" for client in clients)
+        similarity.draw(Path(flags.draw), matrices, units[0], (first, second))
+        console.say(f"drew all pairs of units into {flags.draw}")
+    values = {name: matrix.round(6).tolist() for name, matrix in matrices.items()}
+    return {"run_dir": flags.run_dir, "round": loaded.state.round, "clients": clients, "units": units[0], **values}
+
+
+def _pair(recipe, texts):
+    """Return the ids of --pair for a recipe whose merge of one client is that client's model."""
+    number = recipe.partition.options["clients"]
+    clients = [int(text) for text in texts if text.isdigit() and int(text) < number]
+    if len(clients) != 2 or len(texts) != 2:
+        raise InputError(
+            f"--pair must be two ids of clients below {number}, such as 0,1. Received: --pair={','.join(texts)}"
+        )
+    if recipe.round.server.name != "replace" or recipe.levels.ensemble or recipe.round.personal:
+        raise InputError(
+            "similarity needs a round whose merge of one client is its model: round.server: replace, no levels.members "
+            f"and no round.personal. Received: round.server={recipe.round.server.name}"
+        )
+    return clients
+
+
+def _represent(process, state, client):
+    """Return the names of the units, and their outputs in the local model of a client on test examples."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from hetero_tf.inputs import all_labels
+
+    # A round at the rate of the state's last one: schedules may end at 0.
+    state = dataclasses.replace(state, round=max(state.round - 1, 0))
+    plan = process.plan(state.round, [client])
+    trained, _ = process.run(state, [plan])
+    model = process.network(trained, process.recipe.levels.names[plan.levels[0]])
+    last_layers = {spec.unit: spec.name for spec in process.recipe.model.layers if spec.exit is None}
+    known = {layer.name: layer for layer in model.layers}
+    layers = {unit: known[name] for unit, name in last_layers.items() if name in known}
+    test, rows = process.dataset.test, tf.range(min(len(process.dataset.test.x), MOST_EXAMPLES))
+    key, labels = tf.zeros(4, tf.int32), all_labels(process.dataset.classes)
+    inputs, _ = process.input.batch(test.x, test.y, rows, 0, key, labels, training=False)
+    outputs = keras.Model(model.inputs, [layer.output for layer in layers.values()]).predict(inputs, verbose=0)
+    return list(layers), [np.float64(values.mean(tuple(range(1, values.ndim - 1)))) for values in outputs]

@@ -1,0 +1,55 @@
+"""Linear CKA and SVCCA of representations with known similarities."""
+
+import numpy as np
+import pytest
+
+from hetero_tf.evaluation.similarity import MEASURES, linear_cka, similarities, svcca
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def rotation(rng, size):
+    return np.linalg.qr(rng.normal(size=(size, size)))[0]
+
+
+@pytest.mark.parametrize("measure", MEASURES.values())
+def test_a_rotated_scaled_and_shifted_copy_has_similarity_1(measure, rng):
+    representation = rng.normal(size=(60, 5))
+    assert measure(representation, 3 * representation @ rotation(rng, 5) + 2) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("measure", MEASURES.values())
+def test_one_of_two_common_directions_is_half(measure, rng):
+    directions = np.linalg.qr(np.column_stack([np.ones(40), rng.normal(size=(40, 3))]))[0][:, 1:]
+    assert measure(directions[:, [0, 1]], directions[:, [0, 2]]) == pytest.approx(0.5)
+
+
+def test_linear_cka_equals_its_form_of_features(rng):
+    first, second = (values - values.mean(0) for values in (rng.normal(size=(30, 4)), rng.uniform(size=(30, 7))))
+    norm = np.linalg.norm
+    expected = norm(first.T @ second) ** 2 / (norm(first.T @ first) * norm(second.T @ second))
+    assert linear_cka(first, second) == pytest.approx(expected)
+
+
+def test_svcca_without_truncation_is_the_mean_canonical_correlation(rng):
+    first, second = rng.normal(size=(50, 3)), rng.normal(size=(50, 2))
+    second = second + first[:, :2]
+    covariance = np.cov(first.T, second.T)
+    xx, yy, xy = covariance[:3, :3], covariance[3:, 3:], covariance[:3, 3:]
+    squared = np.linalg.eigvals(np.linalg.solve(yy, xy.T) @ np.linalg.solve(xx, xy))
+    assert svcca(first, second) == pytest.approx(np.sqrt(squared).mean())
+
+
+def test_svcca_ignores_directions_without_variance(rng):
+    first, noise = rng.normal(size=(50, 2)), 1e-3 * rng.normal(size=(50, 6))
+    assert svcca(np.hstack([first, noise]), first) == pytest.approx(1, abs=1e-3)
+
+
+def test_similarities_have_a_row_for_each_unit_of_the_first(rng):
+    units = [rng.normal(size=(20, size)) for size in (2, 3, 4)]
+    matrices = similarities(units[:2], units)
+    assert {name: matrix.shape for name, matrix in matrices.items()} == dict.fromkeys(MEASURES, (2, 3))
+    assert matrices["linear CKA"].diagonal() == pytest.approx([1, 1])
