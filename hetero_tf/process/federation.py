@@ -23,6 +23,7 @@ from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
 from hetero_tf.models.costs.device_fit import LevelWork, level_work
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
+from hetero_tf.models.costs.memory import budget_shares
 from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost, train_flops_table
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
@@ -221,6 +222,8 @@ class Federation:
         """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
+        shares = budget_shares(LevelCosts(self.family, self.example_shape, self.family.classes))
+        costs["mix"]["budget_share"] = max(shares.values(), default=None)
         work = {
             "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
             "draws_stages": self.division.drawn,

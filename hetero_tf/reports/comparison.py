@@ -15,11 +15,11 @@ from hetero_tf.reports.summaries import (
     run_cost,
     summarize,
 )
-from hetero_tf.runs.history import MIX, Run
+from hetero_tf.runs.history import BUDGET_SHARE, MIX, MIX_COST_KEYS, Run
 from hetero_tf.runs.published import PublishedValue, matching_values
 
 # Cost columns of the mix; `table_formats` has their headers.
-COST_COLUMNS = ("parameters", "paper_flops", "multiply_adds", "ratio")
+COST_COLUMNS = (*MIX_COST_KEYS, BUDGET_SHARE)
 
 
 def compare(
@@ -107,8 +107,8 @@ def _cost_columns(group, timed, totals):
     for name in totals:
         row[name] = mean_and_spread(max(dict(metric_values(run, name)).values(), default=None) for run in group)
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
-    mix_costs = next((run.costs.mix for run in group if run.costs), dict.fromkeys(COST_COLUMNS))
-    return row | {key: mix_costs[key] for key in COST_COLUMNS}
+    mix_costs = next((run.costs.mix for run in group if run.costs), dict[str, float]())
+    return row | {key: mix_costs.get(key) for key in COST_COLUMNS}
 
 
 def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:

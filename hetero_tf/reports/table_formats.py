@@ -35,6 +35,7 @@ COLUMNS = {
     "parameters": TableColumn("parameters (thousands)", 1e3),
     "paper_flops": TableColumn("MFLOPs", 1e6),
     "ratio": TableColumn("size vs. global"),
+    "budget_share": TableColumn("% of budget", 0.01),
 }
 # Keys of "METRIC reach GOAL KEY".
 REACH_COLUMNS = {

@@ -14,7 +14,7 @@ from hetero_tf.runs.history import Run, differing_keys, shown
 from hetero_tf.runs.published import PublishedValue
 
 # Columns in addition to the metric.
-COLUMNS = ("rounds", "bytes", "device_seconds", "published")
+COLUMNS = ("rounds", "bytes", "budget_share", "device_seconds", "published")
 MOST_VALUES, MOST_KEYS = 6, 12
 # Least columns of names; a narrower terminal wraps the lines of a table.
 NARROWEST_NAME = 16

@@ -44,6 +44,8 @@ LEVEL_COST_KEYS = (
 
 
 MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio")
+# The largest memory of a level as a share of its budget; None without budgets, and missing in runs of earlier versions.
+BUDGET_SHARE = "budget_share"
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,9 @@ class RunCosts:
     """Costs of a run, as `describe` reports them.
 
     Attributes:
-        levels: `{level: {each of OF_A_LEVEL}}`, the levels of the mix.
-        mix: `{each of OF_THE_MIX}`: means over the clients, and the ratio of mean parameters to the global model's.
+        levels: `{level: {each of LEVEL_COST_KEYS}}`, the levels of the mix.
+        mix: `{each of MIX_COST_KEYS}`: means over the clients, and the ratio of mean parameters to the global model's;
+            with budgets also `BUDGET_SHARE`.
         work: Work of a round; None for runs of earlier versions.
     """
 
@@ -93,13 +96,18 @@ def read_costs(path: Path) -> RunCosts | None:
     try:
         return RunCosts(
             {str(level): _select_numbers(cost, LEVEL_COST_KEYS) for level, cost in document["levels"].items()},  # type: ignore[index]
-            _select_numbers(document["mix"], MIX_COST_KEYS),  # type: ignore[index]
+            _select_numbers(document["mix"], MIX_COST_KEYS) | _budget_share(document["mix"]),  # type: ignore[index]
             _round_work(document["round"]) if "round" in document else None,  # type: ignore[index, operator]
         )
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise Damaged(
             f"{path}: does not contain the costs of a run; delete it, and run the training command again to restore it"
         ) from error
+
+
+def _budget_share(mix):
+    share = mix.get(BUDGET_SHARE)
+    return {} if share is None else _select_numbers({BUDGET_SHARE: share}, (BUDGET_SHARE,))
 
 
 def _round_work(document):

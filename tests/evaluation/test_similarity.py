@@ -1,6 +1,9 @@
-"""Linear CKA and SVCCA of representations with known similarities."""
+"""Linear CKA and SVCCA of representations with known similarities, and of the clients of a run."""
+
+import json
 
 import numpy as np
+import programs
 import pytest
 
 from hetero_tf.evaluation.similarity import MEASURES, linear_cka, similarities, svcca
@@ -53,3 +56,21 @@ def test_similarities_have_a_row_for_each_unit_of_the_first(rng):
     matrices = similarities(units[:2], units)
     assert {name: matrix.shape for name, matrix in matrices.items()} == dict.fromkeys(MEASURES, (2, 3))
     assert matrices["linear CKA"].diagonal() == pytest.approx([1, 1])
+
+
+def test_similarity_compares_the_local_models_of_two_clients(tmp_path):
+    programs.recipe_file(tmp_path)
+    program = programs.shared()
+    assert program.run("--recipe", "small.yaml", "--run_dir", "run", cwd=tmp_path).code == 0
+
+    def compared(*flags):
+        done = program.run("similarity", "--run_dir", "run", *flags, "--json", cwd=tmp_path)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    equal, different = compared("--pair", "1,1"), compared("--pair", "0,1", "--draw", "pair.png")
+    for name in MEASURES:
+        assert np.diagonal(equal[name]) == pytest.approx(1) and np.max(np.diagonal(different[name])) < 0.9999
+    assert (tmp_path / "pair.png").read_bytes()[1:4] == b"PNG" and different["clients"] == [0, 1]
+    refused = program.run("similarity", "--run_dir", "run", "--pair", "0,x", cwd=tmp_path)
+    assert refused.code == 2 and "--pair must be two ids of clients below " in refused.err

@@ -100,6 +100,7 @@ def test_depth_levels_count_the_units_between_the_ends_and_become_shallower():
 def test_depth_levels_become_narrower_if_the_first_exit_exceeds_their_budget():
     fit_recipe = load_fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.1}", "levels.fit=depths")
     assert fit_recipe.levels.depths == {"a": 3, "b": 2, "c": 1} and memory.over_budget(costs(fit_recipe)) == {}
+    assert 1 < max(memory.budget_shares(costs(fit_recipe)).values()) < 1.05
     assert fit_recipe.levels.widths["a"] == fit_recipe.levels.widths["b"] == 1 > fit_recipe.levels.widths["c"]
 
 

@@ -273,6 +273,9 @@ def test_stored_costs_are_columns(write_run, capsys):
     assert rows[0].endswith("| 3 | 2.25 | 0.75 |") and rows[1].endswith("| - | - | - |")
     assert "parameters (thousands)" not in printed(capsys, folders[1])[1]
     path = RunFolder(folders[0]).costs
+    path.write_text(path.read_text().replace('"ratio"', '"budget_share": 1.664, "ratio"'))
+    head, _, row = printed(capsys, folders[0])[1].splitlines()
+    assert head.endswith("| size vs. global | % of budget |") and row.endswith("| 0.75 | 166.4 |")
     for text in ("[]", '{"levels": {"a": {}}, "mix": {}}', '{"levels": {}, "mix": {"parameters": "many"}}'):
         path.write_text(text)
         assert printed(capsys, folders[0])[2] == (

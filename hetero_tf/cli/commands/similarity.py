@@ -65,9 +65,11 @@ def _represent(process, state, client):
     plan = process.plan(state.round, [client])
     trained, _ = process.run(state, [plan])
     model = process.network(trained, process.recipe.levels.names[plan.levels[0]])
-    last_layers = {spec.unit: spec.name for spec in process.recipe.model.layers if spec.exit is None}
     known = {layer.name: layer for layer in model.layers}
-    layers = {unit: known[name] for unit, name in last_layers.items() if name in known}
+    specs = [spec for spec in process.recipe.model.layers if spec.exit is None and spec.name in known]
+    with_weights = {spec.unit for spec in specs if known[spec.name].weights}
+    # The last layer of each unit.
+    layers = {spec.unit: known[spec.name] for spec in specs if spec.unit in with_weights}
     test, rows = process.dataset.test, tf.range(min(len(process.dataset.test.x), MOST_EXAMPLES))
     key, labels = tf.zeros(4, tf.int32), all_labels(process.dataset.classes)
     inputs, _ = process.input.batch(test.x, test.y, rows, 0, key, labels, training=False)

@@ -83,15 +83,20 @@ def estimate(costs: LevelCosts, level: str) -> float:
     return max(use.amount for use in stage_memory(costs, level))
 
 
-def over_budget(costs: LevelCosts) -> dict[str, float]:
-    """Return `{level: memory as a share of its budget}` of the active levels that exceed their budget."""
+def budget_shares(costs: LevelCosts) -> dict[str, float]:
+    """Return `{level: memory as a share of its budget}` of the active levels that have a budget."""
     levels = costs.family.recipe.levels
-    shares = {
+    return {
         name: estimate(costs, name) / (levels.budgets[name] * costs.full_cost)
         for name in levels.names
         if name in levels.budgets and name not in levels.idle
     }
-    return {name: share for name, share in shares.items() if not fits(share, 1 + levels.tolerance)}
+
+
+def over_budget(costs: LevelCosts) -> dict[str, float]:
+    """Return the `budget_shares` of the levels that exceed their budget."""
+    limit = 1 + costs.family.recipe.levels.tolerance
+    return {name: share for name, share in budget_shares(costs).items() if not fits(share, limit)}
 
 
 def fit_levels(
