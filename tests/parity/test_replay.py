@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import replay
 
+OPTIMIZE_GRAPHS = True
 SMALL = Path(__file__).parent / "small"
 IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "unchanged", "sbn", "global", "local"}
 

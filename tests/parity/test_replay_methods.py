@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import replay_methods
 
+OPTIMIZE_GRAPHS = True
 SMALL = Path(__file__).parent / "small" / "methods"
 # One file of each module runs compiled rounds. The other files would take longer without testing more, so they run
 # eagerly. QUICK has the fast compiled ones.

@@ -18,6 +18,8 @@ from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds import engine
 from hetero_tf.rounds.round import build_round
 
+# The loop is compared with the graph that runs of users have.
+OPTIMIZE_GRAPHS = True
 ENGINES = ("sequential", "stacked")
 COHORTS = ("drawn", "everyone")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}

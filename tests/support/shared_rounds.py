@@ -79,6 +79,8 @@ def compare(name, strategy):
 
 if __name__ == "__main__":
     hardware.configure_threads(2)
+    # As in the tests, see `conftest.graph_optimizer`.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     devices = mirrored(2)
     assert devices.num_replicas_in_sync == 2 and len(tf.config.list_logical_devices("CPU")) == 2
     for recipe in sys.argv[1:]:
