@@ -4,11 +4,12 @@
     benchmarks/torch_training.py export FILE.npz --rounds 30 [--set model.settings.norm=ln] [--data_dir DIR]
     benchmarks/torch_training.py train FILE.npz
 
-`export` trains `mnist_noniid` at level e, and writes the initial values, the examples of every step, the learning rates
-and the Global accuracy of each round. `train` reads only this file: one client after the other, the masked loss,
+`export` trains `mnist_noniid` at level e, and writes the values before each round, the examples of every step, the
+learning rates and the Global accuracy. `train` reads only this file: one client after the other, the masked loss,
 clipping, momentum and weight decay of PyTorch, and the mean over clients, for the output layer over those that have the
-label. It prints both accuracies of each round and the largest difference of the final values, relative to the largest
-value of a variable. All numbers are float64, so that rounding does not decide.
+label. It prints both accuracies of each round, and the largest difference of the values if a round of PyTorch starts
+from the values before that round, relative to the largest value of a variable. All numbers are float64. Rounding grows
+in each step, so the two accuracies part after some rounds, like those of two seeds.
 
 hetero_tf does not require PyTorch, and `train` needs nothing else; install it in a separate environment.
 """
@@ -50,8 +51,8 @@ def export_run(args):
     recipe = recipes.load("mnist_noniid", settings)
     process = learning_process(recipe, load_data(recipe, args.data_dir))
     state = process.initialize()
-    arrays = {f"first/{number}": value for number, value in enumerate(values_of(process, state))}
-    accuracies, rates = [], []
+    rows, accuracies, rates = [values_of(process, state)], [], []
+    arrays = {}
     for number in range(args.rounds):
         plan = process.plan(number)
         arrays |= {f"rows/{number}": plan.rows, f"steps/{number}": plan.steps, f"clients/{number}": plan.clients}
@@ -59,7 +60,8 @@ def export_run(args):
         state, _ = process.run(state, [plan])
         accuracies.append(process.evaluate(state)[0]["global_accuracy"])
         print(f"round {number + 1}: {accuracies[-1]:.2f} %", flush=True)
-    arrays |= {f"last/{number}": value for number, value in enumerate(values_of(process, state))}
+        rows.append(values_of(process, state))
+    arrays |= {f"values/{index}": np.stack(of_rounds) for index, of_rounds in enumerate(zip(*rows))}
     data = process.dataset
     np.savez(
         args.file,
@@ -128,6 +130,18 @@ def merge(values, clients, masks):
     return merged
 
 
+def train_round(file, number, values, data):
+    """The values after one round of PyTorch; `data`: the examples and their labels."""
+    import torch
+
+    masks, clients = file["mask"][file[f"clients/{number}"]], []
+    for mask, rows, steps in zip(masks, file[f"rows/{number}"], file[f"steps/{number}"]):
+        network, absent = new_network(str(file["norm"]), values), torch.from_numpy(~mask)
+        batches = torch.from_numpy(rows[:steps].astype(np.int64))
+        clients.append(train_client(network, *data, batches, absent, file["rates"][number]))
+    return merge(values, clients, masks)
+
+
 def train_run(args):
     """Trains with PyTorch, and prints the comparison."""
     import torch
@@ -138,22 +152,20 @@ def train_run(args):
     pixels, tests = (
         torch.from_numpy((file[name].reshape(-1, 1, 28, 28) / 255 - 0.1307) / 0.3081) for name in ("train_x", "test_x")
     )
-    labels, wanted, norm = torch.from_numpy(file["train_y"].astype(np.int64)), file["test_y"], str(file["norm"])
-    count = sum(name.startswith("first/") for name in file.files)
-    values = [file[f"first/{number}"] for number in range(count)]
-    print("round  hetero_tf  PyTorch   (Global accuracy, %)")
-    for number, (ours, rate) in enumerate(zip(file["accuracies"], file["rates"])):
-        masks, clients = file["mask"][file[f"clients/{number}"]], []
-        for mask, rows, steps in zip(masks, file[f"rows/{number}"], file[f"steps/{number}"]):
-            absent, batches = torch.from_numpy(~mask), torch.from_numpy(rows[:steps].astype(np.int64))
-            clients.append(train_client(new_network(norm, values), pixels, labels, batches, absent, rate))
-        values = merge(values, clients, masks)
+    data, wanted = (pixels, torch.from_numpy(file["train_y"].astype(np.int64))), file["test_y"]
+    of_rounds = [file[f"values/{index}"] for index in range(sum(name.startswith("values/") for name in file.files))]
+    values = [each[0] for each in of_rounds]
+    print("round  hetero_tf  PyTorch  difference of one round")
+    for number, ours in enumerate(file["accuracies"]):
+        values = train_round(file, number, values, data)
+        alone = train_round(file, number, [each[number] for each in of_rounds], data)
+        worst = max(
+            np.abs(each[number + 1] - value).max() / np.abs(value).max() for each, value in zip(of_rounds, alone)
+        )
+        network = new_network(str(file["norm"]), values)
         with torch.no_grad():
-            predicted = torch.cat([new_network(norm, values)(part) for part in tests.split(1000)]).argmax(1).numpy()
-        print(f"{number + 1:5}  {ours:9.2f}  {100 * np.mean(predicted == wanted):7.2f}", flush=True)
-    last = [file[f"last/{number}"] for number in range(count)]
-    worst = max(np.abs(ours - value).max() / np.abs(value).max() for ours, value in zip(last, values))
-    print(f"largest relative difference of the values: {worst:.1e}")
+            predicted = torch.cat([network(part) for part in tests.split(1000)]).argmax(1).numpy()
+        print(f"{number + 1:5}  {ours:9.2f}  {100 * np.mean(predicted == wanted):7.2f}  {worst:.1e}", flush=True)
 
 
 if __name__ == "__main__":
