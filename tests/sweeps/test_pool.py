@@ -315,7 +315,7 @@ def test_flags_override_a_file(working_folder, capsys):
         ),
         (["a.yaml", "--recipe=digits"], "sweep needs one file, such as sweep mine.yaml, or --recipe with..."),
         (["--seeds=0-1"], "--recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c"),
-        (["nosuch.yaml"], "nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_table2..."),
+        (["nosuch.yaml"], "nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_appendix..."),
         (
             ["--recipe=digits", "--only=4/3"],
             "--only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3",
