@@ -309,8 +309,11 @@ def test_port_in_use_is_reported(tmp_path):
 
 def children_of(parent):
     """Process ids of the children of a process, whichever of its threads started them."""
-    threads = Path(f"/proc/{parent}/task").iterdir()
-    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+    children = []
+    for thread in Path(f"/proc/{parent}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the thread ended
+            children += map(int, (thread / "children").read_text().split())
+    return children
 
 
 def finished(folder):
