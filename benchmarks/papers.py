@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Writes `hetero_tf/runs/published_runs.csv`: the runs of each published cell, and their fingerprints.
 
-    python benchmarks/papers.py
+    benchmarks/papers.py
 
 A setting of `published.csv` consists of phrases, which name a recipe or overrides; a row names the mix of levels or the
 method. A row whose recipe depends on a phrase, such as "SplitMix; Lack", has its own entry.
@@ -9,15 +10,12 @@ method. A row whose recipe depends on a phrase, such as "SplitMix; Lack", has it
 import csv
 import io
 import shlex
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 
-from hetero_tf.recipe import load  # noqa: E402
-from hetero_tf.runs.history import keys_of_recipe  # noqa: E402
-from hetero_tf.runs.published import CELLS, RUNS, fingerprint  # noqa: E402
+from hetero_tf.recipe import load
+from hetero_tf.runs.history import keys_of_recipe
+from hetero_tf.runs.published import CELLS, RUNS, fingerprint
 
 HEAD = ("setting", "row", "note", "run", "fingerprint")
 # The network of HeteroFL's tables.

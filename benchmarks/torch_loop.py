@@ -65,19 +65,12 @@ def batches(model, examples, client, order):
 def train_like_authors(model, network, examples, client, order):
     """Trains a copy of the network on one client; returns it and the sum of its losses."""
     network = copy.deepcopy(network).train()
-    rate = torch_networks.learning_rate(model)
-    optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch_networks.sgd(network, torch_networks.learning_rate(model))
     absent = torch.ones(WORDS if model == TEXT else torch_networks.CLASSES, dtype=torch.bool)
     absent = absent.to(examples.labels.device).index_fill(0, examples.present[client], False)
     total = 0.0
     for inputs, targets in batches(model, examples, client, order):
-        optimizer.zero_grad()
-        logits = network(inputs).masked_fill(absent, 0)
-        loss = nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        total += loss.item()
+        total += torch_networks.masked_step(network, optimizer, inputs, targets, absent).item()
     return network, total
 
 

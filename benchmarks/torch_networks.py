@@ -184,6 +184,22 @@ def random_order(model, examples, steps):
     return Order(orders.flatten(1)[:, : steps * BATCH].view(clients, steps, BATCH), masked)
 
 
+def sgd(network, rate):
+    """The optimizer of a client of the authors' code."""
+    return torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=5e-4)
+
+
+def masked_step(network, optimizer, inputs, targets, absent):
+    """A local step with the logits of absent labels at 0, and clipping to norm 1; returns the loss."""
+    optimizer.zero_grad()
+    logits = network(inputs).masked_fill(absent, 0)
+    loss = nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+    loss.backward()
+    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+
 def normalised(pixels):
     """uint8 pixels as numbers of about zero mean and unit deviation."""
     return (pixels.to(torch.get_default_dtype()) / 255 - 0.1307) / 0.3081

@@ -106,17 +106,12 @@ def new_network(norm, values):
 
 def train_client(network, pixels, labels, rows, absent, rate):
     """Trains a network on the batches of one client; -1 in `rows` fills short batches."""
-    import torch
-    from torch import nn
+    import torch_networks
 
-    optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch_networks.sgd(network, rate)
     for batch in rows:
         batch = batch[batch >= 0]
-        optimizer.zero_grad()
-        logits = network(pixels[batch]).masked_fill(absent, 0)
-        nn.functional.cross_entropy(logits, labels[batch]).backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        torch_networks.masked_step(network, optimizer, pixels[batch], labels[batch], absent)
     return [parameter.detach().numpy() for parameter in network.parameters()]
 
 

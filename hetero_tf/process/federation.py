@@ -129,6 +129,11 @@ class Federation:
         return client_costs(costs, self.present_outputs.sum(axis=1))
 
     @functools.cached_property
+    def all_label_costs(self) -> LevelCosts:
+        """Costs of the levels' models with the outputs of all labels."""
+        return LevelCosts(self.family, self.example_shape, self.family.classes)
+
+    @functools.cached_property
     def level_work(self) -> dict[str, LevelWork]:
         """Work of a client in a round, by name of the level of the mix."""
         return work_of(self.family, self.input, self.dataset, self.partition)
@@ -222,8 +227,7 @@ class Federation:
         """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
         levels = self.recipe.levels
         costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
-        shares = budget_shares(LevelCosts(self.family, self.example_shape, self.family.classes))
-        costs["mix"]["budget_share"] = max(shares.values(), default=None)
+        costs["mix"]["budget_share"] = max(budget_shares(self.all_label_costs).values(), default=None)
         work = {
             "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
             "draws_stages": self.division.drawn,

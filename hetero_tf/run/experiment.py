@@ -12,7 +12,6 @@ from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.patience import Patience
-from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
@@ -184,10 +183,9 @@ def _announce(process, console):
         )
     for line in (*_about_metrics(process), *notes.warnings(process)):
         console.say_folded(f"note: {line}")
-    costs = LevelCosts(process.family, process.example_shape, process.family.classes)
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
-    for level, share in over_budget(costs).items():
+    for level, share in over_budget(process.all_label_costs).items():
         console.say_folded(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
     for line in engine_lines:
         console.say(line)
