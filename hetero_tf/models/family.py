@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hetero_tf.base import hardware, registry, seeds
+from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
@@ -216,6 +216,7 @@ def build_family(
     example: tuple[int, ...],
     classes: int,
     function: ModelBuilder | None = None,
+    device: str = "cpu",
 ) -> ModelFamily:
     """Build the model family of a recipe.
 
@@ -225,8 +226,7 @@ def build_family(
         example: The same without None.
         classes: Length of the global label axis, the number of outputs.
         function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
-
-    The family's device is the one that TensorFlow finds.
+        device: "cpu" or "gpu", the device for which the models train; their costs do not depend on it.
 
     Raises:
         InputError: A level cannot hold any unit, no client trains some unit, or the custom models are not nested.
@@ -243,7 +243,7 @@ def build_family(
         for level in recipe.levels.names
     }
     _check_every_unit_is_trained(recipe, stages)
-    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function, hardware.device_type())
+    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function, device)
 
 
 def _with_custom_model(recipe, shape, example, classes, function):

@@ -248,13 +248,15 @@ def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Par
     return level_work(costs, present.sum(axis=1), batch, len(source.starts(x)))
 
 
-def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
+def family_of(
+    recipe: Recipe, source: Input, dataset: Dataset, device: str, function: ModelBuilder | None = None
+) -> ModelFamily:
     """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
     x = dataset.train.x
     outputs = recipe.num_outputs(dataset.classes)
     if function is not None and dataset.arrays is not None:
         function = packed_builder(function, dataset.arrays)
-    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function)
+    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function, device)
 
 
 def build_setup(

@@ -182,12 +182,12 @@ class LearningProcess(Federation):
         return dataclasses.replace(self, setup=dataclasses.replace(self.setup, on_progress=on_progress))
 
 
-def _fit_levels(recipe, source, dataset, partition):
+def _fit_levels(recipe, source, dataset, partition, device):
     """Return the recipe with levels that fit their budgets or the devices of the clients."""
     x = dataset.train.x
     fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
     if recipe.levels.fit == "device":
-        work = work_of(family_of(fitted, source, dataset), source, dataset, partition)
+        work = work_of(family_of(fitted, source, dataset, device), source, dataset, partition)
         return fit_to_devices(fitted, work, partition.train.sizes)
     if recipe.levels.fit is not None:
         check_keys(fitted)
@@ -243,8 +243,8 @@ def learning_process(
         is_finished = isinstance(dataset, DescribedDataset)
         if not is_finished:
             check_split(recipe, partition)
-        family = family_of(_fit_levels(recipe, source, dataset, partition), source, dataset, model)
-        family = dataclasses.replace(family, device=device)
+        fitted = _fit_levels(recipe, source, dataset, partition, device)
+        family = family_of(fitted, source, dataset, device, model)
         process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
         if process.clock is not None and not is_finished:
             check_cohort(process.recipe, len(partition.train))

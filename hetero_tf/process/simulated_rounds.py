@@ -299,13 +299,14 @@ class SimulatedRounds:
         """The round that fine-tunes all clients with local tests."""
         federation = self.federation
         recipe = fine_tuning(federation.recipe, len(federation.evaluator.tests.clients))
-        family = family_of(recipe, federation.input, federation.dataset, federation.family.function)
+        device, function = federation.family.device, federation.family.function
+        family = family_of(recipe, federation.input, federation.dataset, device, function)
         units = tuned_units(federation.recipe)
         stages = {
             level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in level_stages)
             for level, level_stages in family.stages.items()
         }
-        family = dataclasses.replace(family, stages=stages, device=federation.family.device)
+        family = dataclasses.replace(family, stages=stages)
         dataset, partition = federation.dataset, federation.partition
         return SimulatedRounds(Federation.of(family, dataset, partition, federation.input, self._engine.replicas))
 
