@@ -40,6 +40,7 @@ def build_model(
     clients: int = 1,
     route: Route | None = None,
     name: str = "model",
+    label_map: bool = False,
 ) -> keras.Model:
     """Build the layers of a recipe as a Keras model.
 
@@ -57,6 +58,7 @@ def build_model(
             tokens and logits lead with a client axis. Its initial values are unused.
         route: `stages.Route`; None: the trunk without exits.
         name: Of the Keras model.
+        label_map: True for a model that returns logits for every pixel.
 
     Returns:
         A functional `keras.Model` that returns logits, or a list of them if the route has several exits. A layer's
@@ -79,7 +81,7 @@ def build_model(
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     _freeze(model, layers)
     if clients == 1 and (route is None or route.exits):
-        _check_outputs(model, built, shape == (None,), classes)
+        _check_outputs(model, built, 3 if label_map else 2 if shape == (None,) else 1, classes)
         if not built.trainable_variables:
             raise InvalidValue(("model", "layers"), "no weights are left to train; leave a unit out of model.frozen")
     for spec in model.layers:
@@ -107,16 +109,17 @@ def _freeze(model, layers):
             layer.trainable = False
 
 
-def _check_outputs(model, built, text, classes):
-    """Refuse a model that does not end in logits: [batch, positions, classes] of text, else one vector or map each."""
-    expected = (None, None, classes) if text else (None, classes)
+def _check_outputs(model, built, rank, classes):
+    """Refuse a model that does not end in logits; `rank`: 1 for a vector of each example, 2 for text, 3 for a map."""
     for output in built.outputs:
-        # A recipe with another form of outputs than its task was rejected before, see `recipe.shapes`.
-        if len(output.shape) not in ((3,) if text else (2, 4)) or output.shape[-1] != classes:
+        # `recipe.shapes` knows neither the layers of plug-ins nor stages that skip units.
+        if len(output.shape) != rank + 1 or output.shape[-1] != classes:
+            is_map = rank == 1 and len(output.shape) == 4
+            advice = "; put the pooling into the last unit: [GlobalAveragePooling2D, Dense: ...]" if is_map else ""
             raise InvalidValue(
                 model.layers[-1].path,
-                f"the model must end in logits of the shape {expected}, None for the batch and positions. "
-                f"Received: {tuple(output.shape)}",
+                f"the model must end in logits of the shape {(*[None] * rank, classes)}, None for the batch and "
+                f"positions{advice}. Received: {tuple(output.shape)}",
             )
 
 

@@ -22,7 +22,6 @@ from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, laye
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
 from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
-from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -177,14 +176,8 @@ class ModelFamily:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
-        built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
-        is_map = any(len(output.shape) == 4 for output in built.outputs)
-        if clients == 1 and route.exits and is_map and self.recipe.targets != "label_map":
-            raise InvalidValue(
-                model.layers[-1].path,
-                "a stage that skips units must end in one vector of logits; put the pooling into the unit of the head, "
-                f"such as [GlobalAveragePooling2D, Dense: ...]. Received: {tuple(built.outputs[0].shape)}",
-            )
+        is_map, shape = self.recipe.targets == "label_map", self.shape
+        built = build_model(model, shape, route.width, scale, classes, dtype, seed, clients, route, name, is_map)
         return built if clients > 1 else self._checked(built, dtype)
 
     def _checked(self, model, dtype):

@@ -98,8 +98,9 @@ def test_stages_are_reached_by_the_remaining_steps():
 def test_pooling_outside_the_unit_of_the_head_is_rejected():
     pooled_apart = BLOCKS.replace("    - [GlobalAveragePooling2D, Dense", "    - GlobalAveragePooling2D\n    - [Dense")
     expected = (
-        r"model.layers\[5\]\[0\].Dense: a stage that skips units must end in one vector of logits; put the pooling into the "
-        r"unit of the head, such as \[GlobalAveragePooling2D, Dense: ...\]. Received: \(None, 3, 3, 3\)"
+        r"model.layers\[5\]\[0\].Dense: the model must end in logits of the shape \(None, 3\), None for the batch and "
+        r"positions; put the pooling into the last unit: \[GlobalAveragePooling2D, Dense: ...\]. "
+        r"Received: \(None, 3, 3, 3\)"
     )
     with pytest.raises(InputError, match=expected):
         tiny.process(pooled_apart, *STAGED)

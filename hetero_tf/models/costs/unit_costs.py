@@ -55,6 +55,7 @@ def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tupl
 
 def _amounts(recipe, shape, example, classes, width):
     """Return the cost of each unit at a width, in the measure of the budgets."""
-    model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
+    is_map = recipe.targets == "label_map"
+    model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type, label_map=is_map)
     costs = unit_costs(forward(model, example), recipe.model.units)
     return {cost.name: cost.by(recipe.levels.measure) for cost in costs}
