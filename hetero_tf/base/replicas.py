@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -92,25 +91,23 @@ class Replicas:
         loop = tf.while_loop(lambda index, _: index < end, body, (first, arrays), parallel_iterations=self.parallel)
         return tf.nest.map_structure(lambda array: array.concat(), loop[1])
 
-    def gather_range(self, starts: dict[str, np.ndarray], function: Callable, spec: dict) -> dict[str, tf.Tensor]:
+    def gather_range(self, starts: dict[str, tf.Tensor], function: Callable, spec: dict) -> dict[str, tf.Tensor]:
         """Concatenate the rows `function(index)` of all indices, which the replicas share.
 
         Args:
-            starts: `{name: int [indices + 1]}`, position of the first row of each index, and the number of rows.
+            starts: `{name: int32 [indices + 1]}`, position of the first row of each index, and the number of rows.
             function: `index -> {name: rows}`.
             spec: `{name: tf.TensorSpec}` of the rows; the shapes start with None.
         """
-        count = len(next(iter(starts.values()))) - 1
+        count = next(iter(starts.values())).shape[0] - 1
         rows = self.concat_range(count, function, spec)
         if self.strategy is None:
             return rows
         index, _ = self.share(count)
 
         def pad(name, values):
-            with tf.init_scope():
-                starts_of_name = tf.constant(starts[name], tf.int32)
-            first = starts_of_name[index]
-            after = int(starts[name][-1]) - first - tf.shape(values)[0]
+            first = starts[name][index]
+            after = starts[name][-1] - first - tf.shape(values)[0]
             return tf.pad(values, [[first, after], *[[0, 0]] * (values.shape.rank - 1)])
 
         return self.all_reduce_sum({name: pad(name, values) for name, values in rows.items()})

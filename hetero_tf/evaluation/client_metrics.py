@@ -71,7 +71,7 @@ def build_client_results(
     bounds = (ends - tests.counts, ends, shares.starts[clients], shares.starts[clients + 1])
     # One row for each tested client: its id and level, and the ranges of its test and training examples.
     table = np.stack([clients, np.asarray(levels)[clients], *bounds], 1).astype(np.int32)
-    starts = dict.fromkeys(names, np.concatenate([[0], ends]))
+    starts = dict.fromkeys(names, stored(np.concatenate([[0], ends]).astype(np.int32)))
     predictors = [_Predictor(model, batches) for model in models]
 
     def results(weights, personal, seed):

@@ -65,16 +65,17 @@ def build_results(
             result of `batch_starts`.
         reduce: `(outputs, examples int32 [n], index of the batch) -> {name: rows}`.
     """
-    count, axis, bounds = x.shape[0], all_labels(0), next(iter(starts.values()))
-    x, y = stored(x), tf.zeros([count], tf.int32)
+    axis, y = all_labels(0), tf.zeros([x.shape[0]], tf.int32)
+    x, first_rows = stored(x), {name: stored(rows) for name, rows in starts.items()}
+    bounds = next(iter(first_rows.values()))
 
     def results(weights, state):
         def predict(batch):
-            rows = tf.range(*tf.unstack(stored(bounds)[batch : batch + 2], 2))
+            rows = tf.range(*tf.unstack(bounds[batch : batch + 2], 2))
             inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
             return reduce(model.stateless_call(weights, state, inputs, training=False)[0], rows, batch)
 
-        return replicas.gather_range(starts, predict, result_specs(starts, model, weights[0].dtype))
+        return replicas.gather_range(first_rows, predict, result_specs(starts, model, weights[0].dtype))
 
     return results
 
