@@ -134,14 +134,14 @@ def _build(source, overrides, custom_model):
             root = changed
     errors = ErrorList()
     with errors:
-        recipe, text = _check_tree(root, custom_model)
+        recipe = _check_tree(root, custom_model)
     if errors:
         old_spellings.check(root)
         problems += _locate_errors(root, errors, history, custom_model)
     if problems:
         raise join_errors(source.name, problems)
     history = () if custom_model else tuple(history)
-    return dataclasses.replace(recipe, path=source.name, source=text, tree=root, history=history)
+    return dataclasses.replace(recipe, path=source.name, source=resolved_text(recipe), history=history)
 
 
 def _locate_errors(root, errors, history, custom_model):
@@ -171,14 +171,14 @@ def _error_texts(root, custom_model):
 
 
 def _check_tree(root, custom_model):
-    """Build and check the recipe of a tree; return it with its resolved text. Raises `InvalidValue(s)`."""
+    """Build and check the recipe of a tree; raises `InvalidValue(s)`."""
     value = to_plain(root)
     if custom_model and isinstance(value, dict):
         model = value.get("model")
         value["model"] = CustomModelKey(model.get("initial_weights") if isinstance(model, dict) else None)
     recipe = build_recipe(value)
     check_keys(recipe)
-    return recipe, resolved_text(recipe, {"layers": []} if custom_model else value["model"])
+    return dataclasses.replace(recipe, tree=root)
 
 
 def _override_at_fault(history, is_cause):
@@ -224,7 +224,7 @@ def _cause(recipe, position, check):
 
     def passes(before):
         try:
-            check(_check_tree(before, False)[0])
+            check(_check_tree(before, False))
         except InputError:
             return False
         return True

@@ -6,7 +6,7 @@ from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
 from hetero_tf.recipe.fleet_files import read_fleet, with_fleet
 from hetero_tf.recipe.nodes import Node, error_at, format_value, to_plain
-from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.reader import parse_file
 from hetero_tf.recipe.recipe_files import Source, read_file, shipped
 
 MOST_BASES = 4
@@ -26,7 +26,7 @@ def read_tree(source: Source, parents: tuple[Source, ...] = ()) -> Node:
     Raises:
         InputError: A file is not valid YAML, or a base is missing, circular or nested too deeply.
     """
-    root = parse(source.text, source.name)
+    root = parse_file(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
         _refuse_paths(root)
         return with_fleet(root, source.path.parent)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.nodes import Node, error_at, format_value
-from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.reader import parse_file
 from hetero_tf.recipe.recipe_files import fleets, read_file
 
 
@@ -43,5 +43,5 @@ def read_fleet(node: Node, folder: Path) -> Node:
         source = read_file(file, label)
     except InputError as problem:
         raise error_at(node.position, ("fleet",), str(problem)) from None
-    root = parse(source.text, source.name)
+    root = parse_file(source.text, source.name)
     return Node(root.value, root.position, node.key_position)

@@ -4,6 +4,7 @@ The tree is built from PyYAML's parse events, so depth, aliases and sizes are ch
 YAML value can create a Python object.
 """
 
+import functools
 import math
 import re
 
@@ -199,3 +200,10 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         mark = error.problem_mark or error.context_mark
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
         raise reader.error(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
+
+
+# A sweep reads the same few files for each of its runs.
+@functools.lru_cache(maxsize=16)
+def parse_file(text: str, label: str) -> Node:
+    """Parse the text of a file, see `parse`; equal texts share one tree, which stays unchanged."""
+    return parse(text, label)

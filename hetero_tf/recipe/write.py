@@ -18,27 +18,27 @@ _TAGS = ("!w", "!classes", "!setting")
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
-def resolved_text(recipe: Recipe, model: dict) -> str:
-    """Return the YAML text from which `loads` builds an equal recipe.
-
-    Args:
-        recipe: The `Recipe`.
-        model: Plain value of its key `model`, with repeats and `!setting` unresolved.
-    """
+def resolved_text(recipe: Recipe) -> str:
+    """Return the YAML text from which `loads` builds an equal recipe."""
     lines = []
-    for name in keys(Recipe):
+    for name, value in _resolved_values(recipe).items():
         if name == "model":
-            keys_of_model = {
-                "settings": model.get("settings") or {},
-                "initial_weights": recipe.model.initial_weights,
-                "reinitialize": recipe.model.reinitialize,
-                "frozen": recipe.model.frozen,
-            }
-            lines += ["model:", *(f"  {key}: {flow(value)}" for key, value in keys_of_model.items()), "  layers:"]
-            lines += [f"    - {flow(item)}" for item in model["layers"]]
+            layers = value.pop("layers")
+            lines += ["model:", *(f"  {key}: {flow(child)}" for key, child in value.items()), "  layers:"]
+            lines += [f"    - {flow(item)}" for item in layers]
         else:
-            lines.append(f"{name}: {flow(_plain_value(getattr(recipe, name)))}")
+            lines.append(f"{name}: {flow(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _resolved_values(recipe):
+    """Return the plain value of every key of a recipe; repeats and `!setting` of the model stay unresolved."""
+    values = {name: _plain_value(getattr(recipe, name)) for name in keys(Recipe) if name != "model"}
+    # The layers of a custom model are not in the recipe.
+    model = to_plain(recipe.tree.value["model"]) if recipe.model.layers else {"layers": []}
+    others = {name: getattr(recipe.model, name) for name in ("initial_weights", "reinitialize", "frozen")}
+    values["model"] = {"settings": model.get("settings") or {}, **_plain_value(others), "layers": model["layers"]}
+    return {name: values[name] for name in keys(Recipe)}
 
 
 def mapping_to_yaml(recipe: Mapping[str, Any]) -> str:
@@ -80,13 +80,13 @@ def differences(old: str, new: str) -> list[str]:
     return [f"{name}: {_format_key(before, name)} -> {_format_key(after, name)}" for name in changed]
 
 
-def keys_of(text: str, name: str = "recipe") -> dict[str, Any]:
-    """Return every value of a recipe text by its dotted key, such as `round.clients`, without checks.
+def keys_of(recipe: Recipe | str, name: str = "recipe") -> dict[str, Any]:
+    """Return every value of a recipe, or of its resolved text, by its dotted key, such as `round.clients`.
 
     Raises:
         InputError: The text is not valid YAML for a recipe; the message begins with `name`, line and column.
     """
-    return dict(_leaves(to_plain(parse(text, name)), ""))
+    return dict(_leaves(_resolved_values(recipe) if isinstance(recipe, Recipe) else to_plain(parse(recipe, name)), ""))
 
 
 def _typed(values, name):
@@ -112,13 +112,15 @@ def _leaves(value, path):
 def _plain_value(value):
     """Return a value of the schema as dicts, lists and single values."""
     if isinstance(value, Plugin):
-        return {"name": value.name, **value.options}
+        return {"name": value.name, **_plain_value(value.options)}
     if dataclasses.is_dataclass(value):
         plugin = inline_plugin(type(value))
         options = {} if plugin is None else _plain_value(getattr(value, plugin.name))
         return {**options, **{name: _plain_value(getattr(value, name)) for name in keys(type(value))}}
     if isinstance(value, Mapping):
         return {name: _plain_value(child) for name, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(child) for child in value]
     return value
 
 

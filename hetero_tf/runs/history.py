@@ -12,7 +12,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import migrate_names
-from hetero_tf.recipe import keys_of, loads
+from hetero_tf.recipe import Recipe, keys_of, loads
 from hetero_tf.recipe.nodes import format_value
 from hetero_tf.runs import facts, timeline
 from hetero_tf.runs.early_stopping import is_stopped_early
@@ -250,15 +250,15 @@ def read(folder: str | Path) -> Run | None:
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(run.costs), spans)
 
 
-def recipe_keys(text: str, name: str) -> tuple[dict[str, Any], dict[str, float]]:
+def recipe_keys(recipe: Recipe | str, name: str) -> tuple[dict[str, Any], dict[str, float]]:
     """Return `{dotted key: value}` of a resolved recipe without its mix, and the mix: `{level: share}`."""
-    keys = keys_of(text, name)
+    keys = keys_of(recipe, name)
     return keys, {key.removeprefix(f"{MIX}."): keys.pop(key) for key in list(keys) if key.startswith(f"{MIX}.")}
 
 
-def keys_of_recipe(text: str) -> dict[str, Any]:
-    """Return `Run.keys` of a resolved recipe."""
-    keys, mix = recipe_keys(text, "recipe")
+def keys_of_recipe(recipe: Recipe | str) -> dict[str, Any]:
+    """Return `Run.keys` of a recipe, or of its resolved text."""
+    keys, mix = recipe_keys(recipe, "recipe")
     return keys | {MIX: mix_text(mix)}
 
 

@@ -125,7 +125,7 @@ def is_finished(run: RunFolder, done: int, requested: Recipe) -> bool:
     if done >= requested.rounds or requested.early_stopping.patience is None:
         return done >= requested.rounds
     rows = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics) if row["round"] <= done]
-    return is_stopped_early(recipe.keys_of(requested.source), rows)
+    return is_stopped_early(recipe.keys_of(requested), rows)
 
 
 def _requested_recipe(run, resolved):

@@ -160,6 +160,8 @@ def test_resolved_text_reads_back(name):
     again = recipe.loads(loaded.source, "recipe.yaml")
     assert again == loaded
     assert again.source == loaded.source
+    # Digests of recipes depend on the types of the values too.
+    assert repr(recipe.keys_of(loaded)) == repr(recipe.keys_of(loaded.source))
     assert recipe.difference(loaded.source, again.source) == []
 
 

@@ -22,7 +22,7 @@ BUDGETS = {"Fair": (1, 1 / 6), "Unrealistic": (1, 1 / 6), "Lack": (1, 1 / 8), "S
 def check_cells(name: str, runs) -> int:
     """Check the cells of all runs of a sweep; return the number of runs that have one."""
     recipes = [run.recipe for run in runs]
-    keys = [keys_of_recipe(recipe.source) for recipe in recipes]
+    keys = [keys_of_recipe(recipe) for recipe in recipes]
     matches = [matching_values(VALUES, each) for each in keys]
     for recipe, values in zip(recipes, matches, strict=True):
         for value in values:

@@ -115,7 +115,7 @@ def _in_order_of_paper(runs):
     from hetero_tf.runs.published import in_order_of_table, read_published
 
     by_name = {run.name: run for run in runs}
-    keys = {name: keys_of_recipe(run.recipe.source) for name, run in by_name.items()}
+    keys = {name: keys_of_recipe(run.recipe) for name, run in by_name.items()}
     published = in_order_of_table(read_published(), keys)
     return [by_name[name] for name in published], published
 
