@@ -63,7 +63,7 @@ def test_a_header_quotes_published_results_and_the_override_of_the_other_split(n
     unequal = re.search(r"Table 3 has ([\d.]+) %", comment)
     equal = re.search(r"Table 2, [^.]*\(--set (\S+)\), has ([\d.]+) %", comment)
     for quoted, override in ((unequal, ()), (equal, ("partition.name=dirichlet_equal",))):
-        keys = keys_of_recipe(recipe.load(name, ["partition.held_out=0.2", *override]).source)
+        keys = keys_of_recipe(recipe.load(name, ["partition.held_out=0.2", *override]))
         values = [value.value for value in matching_values(read_published(), keys)]
         assert len(values) == (quoted is not None) and (equal is not None or "not in FeDepth's tables" in comment)
         assert all(abs(float(quoted[len(override) + 1]) - value) < 0.0501 for value in values)

@@ -35,12 +35,12 @@ def test_only_regular_evaluations_count():
     ],
 )
 def test_a_run_is_stopped_by_its_recipe_and_its_rows(overrides, rows, stopped):
-    assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides).source), rows) == stopped
+    assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides)), rows) == stopped
 
 
 def test_the_default_metric_is_the_first_of_the_task():
     for name, metric in (("wikitext2", "global_perplexity"), ("table_regression", "global_rmse")):
-        keys = recipe.keys_of(recipe.load(f"tiny/{name}", ["early_stopping.patience=2"]).source)
+        keys = recipe.keys_of(recipe.load(f"tiny/{name}", ["early_stopping.patience=2"]))
         assert is_stopped_early(keys, rows([7.0, 8.0, 9.0], metric, global_accuracy=1))
     assert not is_stopped_early({**keys, "task.name": "unregistered"}, rows([7.0, 8.0, 9.0], metric))
 

@@ -23,7 +23,7 @@ def rows_of(path):
 
 
 def matches(recipe, *overrides):
-    keys = keys_of_recipe(load(recipe, overrides).source)
+    keys = keys_of_recipe(load(recipe, overrides))
     return {(value.table, value.metric): value.value for value in published.matching_values(VALUES, keys)}
 
 
@@ -49,7 +49,7 @@ def test_the_file_of_runs_is_that_of_its_script():
     assert [tuple(run.values())[:4] for run in stored] == texts, "run: python benchmarks/papers.py"
     for run in {run["run"].partition(" ")[0]: run for run in stored}.values():
         recipe, *overrides = PAPERS.shlex.split(run["run"])
-        assert published.fingerprint(keys_of_recipe(load(recipe, overrides).source)) == run["fingerprint"]
+        assert published.fingerprint(keys_of_recipe(load(recipe, overrides))) == run["fingerprint"]
 
 
 @pytest.mark.long
@@ -67,7 +67,7 @@ def test_all_fingerprints_are_those_of_the_script():
     ],
 )
 def test_a_change_of_any_deciding_key_ends_the_match(recipe, overrides):
-    keys = keys_of_recipe(load(recipe, overrides).source)
+    keys = keys_of_recipe(load(recipe, overrides))
     expected = published.matching_values(VALUES, keys)
     single = {"levels.assignment"} if "-" not in keys[MIX] else set()
     assert expected and keys.keys() >= published.IGNORED_KEYS
@@ -106,7 +106,7 @@ def test_values_of_runs_are_in_the_order_of_the_table_that_prints_most_of_them()
         "text": ("wikitext2",),
         "a": ("mnist_noniid", "levels.mix=a"),
     }
-    keys = {name: keys_of_recipe(load(recipe, words).source) for name, (recipe, *words) in recipes.items()}
+    keys = {name: keys_of_recipe(load(recipe, words)) for name, (recipe, *words) in recipes.items()}
     ordered = published.in_order_of_table(VALUES, keys)
     assert list(ordered) == ["a", "e", "other", "text"] and ordered["other"] == []
     assert [(value.name, value.value) for value in ordered["a"]] == [
@@ -118,7 +118,7 @@ def test_values_of_runs_are_in_the_order_of_the_table_that_prints_most_of_them()
 
 def test_missing_cells_are_listed_for_half_covered_and_named_tables():
     mixes = ("a", "a-e", "a-b-c-d-e", "b", "b-e", "b-c-d-e", "c", "c-e", "c-d-e", "d", "d-e")
-    keys = [keys_of_recipe(load("wikitext2", [f"levels.mix={mix}"]).source) for mix in mixes]
+    keys = [keys_of_recipe(load("wikitext2", [f"levels.mix={mix}"])) for mix in mixes]
     assert published.missing_cells(VALUES, keys) == ["heterofl_table3: 11 of 12 cells; missing: WikiText-2: e"]
     assert published.missing_cells(VALUES, keys[:1], ["lg-fedavg"]) == [
         "lg-fedavg: 0 of 1 cells; missing: MNIST two labels: LG-FedAvg"
