@@ -53,10 +53,10 @@ class Input:
             first position (text); key: int32 [..., words] for random numbers; labels: a `Labels`; training: whether to
             augment; length: number of positions as a Python int, for XLA; None: all remaining ones of the segment. rows
             and key share their leading axes, one for the clients of a block or none; the results have them too.
-        length: `(x, start) -> number of positions` read from `start`, int32; 1 for images and tables.
+        length: `(x, start) -> number of positions` read from `start`, int32; the default of 1 is for whole examples.
         shape: `x -> shape` of one model input; None for axes of variable length.
         dtype: Type of model inputs; None: the float type of the recipe.
-        starts: `x -> first positions` of the segments of an example; (0,) for images and tables.
+        starts: `x -> first positions` of the segments of an example; the default of (0,) is for whole examples.
         shuffle: Whether clients shuffle their examples in each epoch.
         random: Whether training batches depend on the key.
         normalised_by: "mean" and "std" of the normalisation, one value per channel or feature, or one for all; empty
@@ -65,12 +65,12 @@ class Input:
     """
 
     batch: Callable
-    length: Callable
-    shape: Callable
-    dtype: str | None
-    starts: Callable
-    shuffle: bool
-    random: bool
+    length: Callable = lambda x, start: tf.constant(1)
+    shape: Callable = lambda x: tuple(x.shape[1:])
+    dtype: str | None = None
+    starts: Callable = lambda x: (0,)
+    shuffle: bool = True
+    random: bool = False
     normalised_by: dict[str, list[float]] = field(default_factory=dict)
     spectrogram: Any = None
 

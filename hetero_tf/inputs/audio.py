@@ -50,12 +50,7 @@ def build(
 
     return Input(
         batch,
-        length=lambda x, start: tf.constant(1),
         shape=lambda x: (spectrogram.frames(x.shape[1]), bands, 1),
-        dtype=None,
-        starts=lambda x: (0,),
-        shuffle=True,
-        random=False,
         normalised_by={"mean": [mean], "std": [std]},
         spectrogram=spectrogram,
     )

@@ -55,16 +55,7 @@ def build(
         centre = tf.constant(np.divide(mean, std), dtype)
         return tf.cast(pixels, dtype) * factor - centre, labels.local(targets)
 
-    return Input(
-        batch,
-        length=lambda x, start: tf.constant(1),
-        shape=lambda x: tuple(x.shape[1:]),
-        dtype=None,
-        starts=lambda x: (0,),
-        shuffle=True,
-        random=augment != "none",
-        normalised_by={"mean": list(mean), "std": list(std)},
-    )
+    return Input(batch, random=augment != "none", normalised_by={"mean": list(mean), "std": list(std)})
 
 
 def crop_flip(pixels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

@@ -17,12 +17,4 @@ def build(dtype: tf.DType) -> Input:
     def batch(x, y, rows, start, key, labels, training, length=None):
         return tf.gather(x, rows), labels.local(tf.gather(y, rows))
 
-    return Input(
-        batch,
-        length=lambda x, start: tf.constant(1),
-        shape=lambda x: tuple(x.shape[1:]),
-        dtype="int32",
-        starts=lambda x: (0,),
-        shuffle=True,
-        random=False,
-    )
+    return Input(batch, dtype="int32")

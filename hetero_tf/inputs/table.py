@@ -34,11 +34,5 @@ def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard
 
     return Input(
         batch,
-        length=lambda x, start: tf.constant(1),
-        shape=lambda x: tuple(x.shape[1:]),
-        dtype=None,
-        starts=lambda x: (0,),
-        shuffle=True,
-        random=False,
         normalised_by={} if normalise == "none" else {"mean": np.ravel(mean).tolist(), "std": np.ravel(std).tolist()},
     )
