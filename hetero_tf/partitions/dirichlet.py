@@ -7,7 +7,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
-from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.partitions.partition import Partition, check_clients
 
 ATTEMPTS = 1000
 
@@ -54,9 +54,7 @@ def split(
     check_clients(clients, len(train_labels))
     splitting.check_least("least", least, len(train_labels), clients, "training examples")
     assigned = splitting.shuffle(_draw_until_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
-    train, validation = splitting.hold_out(assigned, held_out)
-    tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _draw_until_enough(labels, classes, clients, alpha, least, rng):

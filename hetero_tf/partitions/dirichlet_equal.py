@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.partitions import splitting
-from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.partitions.partition import Partition, check_clients
 
 # Smallest weight: a label of probability 0 is still used when no other label remains.
 SMALLEST = 1e-290
@@ -52,16 +52,13 @@ def split(
     splitting.check_images("dirichlet_equal", train_labels)
     check_clients(clients, len(train_labels))
     assigned = splitting.shuffle(_assign(train_labels, classes, clients, alpha, rng), rng)
-    train, validation = splitting.hold_out(assigned, held_out)
-    tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _assign(labels, classes, clients, alpha, rng):
     size = len(labels) // clients
-    shuffled = rng.permutation(len(labels))
     # Examples of a label are interchangeable: a draw of the label uses its next example in random order.
-    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    shuffled = splitting.shuffle_within_labels(labels, rng)
     remaining = np.bincount(labels, minlength=classes)
     ends = np.cumsum(remaining)
     weights = np.maximum(rng.dirichlet(np.full(classes, alpha), size=clients), SMALLEST)

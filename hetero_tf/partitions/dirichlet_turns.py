@@ -7,7 +7,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Range, Share
 from hetero_tf.partitions import splitting
-from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.partitions.partition import Partition, check_clients
 
 # Turns per vectorised draw, which bounds the memory.
 BLOCK = 2**12
@@ -57,14 +57,11 @@ def split(
     splitting.check_no_empty_client(
         assigned, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}"
     )
-    train, validation = splitting.hold_out(assigned, held_out)
-    tests = splitting.split_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+    return splitting.build_partition(assigned, held_out, test, train_labels, test_labels, classes, rng)
 
 
 def _assign(labels, classes, clients, alpha, sigma, rng):
-    shuffled = rng.permutation(len(labels))
-    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    shuffled = splitting.shuffle_within_labels(labels, rng)
     sizes = _draw_sizes(len(labels), clients, sigma, rng)
     priors = rng.dirichlet(np.full(classes, alpha), size=clients)
     turns = rng.permutation(np.repeat(np.arange(clients), sizes))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.partitions.statistics import label_counts
 
@@ -96,6 +97,27 @@ def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(firsts - ends + lengths, lengths) + np.arange(lengths.sum())
 
 
+def shuffle_within_labels(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the ids of examples in the order of their labels, and at random within each label: int `[n]`."""
+    shuffled = rng.permutation(len(labels))
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def build_partition(
+    assigned: ClientExamples,
+    held_out: float,
+    test: str,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+) -> Partition:
+    """Return the partition of assigned training examples; see `hold_out` and `split_test` for the arguments."""
+    train, validation = hold_out(assigned, held_out)
+    tests = split_test(test, train_labels, test_labels, classes, train, rng)
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
+
+
 def split_test(
     test: str,
     train_labels: np.ndarray,
@@ -136,7 +158,6 @@ def _split_by_client_labels(train_labels, test_labels, classes, train, rng):
     # A random offset for each label makes the expected numbers exactly proportional, even for few examples.
     ends = np.minimum(share * available[label] + rng.random(classes)[label], available[label]).astype(np.int64)
     starts = np.where(np.diff(label, prepend=-1) > 0, 0, np.roll(ends, 1))
-    shuffled = rng.permutation(len(test_labels))
-    shuffled = shuffled[np.argsort(test_labels[shuffled], kind="stable")]
+    shuffled = shuffle_within_labels(test_labels, rng)
     positions = ranges((np.cumsum(available) - available)[label] + starts, ends - starts)
     return group(shuffled[positions], np.repeat(client, ends - starts), len(train))
