@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 
 import programs
 import pytest
@@ -33,9 +32,8 @@ def folder(tmp_path_factory):
 def typed(folder, line):
     """Runs a command line that the program printed."""
     program, *words = shlex.split(line)
-    if program == "hetero_tf":
-        return programs.command(*words, cwd=folder)
-    return subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert program == "hetero_tf"
+    return programs.shared().run(*words, cwd=folder)
 
 
 def test_its_options_are_explained(tmp_path):
@@ -52,21 +50,19 @@ def test_the_printed_commands_work_unchanged(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])
     results = [typed(folder, line) for line in (evaluate, export, compare)]
-    assert [one.returncode for one in results] == [0, 0, 0], [one.stderr for one in results]
-    assert (
-        "global_accuracy" in results[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
-    )
-    assert results[2].stdout.startswith("classification: global_accuracy")
+    assert [one.code for one in results] == [0, 0, 0], [one.err for one in results]
+    assert "global_accuracy" in results[0].out and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
+    assert results[2].out.startswith("classification: global_accuracy")
 
 
 @pytest.mark.long
 def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
     for command in ("evaluate", "export"):
-        done = programs.command(command, "--run_dir", "my run", cwd=folder)
+        done = programs.shared().run(command, "--run_dir", "my run", cwd=folder)
         expected = f"my run: needs --plugin windows to be read: hetero_tf {command} "
-        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {expected}")
-    done = typed(folder, done.stderr.strip().partition("to be read: ")[2])
-    assert done.returncode == 0, done.stderr
+        assert (done.code, done.out) == (2, "") and done.err.startswith(f"hetero_tf: {expected}")
+    done = typed(folder, done.err.strip().partition("to be read: ")[2])
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(
