@@ -33,6 +33,11 @@ class ClientTimes:
         return self.download + self.compute + self.upload
 
 
+def local_steps(examples: np.ndarray, batch_size: int, passes: int | np.ndarray, starts: int) -> np.ndarray:
+    """Return the local steps of passes over the `examples`, int [n], of clients; `starts`: steps of each batch."""
+    return passes * -(-examples // batch_size) * starts
+
+
 def client_times(
     devices: Devices, steps: np.ndarray, flops: np.ndarray, bytes_down: np.ndarray, bytes_up: np.ndarray
 ) -> ClientTimes:

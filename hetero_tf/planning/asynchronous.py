@@ -190,10 +190,6 @@ class VersionPlanner:
         """Return the levels, the local steps and the times of clients that start from a version."""
         clock, recipe = self.clock, self.clock.recipe
         levels = assign_levels(recipe.levels, clock.clients, recipe.seed, version, ids)
-        work = [
-            device_work(recipe, size, self.starts, self.division, version, client, level)
-            for size, client, level in zip(self.partition.train.sizes[ids].tolist(), ids.tolist(), levels.tolist())
-        ]
-        steps = np.asarray([each for each, _ in work], np.int64)
-        examples = np.asarray([each for _, each in work], np.int64).reshape(len(ids), max(self.division.stages))
+        sizes, starts = self.partition.train.sizes[ids], len(self.starts)
+        steps, examples = device_work(recipe, sizes, starts, self.division, version, ids, levels)
         return levels, steps, clock.times(version, ids, levels, steps, examples)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hetero_tf.methods.policies import SynchronousPolicy
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division
+from hetero_tf.planning.plan import Division, expected_work
 from hetero_tf.planning.selection import able_clients, pool_of
 from hetero_tf.planning.timing import TOLERANCE, RoundClock, round_policy
 from hetero_tf.recipe.nodes import InvalidValue
@@ -54,16 +54,12 @@ def _least_work(clock, size, division, starts, level):
 
     A late client may return its first step alone, or its first stage if several run in sequence.
     """
-    recipe, stages = clock.recipe, division.stages[level]
-    is_partial, epochs = round_policy(recipe).partial, recipe.client.epochs_of(recipe.levels.names[level])
-    examples, passes = np.zeros(clock.train_flops.shape[1], int), division.passes[level]
-    if is_partial and passes == 1:
-        steps, count = 1, min(size, recipe.client.batch_size)
-    else:
-        steps, count = epochs * -(-size // recipe.client.batch_size) * len(starts), epochs * size * len(starts)
+    recipe, passes = clock.recipe, division.passes[level]
+    (steps,), (examples,) = expected_work(recipe, np.array([size]), len(starts), division, np.array([level]))
+    if round_policy(recipe).partial:
+        first = min(size, recipe.client.batch_size) if passes == 1 else examples[0]
+        steps, examples = 1 if passes == 1 else steps // passes, first * np.eye(len(examples))[0]
     if division.drawn:
-        examples[clock.train_flops[level, :stages].argmin()] = count
-        return steps, examples
-    merged_stages = 1 if is_partial else stages
-    examples[:merged_stages] = count
-    return steps * merged_stages, examples
+        cheapest = clock.train_flops[level, : division.stages[level]].argmin()
+        examples = examples.sum() * np.eye(len(examples))[cheapest]
+    return steps, examples

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
+from hetero_tf.fleets.clock import local_steps
 from hetero_tf.methods.selections import Choice
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.level_assignment import assign_levels
@@ -285,48 +286,68 @@ def plan_devices(
         assigned: Level of each, as index into the mix.
     """
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
-    work = [
-        device_work(recipe, size, starts, division, round, client, level)
-        for size, client, level in zip(sizes, active, assigned)
-    ]
-    order = sorted(range(len(work)), key=lambda k: (-widths[assigned[k]], -work[k][0], active[k]))
+    steps, stage_examples = device_work(recipe, sizes, len(starts), division, round, active, assigned)
+    order = sorted(range(len(steps)), key=lambda k: (-widths[assigned[k]], -steps[k], active[k]))
     cohort = len(order)
     return DevicePlan(
-        clients=np.asarray([active[k] for k in order], np.int32),
-        levels=np.asarray([assigned[k] for k in order], np.int32),
-        steps=np.asarray([work[k][0] for k in order], np.int64),
+        clients=np.asarray(active, np.int32)[order],
+        levels=np.asarray(assigned, np.int32)[order],
+        steps=steps[order],
         rows=np.zeros((cohort, 0, recipe.client.batch_size), np.int32),
         starts=np.zeros((cohort, 0), np.int32),
         stages=np.zeros((cohort, 0), np.int32),
         members=np.zeros(cohort, np.int32),
-        stage_examples=np.asarray([work[k][1] for k in order], np.int64).reshape(cohort, max(division.stages)),
+        stage_examples=stage_examples[order],
     )
 
 
-def device_work(
-    recipe: Recipe, size: int, starts: Sequence[int], division: Division, round: int, client: int, level: int
-) -> tuple[int, np.ndarray]:
-    """Return the number of local steps of a client, and the examples that it reads in each stage, int64 [stages].
+def expected_work(
+    recipe: Recipe, sizes: np.ndarray, starts: int, division: Division, levels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the local steps of clients, int [n], and the examples that they read in each stage, float [n, stages].
 
     Args:
-        recipe, starts, division, round: See `plan_round`.
-        size: Number of its examples.
-        client, level: See `client_work`.
+        recipe, division: See `plan_round`. Stages that are drawn have equal shares of the examples.
+        sizes: int [n], numbers of examples of the clients.
+        starts: Number of positions at which each batch is read, 1 for images.
+        levels: int [n], indices into the mix.
     """
-    epochs = recipe.client.epochs_of(recipe.levels.names[level])
-    batches, stages = -(-size // recipe.client.batch_size), division.stages[level]
-    steps = epochs * division.passes[level] * batches * len(starts)
-    examples = np.zeros(max(division.stages), np.int64)
-    if not division.drawn:
-        examples[:stages] = epochs * size * len(starts)
-        return steps, examples
-    rng, last = seeds.rng(recipe.seed, "stages", round, client), size - (batches - 1) * recipe.client.batch_size
+    epochs = np.asarray([recipe.client.epochs_of(name) for name in recipe.levels.names])
+    stages, passes = np.asarray(division.stages), epochs * division.passes
+    steps = local_steps(sizes, recipe.client.batch_size, passes[levels], starts)
+    shares = (np.arange(max(stages)) < stages[:, None]) * (passes / stages)[:, None]
+    return steps, shares[levels] * sizes[:, None] * starts
+
+
+def device_work(
+    recipe: Recipe,
+    sizes: Sequence[int] | np.ndarray,
+    starts: int,
+    division: Division,
+    round: int,
+    clients: Sequence[int] | np.ndarray,
+    levels: Sequence[int] | np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `expected_work` as int64, but with the stages that the steps of the clients draw in a round."""
+    sizes, levels = np.asarray(sizes, np.int64), np.asarray(levels, np.int64)
+    steps, examples = expected_work(recipe, sizes, starts, division, levels)
+    if division.drawn:
+        work = zip(sizes.tolist(), steps.tolist(), np.asarray(clients).tolist(), levels)
+        drawn = [_draw_examples(recipe, *each, starts, division, round) for each in work]
+        examples = np.reshape(drawn, examples.shape)
+    return steps, examples.astype(np.int64)
+
+
+def _draw_examples(recipe, size, steps, client, level, starts, division, round):
+    """Return the examples that a client reads in each stage if every step draws its stage: int64 [stages]."""
+    stages, batch, examples = division.stages[level], recipe.client.batch_size, np.zeros(max(division.stages), np.int64)
+    rng, batches = seeds.rng(recipe.seed, "stages", round, client), -(-size // batch)
     for first in range(0, steps, CHUNK):
         step = np.arange(first, min(first + CHUNK, steps))
-        is_last = step // len(starts) % batches == batches - 1
-        drawn = rng.integers(stages, size=len(step))
-        examples[:stages] += np.bincount(drawn, np.where(is_last, last, recipe.client.batch_size), stages).astype(int)
-    return steps, examples
+        is_last = step // starts % batches == batches - 1
+        sizes = np.where(is_last, size - (batches - 1) * batch, batch)
+        examples[:stages] += np.bincount(rng.integers(stages, size=len(step)), sizes, stages).astype(int)
+    return examples
 
 
 def client_work(

@@ -13,7 +13,7 @@ import numpy as np
 from hetero_tf.base import registry, seeds
 from hetero_tf.methods.selections import Choice, ClientPool
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division
+from hetero_tf.planning.plan import Division, expected_work
 from hetero_tf.planning.timing import RoundClock
 from hetero_tf.recipe.schema import Levels, Recipe
 
@@ -69,19 +69,9 @@ def expected_seconds(
         starts: Number of positions at which each batch is read, 1 for images.
     """
     recipe = clock.recipe
-    epochs = np.asarray([recipe.client.epochs_of(name) for name in recipe.levels.names])
-    work = _work_of(clock, division, round, ids, examples, starts, epochs)
-    return clock.without_shared_links().times(None, ids, *work).total
-
-
-def _work_of(clock, division, round, ids, examples, starts, epochs):
-    """Return the levels, the local steps and the examples in each stage of clients; epochs: [levels]."""
-    recipe, stages, passes = clock.recipe, np.asarray(division.stages), np.asarray(division.passes)
     levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
-    steps = (epochs * passes)[levels] * -(-examples // recipe.client.batch_size) * starts
-    # Each pass runs one stage; drawn stages have equal shares.
-    shares = (np.arange(clock.train_flops.shape[1]) < stages[:, None]) * (epochs * passes / stages)[:, None]
-    return levels, steps, shares[levels] * examples[:, None] * starts
+    work = expected_work(recipe, examples, starts, division, levels)
+    return clock.without_shared_links().times(None, ids, levels, *work).total
 
 
 def time_evaluation(
@@ -97,8 +87,9 @@ def time_evaluation(
         choice: The choice.
         examples: int [evaluated], training examples of these clients.
     """
-    epochs = np.ones(len(clock.recipe.levels.names), int)
-    levels, steps, stage_examples = _work_of(clock, division, round, choice.evaluated, examples, starts, epochs)
+    recipe = dataclasses.replace(clock.recipe, client=dataclasses.replace(clock.recipe.client, epochs=1))
+    levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, choice.evaluated)
+    steps, stage_examples = expected_work(recipe, examples, starts, division, levels)
     times = clock.times(round, choice.evaluated, levels, steps, stage_examples / 3)
     devices, trains = clock.devices(round, choice.evaluated, levels), np.isin(choice.evaluated, choice.ids)
     seconds = (times.download + times.compute).max() - times.download[trains].max(initial=0.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.fleets.clock import ClientTimes, client_times
+from hetero_tf.fleets.clock import ClientTimes, client_times, local_steps
 from hetero_tf.fleets.devices import Devices, devices_of
 from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
@@ -42,7 +42,7 @@ class LevelWork:
             devices: The devices of the clients.
             examples: int [n], number of examples of each client.
         """
-        steps = self.passes * self.starts * -(-examples // self.batch_size)
+        steps = local_steps(examples, self.batch_size, self.passes, self.starts)
         sizes = (np.full(len(examples), float(size)) for size in (self.bytes_down, self.bytes_up))
         return client_times(devices, steps, self.flops * self.starts * examples, *sizes)
 
