@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetero_tf.base import seeds
 from hetero_tf.fleets.clock import local_steps
@@ -247,9 +248,7 @@ def arrange(
         first_card: See `assign_members`.
         delays: [n], of the results of an asynchronous policy.
     """
-    # If not all clients run in parallel, the longest must start first, or cores idle at the end.
-    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
-    order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
+    order = _most_work_first(recipe, active, assigned, [len(each) for each in work])
     sorted_levels, sorted_ids = ([values[k] for k in order] for values in (assigned, active))
     members = assign_members(recipe.levels, sorted_levels, sorted_ids, recipe.seed, round, first_card)
     trained = [(k, member) for k, networks in zip(order, members) for member in networks]
@@ -285,10 +284,8 @@ def plan_devices(
         active: Ids of the active devices.
         assigned: Level of each, as index into the mix.
     """
-    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     steps, stage_examples = device_work(recipe, sizes, len(starts), division, round, active, assigned)
-    order = sorted(range(len(steps)), key=lambda k: (-widths[assigned[k]], -steps[k], active[k]))
-    cohort = len(order)
+    order, cohort = _most_work_first(recipe, active, assigned, steps), len(active)
     return DevicePlan(
         clients=np.asarray(active, np.int32)[order],
         levels=np.asarray(assigned, np.int32)[order],
@@ -299,6 +296,12 @@ def plan_devices(
         members=np.zeros(cohort, np.int32),
         stage_examples=stage_examples[order],
     )
+
+
+def _most_work_first(recipe, active, assigned, steps):
+    """Return the order of clients: if not all run in parallel, the longest must start first, or cores idle later."""
+    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
+    return sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -steps[k], active[k]))
 
 
 def expected_work(
@@ -320,13 +323,7 @@ def expected_work(
 
 
 def device_work(
-    recipe: Recipe,
-    sizes: Sequence[int] | np.ndarray,
-    starts: int,
-    division: Division,
-    round: int,
-    clients: Sequence[int] | np.ndarray,
-    levels: Sequence[int] | np.ndarray,
+    recipe: Recipe, sizes: ArrayLike, starts: int, division: Division, round: int, clients: ArrayLike, levels: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `expected_work` as int64, but with the stages that the steps of the clients draw in a round."""
     sizes, levels = np.asarray(sizes, np.int64), np.asarray(levels, np.int64)
