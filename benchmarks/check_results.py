@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Measures figures of RESULTS.md and README.md again, and prints the claimed and the measured value of each.
+
+    benchmarks/check_results.py [--only NAME ...] [--data_dir DIR] [--json]
+
+These are the figures that take the least time: some minutes for all of them on two cores. The claimed value is read
+from the page. "band" is the largest difference that is no defect: 0 for counts, the difference between processors for
+results of training, and the range of the seeds for short trainings. The exit status is 1 if a value is outside of its
+band, or if its command failed; the last line of the failed command is printed.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import checkout
+
+HETERO_TF = ("-m", "hetero_tf")
+PAGES, RESULTS, README = checkout.ROOT, "benchmarks/RESULTS.md", "README.md"
+QUIET = ("--json", "--quiet")
+FIRST_ROUND = ("benchmarks/first_round.py", "mnist", "--json")
+DEVICE = ("benchmarks/device.py", "--recipe=mnist", "--levels", "a", "e", "--json")
+POOLED = ("benchmarks/pooled.py", "digits", "--set=rounds=20", "--json")
+UNPACK = ("-m", "tarfile", "--extract", "benchmarks/heterofl_narrow.tar.gz", "{folder}/narrow")
+NARROW_MNIST = tuple(f"{{folder}}/narrow/mnist-levels.mix=e-seed={seed}" for seed in range(3))
+LEARNING_CURVE = (
+    *("rounds=20", "evaluate.every=2", "client.epochs=1", "client.loss=cross_entropy", "round.label_rows=all"),
+    *("model.settings.norm=none", "levels.assignment=fixed", "levels.mix=a", "levels.widths={a: 0.125}"),
+    "optimizer={learning_rate: 0.05, momentum: 0.0, weight_decay: 0.0, clip_norm: null}",
+)
+MIXES = ("rounds=6", "client.epochs=1", "schedule.at=[5]", "evaluate.every=1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A printed value and the commands that measure it.
+
+    Attributes:
+        page: The file that has the value, relative to the checkout.
+        claim: A regular expression whose only group is the claimed value. It matches once on the page.
+        commands: Arguments of Python, run in this order; `{folder}` is an empty folder that all figures share.
+        read: The measured value from the JSON that the last command prints.
+        band: The largest difference between both values that is accepted.
+    """
+
+    page: str
+    claim: str
+    commands: tuple[tuple[str, ...], ...]
+    read: Callable[[object], float]
+    band: float
+
+
+def sweep(name, recipe, seeds, overrides):
+    """The commands that train a recipe with some seeds in a folder `name`, and compare the runs."""
+    folder = f"--run_dir={{folder}}/{name}"
+    settings = tuple(f"--set={override}" for override in overrides)
+    train = (*HETERO_TF, "sweep", f"--recipe={recipe}", f"--seeds={seeds}", folder, *settings, *QUIET)
+    return train, (*HETERO_TF, "compare", f"{{folder}}/{name}", *QUIET)
+
+
+def last_accuracy(rows):
+    """The mean over seeds of the last global accuracy, in the first row of a comparison."""
+    return rows[0]["global_accuracy last"]["mean"]
+
+
+FIGURES = {
+    "digits": Figure(
+        README,
+        r"global_accuracy ([\d.]+)  local_loss",
+        ((*HETERO_TF, "--recipe=recipes/digits.yaml", "--run_dir={folder}/digits", *QUIET),),
+        lambda run: run["last"]["global_accuracy"],
+        1.5,
+    ),
+    "digits_fedavg": Figure(
+        RESULTS,
+        r"\| digits \(the shipped recipe\) \| 20 \| accuracy \| ([\d.]+) \|",
+        (POOLED,),
+        lambda table: table["metrics"]["accuracy"]["fedavg"],
+        0.7,
+    ),
+    "digits_keras": Figure(
+        RESULTS,
+        r"\| digits \(the shipped recipe\) \| 20 \| accuracy \| [\d.]+ \| ([\d.]+) \|",
+        (POOLED,),
+        lambda table: table["metrics"]["accuracy"]["keras"],
+        0.7,
+    ),
+    "mnist_parameters": Figure(
+        RESULTS,
+        r"\| e \| \*\*98\.66\*\*.* \| ([\d,]+) \| 0\.40 M \| 0\.61 \+",
+        ((*HETERO_TF, "describe", "--recipe=mnist", *QUIET),),
+        lambda costs: costs["levels"]["e"]["parameters"],
+        0,
+    ),
+    "mnist_best": Figure(
+        RESULTS,
+        r"\| e \| \*\*([\d.]+)\*\* \(98\.60 to 98\.75\) \|",
+        (UNPACK, (*HETERO_TF, "compare", *NARROW_MNIST, *QUIET)),
+        lambda rows: rows[0]["global_accuracy best"]["mean"],
+        0.005,
+    ),
+    "mnist_nodes": Figure(
+        RESULTS,
+        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| ([\d,]+) \|",
+        (FIRST_ROUND,),
+        lambda table: table["recipes"]["mnist"]["nodes"],
+        200,
+    ),
+    "mnist_peak_gb": Figure(
+        RESULTS,
+        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| [\d,]+ \| \| ([\d.]+) GB \|",
+        (FIRST_ROUND,),
+        lambda table: table["recipes"]["mnist"]["peak_mb"] / 1024,
+        0.2,
+    ),
+    "device_loss": Figure(
+        RESULTS, r"\| mnist e \| 6,594 \| [\d.]+ to ([\d.]+) \|", (DEVICE,), lambda level: level["loss"][-1], 0.002
+    ),
+    "device_file_bytes": Figure(
+        RESULTS,
+        r"\| mnist e \| 6,594 \| [^|]+ \| [^|]+ \| [^|]+ \| ([\d,]+) \|",
+        (DEVICE,),
+        lambda level: level["file_bytes"],
+        20_000,
+    ),
+    "learning_curve_fedavg": Figure(
+        RESULTS,
+        r"\| fedavg \| ([\d.]+) \(63\.8 to 72\.0\) % \|",
+        sweep("fedavg", "mnist_noniid", "0-2", LEARNING_CURVE),
+        last_accuracy,
+        6,
+    ),
+    "learning_curve_scaffold": Figure(
+        RESULTS,
+        r"\| scaffold \| ([\d.]+) \(74\.6 to 83\.1\) % \|",
+        sweep(
+            *("scaffold", "mnist_noniid", "0-2"),
+            (*LEARNING_CURVE, "client.correction=scaffold", "round.server=scaffold"),
+        ),
+        last_accuracy,
+        6,
+    ),
+    "mixes_of_mnist": Figure(
+        RESULTS,
+        r"\n\| e \| ([\d.]+) ± 0\.06 \|",
+        sweep("mixes", "mnist", "0-1", (*MIXES, "levels.mix=e")),
+        last_accuracy,
+        1.5,
+    ),
+}
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="names of figures")
+    parser.add_argument("--data_dir", help="folder of the data; default HETERO_TF_DATA")
+    parser.add_argument("--json", action="store_true", help="one JSON line for each figure instead of a table")
+    return parser.parse_args()
+
+
+def claimed(figure):
+    """The value on the page."""
+    (text,) = re.findall(figure.claim, (PAGES / figure.page).read_text("utf-8"))
+    return float(text.replace(",", ""))
+
+
+@functools.cache
+def printed(commands):
+    """The JSON that the last of some commands prints; figures of the same commands share it.
+
+    Raises:
+        RuntimeError: A command failed; the message is its last line.
+    """
+    for command in commands:
+        done = subprocess.run([sys.executable, *command], cwd=checkout.ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measure(name, folder):
+    """The row of a figure."""
+    figure, began = FIGURES[name], time.perf_counter()
+    row = {"figure": name, "page": figure.page, "claimed": claimed(figure), "measured": None, "band": figure.band}
+    try:
+        commands = tuple(tuple(part.replace("{folder}", folder) for part in command) for command in figure.commands)
+        row["measured"] = float(figure.read(printed(commands)))
+        row["within"] = abs(row["measured"] - row["claimed"]) <= figure.band
+    except RuntimeError as error:
+        row |= {"within": False, "error": str(error)}
+    return row | {"seconds": time.perf_counter() - began}
+
+
+def shown(row):
+    """A line of the table."""
+    measured = row["error"] if row["measured"] is None else f"{row['measured']:,.6g}"
+    verdict = "yes" if row["within"] else "no"
+    values = f"{row['claimed']:12,.6g} {measured:>12} {row['band']:8,g}"
+    return f"{row['figure']:24} {values}   {verdict:6} {row['seconds']:7.0f}"
+
+
+def main():
+    """Measures and prints; returns the exit status."""
+    args = parse()
+    if args.data_dir:
+        os.environ["HETERO_TF_DATA"] = args.data_dir
+    if not args.json:
+        print(f"{'figure':24} {'claimed':>12} {'measured':>12} {'band':>8}   within seconds")
+    within = True
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.only:
+            row = measure(name, folder)
+            within &= row["within"]
+            print(json.dumps(row) if args.json else shown(row), flush=True)
+    return 0 if within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
