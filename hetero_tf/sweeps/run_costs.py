@@ -10,6 +10,7 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.console import format_table
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe
@@ -48,10 +49,11 @@ class CostTable:
     def __init__(self, data_dir: Path | None, notify: Callable[[str], None]):
         self._data_dir, self._notify = data_dir, notify
         self._datasets: dict[str, Dataset | None] = {}
+        self._notes: set[str] = set()
         self._levels: dict[tuple[str, str], Any] = {}
 
     def costs_of(self, run: SweepRun) -> RunCosts | None:
-        """Return the costs of a run; None if its data are not on this machine.
+        """Return the costs of a run; None if its data are missing and those that replace them do not suffice.
 
         Raises:
             InputError: The data or the model are invalid.
@@ -62,7 +64,13 @@ class CostTable:
             dataset = self._dataset(recipe)
             if dataset is None:
                 return None
-            self._levels |= {(key, level): cost for level, cost in _level_costs(recipe, dataset).items()}
+            try:
+                self._levels |= {(key, level): cost for level, cost in _level_costs(recipe, dataset).items()}
+            except InputError as error:
+                if dataset.stand_in_for is None:
+                    raise
+                self._note(f"note: no costs of some runs without {dataset.stand_in_for}: {error}")
+                return None
 
         def mean(name):
             return sum(share * getattr(self._levels[key, level], name) for level, share in shares.items())
@@ -70,6 +78,12 @@ class CostTable:
         down, up = mean("bytes_down"), mean("bytes_up")
         total = recipe.rounds * recipe.round.clients * (down + up)
         return RunCosts(mean("parameters"), mean("multiply_adds"), down, up, total)
+
+    def _note(self, text):
+        """Print a note that was not printed before."""
+        if text not in self._notes:
+            self._notes.add(text)
+            self._notify(text)
 
     def _dataset(self, recipe):
         """Return the data of a recipe without downloading them; None if they are missing."""
@@ -98,6 +112,8 @@ def _level_costs(recipe, dataset):
     """Return `{level: LevelCost}` of the levels of the mix."""
     from hetero_tf.process.learning_process import learning_process
 
+    # Costs do not depend on the engine, and models of several clients take more than half of the time to build.
+    recipe = dataclasses.replace(recipe, engine="sequential")
     process = learning_process(recipe, dataset, split(recipe, dataset), parallel=1, device="cpu")
     return process.costs_of(process.recipe.levels.names)
 

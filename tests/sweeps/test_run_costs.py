@@ -1,9 +1,11 @@
 """Costs of the runs of a sweep equal those of their processes, and need no data beyond those on this machine."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import NotAvailable
 from hetero_tf.process.data import load_data
 from hetero_tf.process.learning_process import learning_process
@@ -58,6 +60,21 @@ def test_stand_in_data_are_named(monkeypatch):
     monkeypatch.setattr(run_costs, "load_data", lambda recipe, data_dir: dataset)
     assert table._dataset(runs_of("digits")[0].recipe) is dataset
     assert notes == ["note: mnist is not on this machine; costs are for digits"]
+
+
+def test_stand_in_data_that_do_not_suffice_give_no_costs(monkeypatch):
+    """The split of a sweep may need more examples than the data that stand in for its own."""
+    dataset = load_data(runs_of("tiny/digits")[0].recipe, None)
+    runs = runs_of("tiny/digits", ["partition={name: labels, clients: 5000, per_client: 2}"], [], "0-1")
+    notes = []
+    table = run_costs.CostTable(None, notes.append)
+    monkeypatch.setattr(run_costs, "load_data", lambda recipe, data_dir: dataset)
+    with pytest.raises(InputError, match="partition"):
+        table.costs_of(runs[0])
+    dataset = dataclasses.replace(dataset, stand_in_for="mnist")
+    table = run_costs.CostTable(None, notes.append)
+    assert [table.costs_of(run) for run in runs] == [None, None]
+    assert notes[1].startswith("note: no costs of some runs without mnist: ") and len(notes) == 2
 
 
 def test_table_and_json():
