@@ -21,10 +21,10 @@ from hetero_tf.models.family import build_family
 
 def printed(script, *arguments):
     """The JSON output of a benchmark script for the recipe tiny/digits."""
-    command = [sys.executable, f"benchmarks/{script}.py", "--recipe", "tiny/digits", *arguments, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    words = ["--recipe", "tiny/digits", *arguments, "--json"]
+    run = programs.shared().run(*words, script=f"benchmarks/{script}.py", cwd=ROOT)
+    assert run.code == 0, run.err
+    return json.loads(run.out)
 
 
 def test_round_benchmark_prints_one_json_line():

@@ -4,12 +4,12 @@ import csv
 import json
 import re
 import shlex
-import subprocess
-import sys
+import signal
 import urllib.request
 from pathlib import Path
 
 import numpy as np
+import programs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -113,15 +113,12 @@ def answer(run_dir, body):
     """The answer of a server of the run's export to a request."""
     assert main.main(["hetero_tf", "export", "--run_dir", run_dir]) == 0
     (port,) = free_ports(1)
-    line = [sys.executable, "-m", "hetero_tf", "serve", "--run_dir", run_dir, "--port", str(port)]
-    server = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    server = programs.shared().start("serve", "--run_dir", run_dir, "--port", port, cwd=Path.cwd())
     try:
-        while "Serving at" not in server.stdout.readline():
-            assert server.poll() is None
+        assert server.until(lambda: "Serving at" in server.out), server.err
         url = f"http://127.0.0.1:{port}/v1/models/a:predict"
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as response:
             return json.load(response)
     finally:
-        server.terminate()
-        server.wait()
+        server.kill(signal.SIGTERM).wait()

@@ -11,11 +11,13 @@ import importlib.util
 import json
 import os
 import resource
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,7 +157,7 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None):
+    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None):
         """Starts the program.
 
         Args:
@@ -164,13 +166,14 @@ class Programs:
             cwd: Its working folder.
             faults: What `campaign.faults.Faults` takes, for operations on files that fail.
             user: Number of the user who starts it, where the tests run as root.
+            script: File of the checkout that runs instead of the program.
         """
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
-        request |= {"faults": faults, "user": user}
+        request |= {"faults": faults, "user": user, "script": script and str(ROOT / script)}
         return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
     def run(self, *arguments, **options):
@@ -216,10 +219,24 @@ def _fork(request):
             from campaign.faults import Faults
 
             Faults(**request["faults"]).install()
-        code = main(["hetero_tf", *request["arguments"]])
+        if request["script"]:
+            code = _run_script(request["script"], request["arguments"])
+        else:
+            code = main(["hetero_tf", *request["arguments"]])
     finally:
         sys.stdout.flush()
         os._exit(code)
+
+
+def _run_script(path, arguments):
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).parent))
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def _serve():
