@@ -163,13 +163,9 @@ def test_a_message_that_is_too_long_is_refused(monkeypatch):
 
 def shared_rounds(*names):
     """What `shared_rounds.py` tells about some recipes."""
-    path = os.pathsep.join([str(programs.ROOT), str(programs.ROOT / "tests" / "support")])
-    done = subprocess.run(
-        [sys.executable, str(programs.ROOT / "tests" / "support" / "shared_rounds.py"), *names],
-        **{"capture_output": True, "text": True, "env": programs.environment(PYTHONPATH=path), "timeout": 1500},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    run = programs.shared().run(*names, script="tests/support/shared_rounds.py")
+    assert run.code == 0, run.err[-3000:]
+    return [json.loads(line) for line in run.out.splitlines()]
 
 
 @pytest.mark.parametrize(
