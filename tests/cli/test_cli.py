@@ -505,8 +505,10 @@ def test_json_is_one_line_and_messages_go_to_standard_error(folder):
 
 
 def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
-    lines = (folder / "err").read_text().splitlines()
-    assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
+    text = (folder / "err").read_text()
+    assert "\r" not in text and "\x1b" not in text
+    # A processor with AMX units has one more line.
+    lines = [line for line in text.splitlines() if line != hardware.precision_hint("float32", "cpu")]
     firsts = [line.split(" ")[0] for line in lines]
     shown = "data: pictures: classes: clients: note: engine: ready round round time: last: best: done next:  "
     assert " ".join(firsts) == shown
