@@ -64,9 +64,12 @@ def test_commands_share_a_folder_and_run_once(monkeypatch, capsys, figure):
 
 def test_a_failed_command_is_outside_and_the_others_run(monkeypatch, capsys, figure):
     figures = {
-        "failed": figure(prints("raise SystemExit('no data')")),
+        "silent": figure(prints("raise SystemExit(3)")),
+        "failed": figure(prints("raise SystemExit('hetero_tf: no data\\ndata: x\\n  ^')")),
         "good": figure(prints("print('{\"points\": 1097}')")),
     }
     status, output = run(monkeypatch, capsys, figures, "--json")
-    failed, good = map(json.loads, output.splitlines())
-    assert status == 1 and (failed["measured"], failed["error"], good["within"]) == (None, "no data", True)
+    silent, failed, good = map(json.loads, output.splitlines())
+    assert (silent["within"], silent["error"]) == (False, "no output")
+    assert status == 1 and (failed["measured"], failed["error"], good["within"]) == (None, "hetero_tf: no data", True)
+    assert "  failed " in benchmark.shown(failed) and benchmark.shown(failed).endswith("\n    hetero_tf: no data")
