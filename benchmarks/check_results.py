@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures figures of RESULTS.md and README.md again, and prints the claimed and the measured value of each.
+"""Measures the quickest figures of RESULTS.md and README.md again, and prints the claimed and the measured values.
 
     benchmarks/check_results.py [--only NAME ...] [--data_dir DIR] [--json]
 
-These are the figures that take the least time: some minutes for all of them on two cores. The claimed value is read
-from the page. "band" is the largest difference that is no defect: 0 for counts, the difference between processors for
-results of training, and the range of the seeds for short trainings. The exit status is 1 if a value is outside of its
-band, or if a command failed, which prints its reason below the figure.
+All of them take some minutes on two cores. The claimed value is read from the page. "band" is the largest difference
+that is no defect: 0 for counts, the difference between processors for results of training, and the range of the seeds
+for short trainings. The exit status is 1 if a value is outside of its band, or if a command failed, which prints its
+reason below the figure.
 """
 
 import argparse
