@@ -29,7 +29,7 @@ OVERRIDES = (
     *("round.clients=3", "rounds=1", "levels.mix=a-c", "levels.assignment=fixed"),
     *("evaluate.statistics=clients", "evaluate.best=global_accuracy"),
 )
-# The rounds are compared with those of another program.
+# The rounds are compared with those of other programs, which use the graph optimizer and oneDNN too.
 OPTIMIZE_GRAPHS = True
 WORDS = ("--recipe=tiny/digits", *(f"--set={override}" for override in OVERRIDES))
 # A plug-in whose import makes its device answer with another shape.
@@ -70,7 +70,7 @@ def short_folder():
 
 def start(python, folder, name, *words):
     """Starts `hetero_tf flower WORDS`; what it says goes to a file."""
-    environment = programs.environment(PYTHONPATH=f"{programs.ROOT}:{folder}")
+    environment = programs.environment(PYTHONPATH=f"{programs.ROOT}:{folder}", TF_ENABLE_ONEDNN_OPTS=None)
     with (folder / f"{name}.txt").open("wb") as out:
         command = [python, "-m", "hetero_tf", "flower", *words, *WORDS, "--threads=1"]
         return subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=folder)
