@@ -24,7 +24,7 @@ from collections.abc import Callable
 import checkout
 
 HETERO_TF = ("-m", "hetero_tf")
-PAGES, RESULTS, README = checkout.ROOT, "benchmarks/RESULTS.md", "README.md"
+RESULTS, README = "benchmarks/RESULTS.md", "README.md"
 QUIET = ("--json", "--quiet")
 # Without the real data a command fails; it does not measure the data that stand in for them.
 REAL_DATA = "--set=data.fallback=null"
@@ -38,9 +38,9 @@ LEARNING_CURVE = (
     *("model.settings.norm=none", "levels.assignment=fixed", "levels.mix=a", "levels.widths={a: 0.125}"),
     "optimizer={learning_rate: 0.05, momentum: 0.0, weight_decay: 0.0, clip_norm: null}",
 )
+MIXES = ("rounds=6", "client.epochs=1", "schedule.at=[5]", "evaluate.every=1")
 # The line of an error: of the program, or of a Python exception.
 ERROR = re.compile(r"(hetero_tf|[\w.]*[A-Z]\w*): ")
-MIXES = ("rounds=6", "client.epochs=1", "schedule.at=[5]", "evaluate.every=1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +173,7 @@ def parse():
 
 def claimed(figure):
     """The value on the page."""
-    (text,) = re.findall(figure.claim, (PAGES / figure.page).read_text("utf-8"))
+    (text,) = re.findall(figure.claim, (checkout.ROOT / figure.page).read_text("utf-8"))
     return float(text.replace(",", ""))
 
 

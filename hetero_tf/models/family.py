@@ -176,8 +176,8 @@ class ModelFamily:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
-        is_map, shape = self.recipe.targets == "label_map", self.shape
-        built = build_model(model, shape, route.width, scale, classes, dtype, seed, clients, route, name, is_map)
+        is_map = self.recipe.targets == "label_map"
+        built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name, is_map)
         return built if clients > 1 else self._checked(built, dtype)
 
     def _checked(self, model, dtype):

@@ -26,7 +26,7 @@ def run(monkeypatch, capsys, figures, *arguments):
 def figure(monkeypatch, tmp_path):
     """A function that makes a `Figure` of a page, with commands and a band."""
     (tmp_path / "page.md").write_text("It reaches 1,097.5 points.\n")
-    monkeypatch.setattr(benchmark, "PAGES", tmp_path)
+    monkeypatch.setattr(benchmark.checkout, "ROOT", tmp_path)
     claim = r"reaches ([\d,.]+) points"
     return lambda *commands, band=1: benchmark.Figure("page.md", claim, commands, lambda value: value["points"], band)
 
