@@ -29,6 +29,8 @@ PROGRAM = re.compile(r"^bin/hetero_tf ")
 # A training that depends on no file of the page: of a shipped recipe, in the folder that has its name.
 FIRST_RUN = re.compile(r"^bin/hetero_tf --recipe (\w+)(?: --set rounds=\d+)?$")
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+# A slow machine counts minutes where a page shows seconds.
+DURATION = re.compile(r"# (?:ms|s|min|h)\b")
 
 
 @functools.cache
@@ -74,8 +76,8 @@ def program_flags(page: Path) -> set[str]:
 
 
 def pattern(line: str) -> str:
-    """Return a printed line without its numbers, its spacing, and the path of the program."""
-    return " ".join(NUMBER.sub("#", PATH.sub("bin/hetero_tf", line)).split())
+    """Return a printed line without its numbers, units of time, spacing, and the path of the program."""
+    return " ".join(DURATION.sub("# s", NUMBER.sub("#", PATH.sub("bin/hetero_tf", line))).split())
 
 
 class Reader:

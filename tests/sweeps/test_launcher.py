@@ -112,7 +112,10 @@ def test_forked_runs_equal_a_separate_run_bit_for_bit(tmp_path):
     with Launcher(program) as runs:
         for name in ("first", "second"):
             assert runs.run([f"--recipe={recipe}", f"--run_dir={tmp_path / name}"], lambda *rounds: None)[:2] == (0, "")
-    separate = programs.command("--recipe", recipe, "--run_dir", tmp_path / "separate", "--threads", 1)
+    # Like the runs of the launcher, it computes with oneDNN.
+    with_onednn = programs.environment(TF_ENABLE_ONEDNN_OPTS=None)
+    words = ("--recipe", recipe, "--run_dir", tmp_path / "separate", "--threads", 1)
+    separate = programs.command(*words, env=with_onednn)
     assert separate.returncode == 0, separate.stderr
     contents = [programs.contents(tmp_path / name) for name in ("separate", "first", "second")]
     assert contents[0] == contents[1] == contents[2] and contents[0]["metrics"]
