@@ -41,7 +41,7 @@ def date_orders(texts: Iterable[str]) -> tuple[DateOrder, ...]:
     """Return the orders of year, month and day in which all texts are dates.
 
     Returns:
-        Empty if a text is not a date; two orders if no day above 12 tells days from months.
+        Empty if a text is not a date; two orders if no day above 12 distinguishes days from months.
     """
     texts = list(texts)
     return tuple(order for order in DATE_EXAMPLES if texts and all(parse_date(text, order) for text in texts))

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from hetero_tf.devices.messages import Message, Refused, to_npy
 from hetero_tf.devices.waiting import Lost
 
-VALUES_KEY, METADATA_KEY = "values", "told"
+VALUES_KEY, METADATA_KEY = "values", "metadata"
 MESSAGE_TYPES = {
     "introduction": MessageType.QUERY,
     "training": MessageType.TRAIN,

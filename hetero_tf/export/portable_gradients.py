@@ -155,7 +155,7 @@ def _sliced_ranges(operation, shape):
     """Return the positions that a StridedSlice reads of each axis of its input."""
     masks = {name: operation.get_attr(f"{name}_mask") for name in ("begin", "ellipsis", "new_axis", "shrink_axis")}
     begins, strides = (tf.get_static_value(operation.inputs[index]).tolist() for index in (1, 3))
-    # The end may be computed, so the shape of the output tells the number of positions.
+    # The end may be computed, so the shape of the output has the number of positions.
     counts, num_input_entries = list(operation.outputs[0].shape), len(begins) - masks["new_axis"].bit_count()
     ranges: list[range] = []
     for entry, (begin, stride) in enumerate(zip(begins, strides)):

@@ -31,7 +31,7 @@ def rows(count=20, first=0, kinds=True):
 
 
 def features(names=("ox", "cow")):
-    """What `datasets` says of a column of labels."""
+    """Return the metadata that `datasets` writes for a column of labels."""
     return {"label": {"names": list(names), "_type": "ClassLabel"}}
 
 

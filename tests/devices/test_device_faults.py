@@ -125,9 +125,9 @@ def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process)
         "this round is kept. Start the same command again once more devices are connected"
     )
     assert not equal(deployed(process, real.runner.fleet, Selection(quorum=0.4)).next(state)[0], state)
-    nobody = deployed(process, LocalFleet(process, {}))
+    unconnected = deployed(process, LocalFleet(process, {}))
     assert "0 of 5 devices returned a result" in refusal(
-        calls.advance, nobody, state, [nobody.plan(0)], kind=TooFewDevices
+        calls.advance, unconnected, state, [unconnected.plan(0)], kind=TooFewDevices
     )
 
 

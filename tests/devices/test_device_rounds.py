@@ -256,7 +256,7 @@ def test_transferred_bytes_equal_those_of_describe(digits):
 
 
 def changed(change):
-    """What a device answers whose first value is changed, as its bytes or its array."""
+    """Return a device's answer with its first value changed, as bytes or as an array."""
 
     def answer(message):
         path, data = next(iter(message.arrays.items()))

@@ -79,7 +79,7 @@ def test_missing_flower_is_reported(monkeypatch, keys):
         assert work == "flower needs cryptography and flwr, which is not installed; pip install 'hetero_tf[flower]'"
 
 
-def test_certificates_are_of_the_server_and_for_nobody_else_to_read(keys):
+def test_only_the_server_reads_its_certificates(keys):
     authority = x509.load_pem_x509_certificate((keys / "authority.pem").read_bytes())
     server = x509.load_pem_x509_certificate((keys / "server.pem").read_bytes())
     server.verify_directly_issued_by(authority)

@@ -360,7 +360,7 @@ def test_file_with_other_training_steps_is_removed(cnn, tmp_path, monkeypatch):
     report = refusal(export.export, process, state, statistics, folder, {}, "c", others=("litert_train",))
     assert "training steps differ from those of the recipe's clients, so the file was removed" in report
     assert list(tmp_path.iterdir()) == []
-    # What TensorFlow itself differs by, traced and not, is allowed so many times; here any difference would be.
+    # Allowed factor of the difference between traced and eager TensorFlow, which may be 0.
     monkeypatch.setattr(compare_training, "ROUNDING_FACTOR", np.inf)
     monkeypatch.setattr(compare_training, "MAX_SHARE", 0.1)
     gaps = dict.fromkeys(compare_training.TOLERANCES, 0.05)

@@ -119,7 +119,7 @@ def test_consecutive_clients_hold_consecutive_labels():
 
 
 def test_every_shard_has_the_same_chance():
-    # 24 examples of each label in 6 shards of 4: the first example of a client tells its shard of its first label.
+    # 24 examples of each label in 6 shards of 4: the first example of a client identifies its shard of its first label.
     train = np.arange(96, dtype=np.int32) % 4
     counts = np.zeros((6, 6), int)
     for seed in range(300):

@@ -1,4 +1,4 @@
-"""What ways of splitting share, and the splits that deal labels, sizes or owners."""
+"""Functions that partitions share, and the partitions by labels, sizes and owners."""
 
 import time
 

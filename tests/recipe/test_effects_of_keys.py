@@ -149,7 +149,7 @@ KEYS = {
     "precision": (built, DENSE, (), "precision=float64"),
     "model.layers": (variables, DENSE, (), "model.layers.0.1.Dense.units=6"),
 }
-# What is shown elsewhere, and why not here.
+# Keys whose effects other tests show, and the reason.
 ELSEWHERE = {
     "name": "test_cli.py: the run folder is named after it",
     "data": "test_effects.py: options of the loaders; test_data_dataset.py: the loader that is named is called",

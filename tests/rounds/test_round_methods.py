@@ -12,7 +12,7 @@ from test_engine import stateful_operations
 from hetero_tf.planning import plan as plans
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
-# What is computed in another way one by one, or has small numbers under a root.
+# Values that training one by one computes in another order, or small numbers under a root.
 TWICE = ("splitmix", "fedepth_teachers", "adam")
 CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
 # One of each kind of method; the others are long.

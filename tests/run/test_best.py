@@ -16,7 +16,7 @@ RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
 
 
 def check(folder):
-    """What evaluate and export do before they use the best state."""
+    """Do what evaluate and export do before they use the best state."""
     run = RunFolder(folder)
     best.require(run, facts.best(run), facts.newest(run))
 

@@ -370,7 +370,7 @@ def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
 
 
 def test_a_run_remembers_that_all_its_batches_have_one_shape(train, tmp_path):
-    """Means over a shape that is known may be rounded otherwise, so no run goes on without being told."""
+    """Means over a shape that is known may be rounded otherwise, so no run continues without a flag."""
     train(tmp_path / "one", RECIPE, "rounds=1", "client.batch_size=10")
     train(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
     settings = [json.loads((tmp_path / name / "environment.json").read_text())["settings"] for name in ("one", "two")]

@@ -1,4 +1,4 @@
-"""What sealed states say about their run is checked, as anybody can seal a folder."""
+"""Facts in sealed states about their run are checked, because anyone can seal a folder."""
 
 import numpy as np
 import pytest

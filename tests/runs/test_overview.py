@@ -1,4 +1,4 @@
-"""What `list` says of run folders, and the way from a run folder back to a state."""
+"""The output of `list` for run folders, and the way from a run folder back to a state."""
 
 import json
 import re

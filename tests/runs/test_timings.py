@@ -32,8 +32,8 @@ def test_a_row_counts_the_clients_and_steps_of_its_rounds():
         "examples_per_second": 20.0,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
     }
-    nobody = timings.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
-    assert (nobody["client_seconds"], nobody["step_seconds"], nobody["examples_per_second"]) == (None, None, 0.0)
+    empty = timings.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
+    assert (empty["client_seconds"], empty["step_seconds"], empty["examples_per_second"]) == (None, None, 0.0)
 
 
 def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(train, tmp_path):

@@ -240,7 +240,7 @@ def test_folder_without_a_run_is_refused(tmp_path):
 
 
 def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
-    """Drafts of files under the lock are nobody's."""
+    """Drafts of files under the lock belong to no run."""
     left = [
         ".tmp-recipe.yaml.7",
         ".tmp-metrics.jsonl.7",

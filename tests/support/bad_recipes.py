@@ -50,7 +50,7 @@ rounds: 2
 evaluate: {best: global_loss}
 """
 
-# What no file of plain text should hold: name, piece, replacement, refusal.
+# Pieces that no text file may contain: name, piece, replacement, error.
 CONTROL = (
     (
         "tab",

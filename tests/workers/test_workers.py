@@ -1,4 +1,4 @@
-"""Processes and devices that share the rounds of a run: equal to one process, and what happens where one is gone."""
+"""Processes and devices that share the rounds of a run equal one process; a run ends with a message if one is gone."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from hetero_tf.workers import channel
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
-# One of each kind of merge and memory; `python tests/support/shared_rounds.py NAME ...` tells about any other method.
+# One of each kind of merge and memory; `python tests/support/shared_rounds.py NAME ...` compares any other method.
 QUICK = ("images",)
 LONG = ("scaffold", "on_disk", "text", "depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
 # Double precision, so that only the order of summation differs; as many threads in all as one process has.
@@ -138,7 +138,7 @@ def test_shared_blocks_have_the_same_clients(replicas):
     assert set(shared.replicas.ravel().tolist()) == set(range(replicas))
     for old, new in zip(packed._replace(replicas=shared.replicas[:, :stacks]), shared):
         assert new.dtype == old.dtype and new[:, :stacks].tobytes() == old.tobytes()
-    # What fills up trains nobody.
+    # Padding trains no client.
     assert (shared.clients[:, stacks:] == -1).all() and (shared.rows[:, stacks:] == -1).all()
     assert not shared.ticks[:, stacks:].any()
 
@@ -162,7 +162,7 @@ def test_a_message_that_is_too_long_is_refused(monkeypatch):
 
 
 def shared_rounds(*names):
-    """What `shared_rounds.py` tells about some recipes."""
+    """Return the comparisons that `shared_rounds.py` prints for some recipes."""
     run = programs.shared().run(*names, script="tests/support/shared_rounds.py")
     assert run.code == 0, run.err[-3000:]
     return [json.loads(line) for line in run.out.splitlines()]
@@ -313,7 +313,7 @@ def children_of(parent):
 
 
 def finished(folder):
-    """Rounds that a run has told about."""
+    """Return the rounds that a run has reported."""
     file = folder / "metrics.jsonl"
     return len(file.read_bytes().splitlines()) if file.is_file() else 0
 
