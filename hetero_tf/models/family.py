@@ -17,7 +17,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward
-from hetero_tf.models.costs.unit_costs import unit_shares
+from hetero_tf.models.costs.unit_costs import UnitShares
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
 from hetero_tf.models.requirements import check_behavior
@@ -94,11 +94,14 @@ class ModelFamily:
 
     def single_client_model(self, route: Route, classes: int) -> keras.Model:
         """Return the model of a route for one client, built once."""
-        return self.cached(("model", route, classes), lambda: self.batched_model(route, classes))
+        return self.batched_model(route, classes, 1)
 
-    def batched_model(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
-        """Build a new model of a route that trains `clients` clients at once."""
-        return self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size)
+    def batched_model(self, route: Route, classes: int, clients: int) -> keras.Model:
+        """Return the model of a route that trains `clients` clients at once, built once for all levels."""
+        return self.cached(
+            ("model", route, classes, clients),
+            lambda: self.fast(self._build_training_model(route, classes, clients), self.recipe.client.batch_size),
+        )
 
     def _build_training_model(self, route, classes, clients):
         """Build a new model of a route with active Scalers."""
@@ -228,8 +231,7 @@ def build_family(
     if function is not None and not recipe.model.layers:
         recipe = _with_custom_model(recipe, shape, example, classes, function)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
-    # Counting the cost of units needs a full model, so count only for levels with budgets.
-    shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
+    shares = UnitShares(recipe, shape, example, classes)
     # The plug-in divides every level of the mix into its stages.
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import keras
+
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.layers.fast_conv2d import FORMS
@@ -50,14 +52,14 @@ def choose_engine(
         batch: Examples of a client's largest batch.
         replicas: The replicas that compute the blocks.
     """
-    engine, device, blocks, reasons = family.recipe.engine, family.device, [], []
+    engine, device, blocks, reasons, checked = family.recipe.engine, family.device, [], [], set()
     for level, expected in expected_clients(family).items():
         share = expected / replicas.count
         clients = 1 if level in family.unbatched_levels else clients_at_once(engine, share, device, replicas.parallel)
         # Counting needs a new model, so count only when the result matters.
         if clients > 1 and engine == "auto" and device == "cpu":
             clients = clients if product_cost(family, level, label_axis, example, batch) <= MAX_PRODUCT_COST else 1
-        block, reason = _build_block(family, level, clients, label_axis)
+        block, reason = _build_block(family, level, clients, label_axis, checked)
         blocks.append(block)
         if reason is not None:
             reasons.append(f"level {level} is computed client by client: {reason}")
@@ -103,14 +105,16 @@ def product_cost(family: ModelFamily, level: str, label_axis: int, example: tupl
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 
-def _build_block(family: ModelFamily, level: str, clients: int, label_axis: int) -> tuple[ClientBlock, str | None]:
+def _build_block(
+    family: ModelFamily, level: str, clients: int, label_axis: int, checked: set[keras.Model]
+) -> tuple[ClientBlock, str | None]:
     """Build the block of a level's clients; of one client if they cannot be batched, and then the reason."""
     single = build_client_block(family, level, 1, label_axis)
     if clients == 1:
         return single, None
     try:
         block = build_client_block(family, level, clients, label_axis)
-        check_block(block, single)
+        check_block(block, single, checked)
     # Layers without a batched form may raise anything; fall back to one client at a time.
     except Exception as error:
         return single, first_line(error)

@@ -81,7 +81,7 @@ class RowLayout:
     def build_row_model(self, family: ModelFamily, route: Route, clients: int) -> RowModel:
         """Build the model of a route; `positions` index its values in the client's row by variable path."""
         single = family.single_client_model(route, self.classes)
-        model = single if clients == 1 else family.batched_model(route, self.classes, clients)
+        model = family.batched_model(route, self.classes, clients)
         shape_of = {variable.path: tuple(variable.shape) for variable in values(single)}
         paths = [variable.path for variable in values(model)]
         position_of = {variable.path: position for position, variable in enumerate(self.variables)}

@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,12 +16,13 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or repr(error)).splitlines()[0]
 
 
-def check_block(block: ClientBlock, single: ClientBlock) -> None:
+def check_block(block: ClientBlock, single: ClientBlock, checked: set[keras.Model]) -> None:
     """Refuse a block whose results differ from those of each client's single model.
 
     Args:
         block: Of several clients.
         single: Of one client of the same level.
+        checked: Batched models that were checked in blocks of other levels; those of this block are added.
 
     Raises:
         ValueError: A layer has no batched form: its shapes or its numbers are wrong.
@@ -29,8 +31,12 @@ def check_block(block: ClientBlock, single: ClientBlock) -> None:
     for stage, ordinary in zip(block.stages, single.stages, strict=True):
         for batched_model, model in zip(stage.joint.models, ordinary.joint.models, strict=True):
             check_variables(batched_model, model)
-    if not all(is_equivalent(block, single, stage) for stage in range(len(single.stages))):
-        raise ValueError("several clients at once give other numbers than one by one")
+    for number, stage in enumerate(block.stages):
+        models = {row_model.model for row_model in stage.joint.models}
+        if not models <= checked:
+            if not is_equivalent(block, single, number):
+                raise ValueError("several clients at once give other numbers than one by one")
+            checked |= models
 
 
 def check_variables(batched_model: RowModel, single: RowModel) -> None:

@@ -142,7 +142,7 @@ def test_exported_and_counted_models_use_convolutions(form):
         counting.total(counting.forward(family.single_client_model(route, 9), (5, 5, 2))) for family in (fast, plain)
     )
     assert counted == expected
-    assert forms(dataclasses.replace(fast, device="gpu").batched_model(route, 9)) == {None}
+    assert forms(dataclasses.replace(fast, device="gpu").single_client_model(route, 9)) == {None}
 
 
 def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path):

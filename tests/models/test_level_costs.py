@@ -14,7 +14,7 @@ from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe.loads import level_loads
-from hetero_tf.models.costs import level_costs
+from hetero_tf.models.costs import level_costs, unit_costs
 from hetero_tf.models.costs.counting import forward, total
 from hetero_tf.models.family import build_family
 
@@ -50,6 +50,15 @@ def family_of(tested_recipe, shape, classes):
 
 def describe_levels(*overrides, base=DEEP, **about):
     return describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
+
+
+def test_unit_costs_are_counted_only_for_stages_that_read_them(monkeypatch):
+    counted = []
+    monkeypatch.setattr(unit_costs, "_amounts", lambda *arguments: counted.append(arguments) or {"unit": 1.0})
+    assert costs(*BUDGETS, "client.stages=joint").family.stages and not counted
+    with pytest.raises(KeyError):
+        costs(*BUDGETS)
+    assert len(counted) == 1
 
 
 def test_values_of_a_depth_end_at_its_exit():
@@ -205,8 +214,8 @@ def test_budgets_of_products_divide_by_products():
 
 
 def test_units_that_exceed_every_budget_are_refused():
-    nobody = ("levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
-    assert refusal(costs, *BUDGETS, *nobody) == (
+    idle = ("levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
+    assert refusal(costs, *BUDGETS, *idle) == (
         "levels.budgets: no client trains unit 1: it exceeds every budget; raise a budget or the tolerance, or "
         "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"
     )

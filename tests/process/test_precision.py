@@ -228,7 +228,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         return twin
 
     with pytest.raises(ValueError, match="several clients at once give other numbers than one by one"):
-        check_block(tiny.stacks(wrong)(2), build(1))
+        check_block(tiny.stacks(wrong)(2), build(1), set())
 
 
 def test_other_names_are_rejected():

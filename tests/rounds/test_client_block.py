@@ -161,7 +161,7 @@ def test_model_with_another_number_of_variables_is_refused():
     build = sequential(conv, pool, head)
     more = sequential(conv, pool, head, lambda clients: keras.layers.Dense(5))
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        check_block(more(2), build(1))
+        check_block(more(2), build(1), set())
 
 
 def test_error_of_a_layer_is_the_reason():

@@ -1,6 +1,6 @@
 """Recipes, data and processes so small that tests of the numerical core run in seconds.
 
-No width equals the number of labels or one more: `oracle` tells the label axis by its length.
+No width equals the number of labels or one more: `oracle` finds the label axis by its length.
 """
 
 import dataclasses
@@ -192,5 +192,5 @@ def stacks(build):
 def stacked(build, clients):
     """The block of several clients from `build`; refused if it differs from the block of one client."""
     block = build(clients)
-    check_block(block, build(1))
+    check_block(block, build(1), set())
     return block

@@ -1,6 +1,7 @@
 """Costs of the units of a model, and their shares of the full model."""
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import ForwardCost, forward, total
@@ -31,10 +32,10 @@ def unit_costs(layers: Iterable[ForwardCost], units: dict[str, str]) -> tuple[Fo
     return tuple(total(costs, unit) for unit, costs in by_unit.items())
 
 
-def unit_shares(
-    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int
-) -> dict[str, float]:
-    """Return `{unit: share}`: each unit's share of the full model's cost, in the measure of the budgets.
+class UnitShares(Mapping):
+    """`{unit: share}`: each unit's share of the full model's cost, in the measure of the budgets.
+
+    The first access counts the costs, which builds the full model. Without budgets the mapping is empty.
 
     Args:
         recipe: The recipe.
@@ -42,14 +43,32 @@ def unit_shares(
         example: The same without None.
         classes: Length of the global label axis.
     """
-    width = recipe.levels.widths[recipe.levels.global_level]
-    amounts = _amounts(recipe, shape, example, classes, width)
-    whole = sum(amounts.values()) if width == 1 else full_model_cost(recipe, shape, example, classes)
-    return {unit: amount / whole for unit, amount in amounts.items()}
+
+    def __init__(self, recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int):
+        self._recipe, self._model = recipe, (shape, example, classes)
+
+    @functools.cached_property
+    def _shares(self):
+        levels = self._recipe.levels
+        if not levels.budgets:
+            return {}
+        width = levels.widths[levels.global_level]
+        amounts = _amounts(self._recipe, *self._model, width)
+        whole = sum(amounts.values()) if width == 1 else full_model_cost(self._recipe, *self._model)
+        return {unit: amount / whole for unit, amount in amounts.items()}
+
+    def __getitem__(self, unit: str) -> float:
+        return self._shares[unit]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shares)
+
+    def __len__(self) -> int:
+        return len(self._shares)
 
 
 def full_model_cost(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
-    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `unit_shares`."""
+    """Return the cost that budgets are shares of: the model at width 1, without exits. Arguments: `UnitShares`."""
     return sum(_amounts(recipe, shape, example, classes, 1.0).values())
 
 
