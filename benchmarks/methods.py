@@ -4,7 +4,8 @@
     benchmarks/methods.py DIR --data mnist [--mode controlled] [--methods heterofl my.yaml] [--seeds 0 1] [--jobs 2]
 
 Every method is a recipe of recipes/methods, or another recipe file (`--plugin` names its modules), in a small form: a
-PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few rounds (`--rounds`).
+PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few rounds (`--rounds`). BOUNDS has one more row:
+FedAvg with the whole model on every client, whatever its budget.
 
 published: each recipe unchanged. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
 budgets "Fair", for which levels become narrower, shallower or fewer ("of budget" names levels that still exceed them);
@@ -17,10 +18,11 @@ over the methods within their budgets.
 """
 
 import argparse
+import contextlib
 import json
+import queue
 import re
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,10 +32,12 @@ from checkout import ROOT
 
 from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
+from hetero_tf.cli import sweep_child
 from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.runs.published import read_published
 from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps.launcher import Launcher, Program
 
 SMALL = (
     "model.settings.channels=[!w 6, !w 12, !w 24]",
@@ -66,7 +70,9 @@ CONTROLLED = (
 # Settings that a method cannot share with the others; `{ramp}` and `{quarter}` depend on the rounds of the run.
 UNSHARED = {
     "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
-    "depthfl": ("round.weighting=uniform", "client.coupling.ramp={ramp}"),
+    # Exits need memory: without `fit`, their levels take 1.7 to 2.4 times the budgets.
+    "depthfl": ("levels.fit=depths", "round.weighting=uniform", "client.coupling.ramp={ramp}"),
+    "inclusivefl": ("levels.fit=depths",),
     "scalefl": ("client.coupling.from_round={quarter}",),
     "fedepth_mkd": ("levels.budgets=surplus",),
 }
@@ -75,6 +81,8 @@ RATES = (0.03, 0.1, 0.3)
 PILOT_SEED, NOISE_SEED = 1000, 2000
 # Methods that start from the run of another method with the same seed.
 STARTS = {"lg_fedavg": "fedavg"}
+# Rows that are another recipe with these settings.
+BOUNDS = {"fedavg_wide": ("fedavg", ("levels.widths={a: 1, b: 1, c: 1, d: 1}", "levels.fit=null"))}
 # Names in FeDepth's tables (Zhang et al. 2023, arXiv 2303.04887), and their settings: clients of equal, unequal size.
 ROWS = {
     **{"fedavg": "FedAvg x1/6", "slimmable": "HeteroFL", "splitmix": "SplitMix", "depthfl": "DepthFL"},
@@ -111,8 +119,8 @@ def parse(arguments=None):
 
 
 def methods():
-    """The names of all recipes of methods."""
-    return sorted(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))
+    """The names of all recipes of methods, and of BOUNDS."""
+    return sorted([*BOUNDS, *(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))])
 
 
 def unshared_settings(method, rounds):
@@ -141,45 +149,62 @@ def planned(args, method, seed, rates, pilot=False, name=None):
         overrides.append(f"optimizer.learning_rate={rate}")
     if short in STARTS:
         overrides.append(f"model.initial_weights={planned(args, STARTS[short], seed, rates, pilot).folder}")
-    recipe = method if method.endswith(".yaml") else f"methods/{method}"
-    return Run(folder, recipe, (*overrides, *args.set))
+    base, settings = BOUNDS.get(method, (method, ()))
+    recipe = base if base.endswith(".yaml") else f"methods/{base}"
+    return Run(folder, recipe, (*overrides, *settings, *args.set))
 
 
-def command(args, run):
-    """The command line of a run."""
-    options = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
-    options += [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    options.append(f"--threads={max(hardware.core_count() // args.jobs, 1)}")
-    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *options]
+def command(run):
+    """The flags of a run."""
+    return [f"--recipe={run.recipe}", f"--run_dir={run.folder}", *(f"--set={override}" for override in run.overrides)]
+
+
+def shared_flags(args):
+    """The flags of all runs."""
+    flags = [f"--plugin={name}" for name in args.plugin] + [f"--data_dir={args.data_dir}"] * bool(args.data_dir)
+    return (*flags, f"--threads={max(hardware.core_count() // args.jobs, 1)}")
 
 
 def do(args, runs):
-    """Executes or resumes runs, `--jobs` at once; returns those that succeeded."""
+    """Executes or resumes runs, `--jobs` at once; returns the folders of those that succeeded.
+
+    A run that starts from the folder of another one waits until all others have ended.
+    """
+    program = Program((sys.executable, sweep_child.__file__), shared_flags(args), 1, True)
+    launchers = queue.SimpleQueue()
 
     def one(run):
         print(run.folder, file=sys.stderr, flush=True)
-        done = subprocess.run(command(args, run), stdout=subprocess.DEVNULL, check=False)
-        if done.returncode:
-            print(f"failed: {run.folder}", file=sys.stderr, flush=True)
-        return done.returncode == 0
+        launcher = launchers.get()
+        code, problem, _ = launcher.run(command(run), lambda *rounds: None)
+        launchers.put(launcher)
+        if code:
+            print(f"failed: {run.folder}: {problem}", file=sys.stderr, flush=True)
+        return run.folder if code == 0 else None
 
-    with ThreadPoolExecutor(args.jobs) as pool:
-        return [run for run, good in zip(runs, pool.map(one, runs)) if good]
+    later = [run for run in runs if Path(run.recipe).stem in STARTS]
+    with contextlib.ExitStack() as stack:
+        for _ in range(args.jobs):
+            launchers.put(stack.enter_context(Launcher(program)))
+        pool = stack.enter_context(ThreadPoolExecutor(args.jobs))
+        ended = [*pool.map(one, [run for run in runs if run not in later]), *pool.map(one, later)]
+        return {folder for folder in ended if folder}
 
 
 def chosen_rates(args):
     """`{method: learning rate}` with the highest accuracy on held-out examples, in runs of a third of the rounds."""
     best = {}
-    for method in ordered(args):
-        runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True) for rate in RATES}
+    for starts in (False, True):
+        runs = {
+            (method, rate): planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True)
+            for method in ordered(args)
+            if (method in STARTS) == starts
+            for rate in RATES
+        }
         done = do(args, list(runs.values()))
-        accuracies = [
-            (summarize(read(run.folder), "validation_accuracy")["last"], rate)
-            for rate, run in runs.items()
-            if run in done
-        ]
-        if accuracies:
-            best[method] = max(accuracies)[1]
+        ended = [(method, rate, read(run.folder)) for (method, rate), run in runs.items() if run.folder in done]
+        accuracies = [(summarize(run, "validation_accuracy")["last"], rate, method) for method, rate, run in ended]
+        best |= {method: rate for _, rate, method in sorted(accuracies)}
     return best
 
 
@@ -191,17 +216,19 @@ def ordered(args):
 
 def tabulated(args, rates):
     """The rows of the table: results of each method over the seeds, see `summaries.mean_and_spread`."""
-    rows = {}
-    for method in ordered(args):
-        runs = [planned(args, method, seed, rates) for seed in args.seeds]
-        rows[Path(method).stem] = row_of(args, do(args, runs), rates.get(method))
+    rows = {
+        Path(method).stem: (rates.get(method), [planned(args, method, seed, rates) for seed in args.seeds])
+        for method in ordered(args)
+    }
     if args.noise:
-        runs = [planned(args, args.noise, NOISE_SEED + seed, rates, name="again") for seed in args.seeds]
-        rows[f"{args.noise} again"] = row_of(args, do(args, runs), rates.get(args.noise))
+        again = [planned(args, args.noise, NOISE_SEED + seed, rates, name="again") for seed in args.seeds]
+        rows[f"{args.noise} again"] = (rates.get(args.noise), again)
+    done = do(args, [run for _, runs in rows.values() for run in runs])
+    rows = {name: row_of([run for run in runs if run.folder in done], rate) for name, (rate, runs) in rows.items()}
     return {name: row for name, row in rows.items() if row}
 
 
-def row_of(args, runs, rate):
+def row_of(runs, rate):
     """One row: means and spreads of all columns; None without runs."""
     if not runs:
         return None
