@@ -233,6 +233,8 @@ def _run_script(path, arguments):
     sys.path.insert(0, str(Path(path).parent))
     try:
         runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        return end.code or 0
     except Exception:
         traceback.print_exc()
         return 1
