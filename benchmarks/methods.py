@@ -241,7 +241,9 @@ def row_of(runs, rate):
         values[name] = mean_and_spread(run.rows[-1].get(name) for run in results)
     costs = [run_cost(run) for run in results]
     values |= {key: mean_and_spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
-    over = re.findall(r"level (\w+) is OVER .* hold ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8"))
+    over = re.findall(
+        r"level (\w+) is OVER its budget: its clients use ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8")
+    )
     rate = results[0].keys["optimizer.learning_rate"] if rate is None else rate
     return {"rate": rate, "seeds": len(results), "over": dict(over), "values": values}
 

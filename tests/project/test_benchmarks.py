@@ -196,13 +196,22 @@ def test_notes_state_the_noise_floor_and_rank_correlations():
     assert "| 50.0 ± 0.5 |" in lines[5] and "| within |" in lines[5] and "| a 167 %, d 240 % |" in lines[2]
 
 
+def test_a_row_has_the_levels_over_their_budgets(tmp_path):
+    benchmark, _ = compared()
+    run = benchmark.Run(tmp_path / "run", str(programs.recipe_file(tmp_path)), ("levels.budgets={a: 1, b: 0.1}",))
+    done = programs.shared().run(*benchmark.command(run), "--set=rounds=1")
+    assert done.code == 0, done.err
+    row = benchmark.row_of([run], 0.1)
+    assert row["over"].keys() == {"b"} and 400 < float(row["over"]["b"]) < 600 and row["seeds"] == 1
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("data", "rounds", "shape"), [("mnist", "18", (28, 28, 1)), ("cifar10", "12", (32, 32, 3))])
 def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds, shape):
     benchmark, args = compared("--data", data, "--rounds", rounds)
     tables = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").split("| method | rate |")[1:]
     rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
-    assert len(rows) > 7
+    assert len(rows) > 6
     for row in rows[2:]:
         method = row[0].removeprefix("| ").partition(",")[0]
         loaded, _ = settings_of(benchmark.command(benchmark.planned(args, method, 0, {})))
