@@ -52,7 +52,8 @@ def choose_engine(
         batch: Examples of a client's largest batch.
         replicas: The replicas that compute the blocks.
     """
-    engine, device, blocks, reasons, checked = family.recipe.engine, family.device, [], [], set()
+    engine, device, blocks, reasons = family.recipe.engine, family.device, [], []
+    checked: set[keras.Model] = set()
     for level, expected in expected_clients(family).items():
         share = expected / replicas.count
         clients = 1 if level in family.unbatched_levels else clients_at_once(engine, share, device, replicas.parallel)
