@@ -176,8 +176,10 @@ def do(args, runs):
     def one(run):
         print(run.folder, file=sys.stderr, flush=True)
         launcher = launchers.get()
-        code, problem, _ = launcher.run(command(run), lambda *rounds: None)
-        launchers.put(launcher)
+        try:
+            code, problem, _ = launcher.run(command(run), lambda *rounds: None)
+        finally:
+            launchers.put(launcher)
         if code:
             print(f"failed: {run.folder}: {problem}", file=sys.stderr, flush=True)
         return run.folder if code == 0 else None

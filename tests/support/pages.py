@@ -30,7 +30,7 @@ PROGRAM = re.compile(r"^bin/hetero_tf ")
 FIRST_RUN = re.compile(r"^bin/hetero_tf --recipe (\w+)(?: --set rounds=\d+)?$")
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 # A slow machine counts minutes where a page shows seconds.
-DURATION = re.compile(r"# (?:ms|s|min|h)\b")
+DURATION = re.compile(r"# (?:s|min|h)\b")
 
 
 @functools.cache

@@ -234,6 +234,9 @@ def _run_script(path, arguments):
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
         return end.code or 0
     except Exception:
         traceback.print_exc()
