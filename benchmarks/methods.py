@@ -18,26 +18,27 @@ over the methods within their budgets.
 """
 
 import argparse
-import contextlib
 import json
-import queue
 import re
 import statistics
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from checkout import ROOT
 
+from hetero_tf import recipe
 from hetero_tf.base import hardware
+from hetero_tf.base.console import Console
 from hetero_tf.base.registry import register_plugin
 from hetero_tf.cli import sweep_child
 from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.runs.published import read_published
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.sweeps.launcher import Launcher, Program
+from hetero_tf.sweeps import pool
+from hetero_tf.sweeps.expansion import SweepRun
+from hetero_tf.sweeps.launcher import Program, can_fork
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 SMALL = (
     "model.settings.channels=[!w 6, !w 12, !w 24]",
@@ -92,15 +93,6 @@ SETTINGS = {"fedepth_table2": "CIFAR-10; alpha(0.3); Fair", "fedepth_table3": "C
 METRICS = ("global_accuracy last", "global_accuracy best", "local_accuracy last", "local_worst_decile last")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run: its folder, its recipe, and the overrides of the recipe."""
-
-    folder: Path
-    recipe: str
-    overrides: tuple
-
-
 def parse(arguments=None):
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -131,7 +123,7 @@ def unshared_settings(method, rounds):
 
 
 def planned(args, method, seed, rates, pilot=False, name=None):
-    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, by default that of the recipe.
+    """The `SweepRun` of a method with a seed; `rates`: `{method: learning rate}`, by default that of the recipe.
 
     Evaluating all levels takes longer than several rounds, so pilots are evaluated once and other runs twice.
     """
@@ -139,7 +131,6 @@ def planned(args, method, seed, rates, pilot=False, name=None):
     rounds, evaluations = max(rounds, 1), 1 if pilot else 2
     name = name or short
     label = name if rate is None else f"{name}-rate{rate:g}"
-    folder = args.folder / args.data / args.mode / f"{label}-{seed}"
     overrides = [*SMALL, *DATA[args.data], f"rounds={rounds}", f"schedule.rounds={rounds}"]
     overrides += [f"evaluate.every={-(-rounds // evaluations)}", f"name={name}", f"seed={seed}"]
     overrides += ["evaluate.levels=global"] * pilot
@@ -148,49 +139,36 @@ def planned(args, method, seed, rates, pilot=False, name=None):
     if rate is not None:
         overrides.append(f"optimizer.learning_rate={rate}")
     if short in STARTS:
-        overrides.append(f"model.initial_weights={planned(args, STARTS[short], seed, rates, pilot).folder}")
+        start = planned(args, STARTS[short], seed, rates, pilot)
+        overrides.append(f"model.initial_weights={folder_of(args).of(start)}")
     base, settings = BOUNDS.get(method, (method, ()))
-    recipe = base if base.endswith(".yaml") else f"methods/{base}"
-    return Run(folder, recipe, (*overrides, *settings, *args.set))
+    path, overrides = base if base.endswith(".yaml") else f"methods/{base}", (*overrides, *settings, *args.set)
+    return SweepRun(f"{label}-{seed}", path, overrides, recipe.load(path, overrides))
 
 
-def command(run):
-    """The flags of a run."""
-    return [f"--recipe={run.recipe}", f"--run_dir={run.folder}", *(f"--set={override}" for override in run.overrides)]
+def folder_of(args):
+    """The folder of all runs."""
+    return SweepFolder(args.folder / args.data / args.mode)
 
 
-def shared_flags(args):
-    """The flags of all runs."""
+def program(args):
+    """The command of a run."""
     flags = [f"--plugin={name}" for name in args.plugin] + [f"--data_dir={args.data_dir}"] * bool(args.data_dir)
-    return (*flags, f"--threads={max(hardware.core_count() // args.jobs, 1)}")
+    threads = max(hardware.core_count() // args.jobs, 1)
+    return Program((sys.executable, sweep_child.__file__), tuple(flags), threads, can_fork())
 
 
 def do(args, runs):
-    """Executes or resumes runs, `--jobs` at once; returns the folders of those that succeeded.
+    """Trains the unfinished runs, `--jobs` at once; returns the folders of all that are finished.
 
     A run that starts from the folder of another one waits until all others have ended.
     """
-    program = Program((sys.executable, sweep_child.__file__), shared_flags(args), 1, True)
-    launchers = queue.SimpleQueue()
-
-    def one(run):
-        print(run.folder, file=sys.stderr, flush=True)
-        launcher = launchers.get()
-        try:
-            code, problem, _ = launcher.run(command(run), lambda *rounds: None)
-        finally:
-            launchers.put(launcher)
-        if code:
-            print(f"failed: {run.folder}: {problem}", file=sys.stderr, flush=True)
-        return run.folder if code == 0 else None
-
-    later = [run for run in runs if Path(run.recipe).stem in STARTS]
-    with contextlib.ExitStack() as stack:
-        for _ in range(args.jobs):
-            launchers.put(stack.enter_context(Launcher(program)))
-        pool = stack.enter_context(ThreadPoolExecutor(args.jobs))
-        ended = [*pool.map(one, [run for run in runs if run not in later]), *pool.map(one, later)]
-        return {folder for folder in ended if folder}
+    outcomes = []
+    for starts in (False, True):
+        batch = [run for run in runs if (Path(run.path).stem in STARTS) == starts]
+        if batch:
+            outcomes += pool.train(batch, folder_of(args), program(args), args.jobs, Console(sys.stderr))
+    return {outcome.folder for outcome in outcomes if not outcome.problem}
 
 
 def chosen_rates(args):
@@ -204,7 +182,8 @@ def chosen_rates(args):
             for rate in RATES
         }
         done = do(args, list(runs.values()))
-        ended = [(method, rate, read(run.folder)) for (method, rate), run in runs.items() if run.folder in done]
+        folders = {key: folder_of(args).of(run) for key, run in runs.items()}
+        ended = [(method, rate, read(folder)) for (method, rate), folder in folders.items() if folder in done]
         accuracies = [(summarize(run, "validation_accuracy")["last"], rate, method) for method, rate, run in ended]
         best |= {method: rate for _, rate, method in sorted(accuracies)}
     return best
@@ -226,15 +205,16 @@ def tabulated(args, rates):
         again = [planned(args, args.noise, NOISE_SEED + seed, rates, name="again") for seed in args.seeds]
         rows[f"{args.noise} again"] = (rates.get(args.noise), again)
     done = do(args, [run for _, runs in rows.values() for run in runs])
-    rows = {name: row_of([run for run in runs if run.folder in done], rate) for name, (rate, runs) in rows.items()}
+    folders = {name: [folder_of(args).of(run) for run in runs] for name, (_, runs) in rows.items()}
+    rows = {name: row_of([one for one in folders[name] if one in done], rate) for name, (rate, _) in rows.items()}
     return {name: row for name, row in rows.items() if row}
 
 
-def row_of(runs, rate):
+def row_of(folders, rate):
     """One row: means and spreads of all columns; None without runs."""
-    if not runs:
+    if not folders:
         return None
-    results, values = [read(run.folder) for run in runs], {}
+    results, values = [read(folder) for folder in folders], {}
     for column in METRICS:
         metric, what = column.split()
         values[column] = mean_and_spread(summarize(run, metric)[what] for run in results)
@@ -244,7 +224,7 @@ def row_of(runs, rate):
     costs = [run_cost(run) for run in results]
     values |= {key: mean_and_spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
     over = re.findall(
-        r"level (\w+) is OVER its budget: its clients use ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8")
+        r"level (\w+) is OVER its budget: its clients use ([\d.]+) %", RunFolder(folders[0]).log.read_text("utf-8")
     )
     rate = results[0].keys["optimizer.learning_rate"] if rate is None else rate
     return {"rate": rate, "seeds": len(results), "over": dict(over), "values": values}

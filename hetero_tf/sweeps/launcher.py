@@ -6,6 +6,7 @@ import os
 import re
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class Program:
     flags: tuple[str, ...]
     threads: int
     forks: bool
+
+
+def can_fork() -> bool:
+    """Return True on Linux without a visible GPU: elsewhere a library may start threads during its import."""
+    has_gpu = os.path.exists("/dev/nvidiactl") and os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+    return sys.platform == "linux" and not has_gpu
 
 
 class Launcher:

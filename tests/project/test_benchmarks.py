@@ -7,6 +7,7 @@ import sys
 import tarfile
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from types import SimpleNamespace
 
 import programs
@@ -17,6 +18,7 @@ from hetero_tf import recipe
 from hetero_tf.models.costs import memory
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
+from hetero_tf.sweeps.expansion import SweepRun
 
 
 def printed(script, *arguments):
@@ -125,26 +127,19 @@ def compared(*words):
     return benchmark, benchmark.parse(["folder", *words])
 
 
-def settings_of(line):
-    """The loaded recipe of a command line, and the other words."""
-    overrides = [part.removeprefix("--set=") for part in line if part.startswith("--set=")]
-    (name,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
-    return recipe.load(name, overrides), {part for part in line if not part.startswith(("--set=", "--recipe="))}
-
-
 @pytest.mark.parametrize("mode", ["published", "controlled"])
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar10_unequal"])
 def test_the_comparison_of_methods_uses_valid_recipes(mode, data):
     benchmark, args = compared(
         "--data", data, "--mode", mode, "--rounds", "8", "--data_dir", "somewhere", "--jobs", "2"
     )
-    assert len(benchmark.methods()) >= 20 and "--data_dir=somewhere" in benchmark.shared_flags(args)
+    assert len(benchmark.methods()) >= 20 and "--data_dir=somewhere" in benchmark.program(args).flags
     shared = set()
     for method in benchmark.methods():
         run = benchmark.planned(args, method, 3, {method: 0.3})
-        loaded, words = settings_of(benchmark.command(run))
+        loaded = run.recipe
         assert (loaded.name, loaded.seed, loaded.rounds, loaded.optimizer.learning_rate) == (method, 3, 8, 0.3)
-        assert words == {f"--run_dir=folder/{data}/{mode}/{method}-rate0.3-3"}
+        assert benchmark.folder_of(args).of(run) == Path(f"folder/{data}/{mode}/{method}-rate0.3-3")
         shared.add((loaded.client.loss.name, loaded.round.label_rows, loaded.partition.options.get("held_out")))
     assert (len(shared) == 1) == (mode == "controlled")
     assert mode == "published" or shared == {("cross_entropy", "all", 0.1)}
@@ -152,9 +147,9 @@ def test_the_comparison_of_methods_uses_valid_recipes(mode, data):
 
 def test_unshared_settings_follow_the_number_of_rounds():
     benchmark, args = compared("--rounds", "40")
-    loaded, _ = settings_of(benchmark.command(benchmark.planned(args, "scalefl", 0, {})))
+    loaded = benchmark.planned(args, "scalefl", 0, {}).recipe
     assert loaded.client.coupling.options["from_round"] == 11
-    loaded, _ = settings_of(benchmark.command(benchmark.planned(args, "depthfl", 0, {}, pilot=True)))
+    loaded = benchmark.planned(args, "depthfl", 0, {}, pilot=True).recipe
     assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (7, 13, 13)
     assert (loaded.evaluate.every, loaded.evaluate.levels) == (13, "global")
     assert benchmark.unshared_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
@@ -164,8 +159,10 @@ def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
     benchmark, args = compared("--methods", "heterofl", "lg_fedavg")
     assert benchmark.ordered(args) == ["fedavg", "heterofl", "lg_fedavg"]
     rates = {"fedavg": 0.1, "lg_fedavg": 0.03}
-    loaded, _ = settings_of(benchmark.command(benchmark.planned(args, "lg_fedavg", 2, rates)))
-    assert loaded.model.initial_weights == str(benchmark.planned(args, "fedavg", 2, rates).folder)
+    loaded = benchmark.planned(args, "lg_fedavg", 2, rates).recipe
+    assert loaded.model.initial_weights == str(
+        benchmark.folder_of(args).of(benchmark.planned(args, "fedavg", 2, rates))
+    )
 
 
 def test_notes_state_the_noise_floor_and_rank_correlations():
@@ -197,11 +194,11 @@ def test_notes_state_the_noise_floor_and_rank_correlations():
 
 
 def test_a_row_has_the_levels_over_their_budgets(tmp_path):
-    benchmark, _ = compared()
-    run = benchmark.Run(tmp_path / "run", str(programs.recipe_file(tmp_path)), ("levels.budgets={a: 1, b: 0.1}",))
-    done = programs.shared().run(*benchmark.command(run), "--set=rounds=1")
-    assert done.code == 0, done.err
-    row = benchmark.row_of([run], 0.1)
+    benchmark, args = compared()
+    args.folder, path = tmp_path / "runs", str(programs.recipe_file(tmp_path))
+    overrides = ("levels.budgets={a: 1, b: 0.1}", "rounds=1")
+    (folder,) = benchmark.do(args, [SweepRun("run", path, overrides, recipe.load(path, overrides))])
+    row = benchmark.row_of([folder], 0.1)
     assert row["over"].keys() == {"b"} and 400 < float(row["over"]["b"]) < 600 and row["seeds"] == 1
 
 
@@ -214,7 +211,7 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     assert len(rows) == {"mnist": 13, "cifar10": 7}[data]
     for row in rows[2:]:
         method = row[0].removeprefix("| ").partition(",")[0]
-        loaded, _ = settings_of(benchmark.command(benchmark.planned(args, method, 0, {})))
+        loaded = benchmark.planned(args, method, 0, {}).recipe
         fitted = memory.fit_levels(loaded, shape, shape, 10, {})
         over = memory.over_budget(LevelCosts(build_family(fitted, shape, shape, 10), shape, 10, {}))
         expected = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"

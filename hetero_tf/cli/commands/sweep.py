@@ -196,21 +196,15 @@ def _read_definition(flags: FlagValues) -> "tuple[tuple[SweepPart, ...], str]":
 
 
 def _build_program(flags: FlagValues, jobs: int, trackers: Sequence[str]) -> "Program":
-    from hetero_tf.sweeps.launcher import Program
+    from hetero_tf.sweeps.launcher import Program, can_fork
 
     plugins = [f"--plugin={name}" for name in flags.plugin]
     data = [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
     log = [f"--log={','.join(trackers)}"] if trackers else []
-    forks = _can_fork() if flags.fork is None else flags.fork
+    forks = can_fork() if flags.fork is None else flags.fork
     return Program(
         (sys.executable, sweep_child.__file__), (*plugins, *data, *log), max(flags.threads // jobs, 1), forks
     )
-
-
-def _can_fork() -> bool:
-    """Return True on Linux without a visible GPU: elsewhere a library may start threads during its import."""
-    has_gpu = os.path.exists("/dev/nvidiactl") and os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
-    return sys.platform == "linux" and not has_gpu
 
 
 def _describe_failures(outcomes) -> str:
