@@ -42,6 +42,7 @@ CASES = [
     ("ClassTokenReadout", {}, ROWS, True),
     ("GroupNormalization", {"groups": 2}, IMAGE, False),
     ("GroupNormalization", {"groups": -1, "center": False}, IMAGE, False),
+    ("GroupNormalization", {"groups": 1, "scale": False}, IMAGE, False),
     ("SpatialDropout2D", {"rate": 0.4}, IMAGE, False),
     *[("Dropout", {"rate": 0.4}, *form) for form in (*ANY, ((4, 5, 7), True), ((4, 5, 5, 7), False))],
     *[("Flatten", {}, *form) for form in ANY],
@@ -216,15 +217,17 @@ def test_layers_without_a_clients_argument_have_variables_of_another_shape():
 
 
 def test_stacked_layers_can_be_built_from_their_config():
-    for kind, arguments in (
-        ("Dense", {"units": 4, "activation": "relu"}),
-        ("Flatten", {}),
-        ("LayerNormalization", {"epsilon": 0.1, "center": False}),
+    for kind, arguments, shape in (
+        ("Dense", {"units": 4, "activation": "relu"}, (K, 2, 8)),
+        ("Flatten", {}, (K, 2, 8)),
+        ("LayerNormalization", {"epsilon": 0.1, "center": False}, (K, 2, 8)),
+        ("GroupNormalization", {"groups": 2}, (2, 8 * K)),
+        ("GroupNormalization", {"groups": -1}, (2, 8 * K)),
     ):
         layer = layer_class(kind, K)(**arguments)
         again = type(layer).from_config(layer.get_config())
         assert again.get_config() == layer.get_config()
-        assert tuple(again.compute_output_shape((K, 2, 8))) == tuple(again(np.ones((K, 2, 8))).shape)
+        assert tuple(again.compute_output_shape(shape)) == tuple(again(np.ones(shape)).shape)
 
 
 def test_no_recipe_can_set_the_number_of_clients():

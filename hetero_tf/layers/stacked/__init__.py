@@ -10,7 +10,7 @@ Modules:
     dense                StackedDense: the dense layers of K clients
     flatten              StackedFlatten: one vector per example of each of K clients
     forms                The two layouts of the activations of several clients
-    group_normalization  Group normalisation of K clients: the Keras layer with K times the groups
+    group_normalization  StackedGroupNormalization: the group norms of K clients
     layer_normalization  StackedLayerNormalization: the layer norms of K clients
     low_rank             LowRank: a low-rank adapter of a product with a frozen kernel
     mixed                Keras layers with products for the mixed policy
@@ -25,7 +25,7 @@ import keras
 from hetero_tf.layers.stacked.conv1d import StackedConv1D
 from hetero_tf.layers.stacked.dense import StackedDense
 from hetero_tf.layers.stacked.flatten import StackedFlatten
-from hetero_tf.layers.stacked.group_normalization import group_normalization
+from hetero_tf.layers.stacked.group_normalization import StackedGroupNormalization
 from hetero_tf.layers.stacked.layer_normalization import StackedLayerNormalization
 from hetero_tf.layers.stacked.mixed import MixedConv2D, MixedDense
 from hetero_tf.layers.stacked.pooling1d import pooling_1d
@@ -35,7 +35,7 @@ STACKED: dict[str, Callable] = {
     "Conv1D": StackedConv1D,
     "Dense": StackedDense,
     "Flatten": StackedFlatten,
-    "GroupNormalization": group_normalization,
+    "GroupNormalization": StackedGroupNormalization,
     "LayerNormalization": StackedLayerNormalization,
     **{name: functools.partial(pooling_1d, name) for name in POOLING_1D},
 }
