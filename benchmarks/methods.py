@@ -76,6 +76,9 @@ UNSHARED = {
     "inclusivefl": ("levels.fit=depths",),
     "scalefl": ("client.coupling.from_round={quarter}",),
     "fedepth_mkd": ("levels.budgets=surplus",),
+    # Their results are the clients' personal models; nothing changes the global model of `standalone`.
+    "lg_fedavg": ("evaluate.best=validation_local_accuracy",),
+    "standalone": ("evaluate.best=validation_local_accuracy",),
 }
 RATES = (0.03, 0.1, 0.3)
 # Seeds of the runs that choose a learning rate, and of those that measure the noise.
@@ -184,7 +187,10 @@ def chosen_rates(args):
         done = do(args, list(runs.values()))
         folders = {key: folder_of(args).of(run) for key, run in runs.items()}
         ended = [(method, rate, read(folder)) for (method, rate), folder in folders.items() if folder in done]
-        accuracies = [(summarize(run, "validation_accuracy")["last"], rate, method) for method, rate, run in ended]
+        accuracies = [
+            (summarize(run, run.keys.get("evaluate.best") or "validation_accuracy")["last"], rate, method)
+            for method, rate, run in ended
+        ]
         best |= {method: rate for _, rate, method in sorted(accuracies)}
     return best
 

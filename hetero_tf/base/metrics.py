@@ -105,6 +105,19 @@ _FIXED = {
         selects=True,
         shown=True,
     ),
+    "validation_local_accuracy": Metric(
+        meaning="accuracy of the clients' personal models on the examples that they hold out, under their labels",
+        better="higher",
+        targets=LABEL,
+        selects=True,
+        unit="%",
+    ),
+    "validation_local_loss": Metric(
+        meaning="loss of the clients' personal models on the examples that they hold out",
+        better="lower",
+        targets=EXAMPLES,
+        selects=True,
+    ),
     "validation_perplexity": Metric(
         meaning="mean over the batches of held-out rows of exp(loss)",
         better="lower",

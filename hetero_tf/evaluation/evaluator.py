@@ -1,5 +1,6 @@
 """Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.targets import LABEL, LABEL_MAP
@@ -65,13 +67,14 @@ class Evaluator:
             levels: "all" also measures the model of every level of the mix, "global" does not; None: as in the recipe.
 
         Returns:
-            Metrics by name, and `{level: {variable path: value}}`, the statistics of static batch normalisation of each
-            level that was measured (no paths without it).
+            Metrics by name, with personal units also Local metrics of the validation examples; and `{level: {variable
+            path: value}}`, the statistics of static batch normalisation of each level that was measured (no paths
+            without it).
         """
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
-        if state.clients.get("personal") and self.dataset.test.y is not None and self.tests.clients.size:
-            metrics |= self.measure_clients(*self.client_values(state))
+        if state.clients.get("personal"):
+            metrics |= self._of_personal_models(state)
         if "validation" in self._splits:
             metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
         if (self.family.recipe.evaluate.levels if levels is None else levels) == "all":
@@ -211,6 +214,16 @@ class Evaluator:
         measured = predictor.measure("test", state, statistics)
         return {name: float(value) for name, value in measured.items()}, statistics
 
+    def _of_personal_models(self, state):
+        """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
+        values, metrics = self.client_values(state), {}
+        if self.dataset.test.y is not None and self.tests.clients.size:
+            metrics |= self.measure_clients(*values)
+        if self.dataset.train.y is not None and "validation" in self._splits:
+            validation = with_prefix(self._measure_validation_of_clients(*values), "validation")
+            metrics |= {name: value for name, value in validation.items() if find_metric(name)}
+        return metrics
+
     def _of_levels(self, state, global_metrics, statistics):
         """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
         names, key_of = self.family.recipe.levels.names, self.family.prediction_key
@@ -241,12 +254,14 @@ class Evaluator:
     @functools.cached_property
     def _splits(self):
         """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
-        train, ids = self.dataset.train, self.partition.held_out.ids
-        splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
-        if ids.size:
-            held_out = train.select(ids)
-            splits["validation"] = (held_out.x, held_out.y)
-        return {name: (stored(x), y) for name, (x, y) in splits.items()}
+        return {name: (stored(rows.x), rows.y) for name, rows in self._rows_of_splits.items()}
+
+    @functools.cached_property
+    def _rows_of_splits(self):
+        """As `_splits`, with all targets and not yet stored."""
+        ids = self.partition.held_out.ids
+        splits = {"test": self.dataset.test}
+        return splits | ({"validation": self.dataset.train.select(ids)} if ids.size else {})
 
     @functools.cached_property
     def _predictors(self):
@@ -276,17 +291,19 @@ class Evaluator:
         x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
         return build_outputs(model, self.examples.input, x, size, self.replicas)
 
-    def build_client_results(self, names: Sequence[str], reduce: Callable) -> Callable:
+    def build_client_results(self, names: Sequence[str], reduce: Callable, split: str = "test") -> Callable:
         """Return `(weights, personal, seed) -> {name: rows}` of the clients' personal models, for the graph.
 
         Args:
             names, reduce: See `client_metrics.build_client_results`.
+            split: "test" or "validation", the examples that clients are tested on.
         """
+        local = self._local_measures[split]
         recipe, train = self.family.recipe, self.examples
         batches = Batches(
             train.input,
             (train.x, train.y),
-            (self._splits["test"][0], self.local_measures.targets.data),
+            (self._splits[split][0], local.targets.data),
             recipe.evaluate.batch_size,
             recipe.evaluate.statistics_batch,
         )
@@ -296,17 +313,17 @@ class Evaluator:
         levels = np.zeros(len(self.partition.train), int) if assigned is None else assigned
         models = [self.family.predictor(name) for name in level_names]
         clients = self.partition.train
-        return build_client_results(models, levels, batches, clients, self.tests, self.replicas, names, reduce)
+        return build_client_results(models, levels, batches, clients, local.tests, self.replicas, names, reduce)
 
     @functools.cached_property
     def _compiled_client_results(self):
         local = self.local_measures
         return self.replicas.compiled(self.build_client_results(local.result_names, local.results))
 
-    @functools.cached_property
+    @property
     def tests(self) -> ClientTests:
         """The clients' test examples, with the clients' levels if these are fixed."""
-        return client_tests(self.partition, self._levels, self.family.recipe.levels.names)
+        return self.local_measures.tests
 
     @functools.cached_property
     def measure_global(self) -> Callable:
@@ -322,15 +339,41 @@ class Evaluator:
 
     @functools.cached_property
     def measure_clients(self) -> Callable:
-        """`(weights, personal, seed) -> metrics` of the clients' personal models, compiled."""
-        local = self.local_measures
-        results_of = self.build_client_results(local.result_names, local.results)
-        return self.replicas.compiled(lambda *values: local.summarize(results_of(*values)))
+        """`(weights, personal, seed) -> metrics` of the clients' personal models on the test split, compiled."""
+        return self._client_measure("test")
 
     @functools.cached_property
+    def _measure_validation_of_clients(self):
+        """As `measure_clients`, on the examples that each client holds out."""
+        return self._client_measure("validation")
+
+    def _client_measure(self, split):
+        local = self._local_measures[split]
+        results_of = self.build_client_results(local.result_names, local.results, split)
+        return self.replicas.compiled(lambda *values: local.summarize(results_of(*values)))
+
+    @property
     def local_measures(self) -> LocalMeasures:
         """The Local metrics on the test split."""
-        return LocalMeasures(self.measures, self.tests, self.measures.targets(self.dataset.test.labels))
+        return self._local_measures["test"]
+
+    @functools.cached_property
+    def _local_measures(self):
+        """`{split: LocalMeasures}` of the splits."""
+        held_out, names = self.partition.held_out, self.family.recipe.levels.names
+        # The validation split has the held-out examples in the order of their clients.
+        shares = {
+            "test": self.partition.test,
+            "validation": dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32)),
+        }
+        return {
+            split: LocalMeasures(
+                self.measures,
+                client_tests(shares[split], self.partition.label_mask, self._levels, names),
+                self.measures.targets(rows.labels),
+            )
+            for split, rows in self._rows_of_splits.items()
+        }
 
     @property
     def _levels(self):

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.inputs import stored
-from hetero_tf.partitions.partition import Partition
+from hetero_tf.partitions.shares import ClientExamples
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ClientTests:
     """The test examples of all clients, one client after the other; clients without test examples are left out.
 
     Attributes:
-        examples: int32 [pairs], rows of the test split.
+        examples: int32 [pairs], rows of the split that they are in.
         label_mask: bool [clients, classes], labels of all clients, also of those that are left out.
         clients: int32 [tested], ascending.
         counts: int32 [tested], number of test examples of each of these clients.
@@ -64,25 +64,28 @@ class ClientResults:
     accuracy: np.ndarray
 
 
-def client_tests(partition: Partition, levels: np.ndarray | None = None, names: Sequence[str] = ()) -> ClientTests:
-    """Return the `ClientTests` of a partition.
+def client_tests(
+    shares: ClientExamples, label_mask: np.ndarray, levels: np.ndarray | None = None, names: Sequence[str] = ()
+) -> ClientTests:
+    """Return the `ClientTests` of the examples that clients are tested on.
 
     Args:
-        partition: Test examples and labels of each client.
+        shares: Rows of the split that each client is tested on.
+        label_mask: bool [clients, classes], labels of each client.
         levels: int [clients], index in `names` of each client's fixed level; None: levels are dynamic.
         names: Names of the levels.
     """
-    clients = np.flatnonzero(partition.test.sizes).astype(np.int32)
+    clients = np.flatnonzero(shares.sizes).astype(np.int32)
     clients_of_level = {}
     for position, name in enumerate(names if levels is not None else ()):
         tested = np.flatnonzero(np.asarray(levels)[clients] == position).astype(np.int32)
         if tested.size:
             clients_of_level[name] = tested
     return ClientTests(
-        examples=partition.test.ids,
-        label_mask=partition.label_mask,
+        examples=shares.ids,
+        label_mask=label_mask,
         clients=clients,
-        counts=partition.test.sizes[clients].astype(np.int32),
+        counts=shares.sizes[clients].astype(np.int32),
         levels=clients_of_level,
     )
 

@@ -338,8 +338,12 @@ def _metric(recipe):
             yield ("evaluate", "metrics", index), text, name
     measured = metrics.selection_metrics(targets, recipe.metrics)
     more = "" if targets == "positions" else "; evaluate.metrics adds others"
+    if not recipe.round.personal:
+        measured = tuple(name for name in measured if not name.startswith("validation_local_"))
     for path, metric in recipe.selected_metrics.items():
-        if metric not in measured:
+        if metric.startswith("validation_local_") and not recipe.round.personal:
+            yield path, "is measured only with personal units (round.personal); choose another metric", metric
+        elif metric not in measured:
             text = f"is not measured with the input {recipe.input.name}; must be one of {', '.join(measured)}{more}"
             yield path, text, metric
 

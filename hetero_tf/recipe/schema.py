@@ -362,7 +362,8 @@ class Evaluate:
         members: networks of the ensemble that a level with fewer networks predicts with: first, the first ones; best,
             those with the highest accuracy on the held-out examples
         best: metric that selects the best round; null: the first metric of the task, such as accuracy, or perplexity
-            for text, on the validation examples if clients hold out some (partition.held_out), else on the test set
+            for text, on the validation examples if clients hold out some (partition.held_out), else on the test set;
+            with personal units, validation_local_accuracy is that of the clients' models
         fine_tune: local training before each client's local test (FedBABU)
     """
 

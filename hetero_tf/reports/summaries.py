@@ -130,7 +130,8 @@ def value_at(run: Run, metric: str, moment: Moment) -> float | None:
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
     """Return the best round and its value, selected on validation data if any; (None, None) without values."""
     values = dict(metric_values(run, metric))
-    for selection_metric in (f"validation_{name}" for name in first_metrics()):
+    prefixes = ("validation_local", "validation") if metric.startswith("local_") else ("validation",)
+    for selection_metric in (f"{prefix}_{name}" for prefix in prefixes for name in first_metrics()):
         pairs = [pair for pair in metric_values(run, selection_metric) if pair[0] in values]
         if pairs:
             best = max(pairs, key=lambda pair: direction(selection_metric) * pair[1])[0]

@@ -15,8 +15,8 @@ FLEET = "fleet={devices: {any: {seconds_per_step: 0.1, dropout: 0.3}}}"
 
 def test_metrics_table_matches_written_rows(train, tmp_path):
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
-    tuned = "evaluate.fine_tune={epochs: 1, units: [all]}"
-    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", FLEET, tuned)
+    tuned = (*more, "evaluate.fine_tune={epochs: 1, units: [all]}", 'round.personal=["0"]')
+    train(tmp_path / "images", programs.RECIPE, *tuned, "levels.assignment=fixed", "levels.mix=a1-b1", FLEET)
     train(tmp_path / "text", tiny.TEXT, *more, "data.length=16", "data.rows=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")

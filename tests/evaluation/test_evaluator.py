@@ -15,7 +15,6 @@ from hetero_tf.evaluation import calibration, evaluator, global_metrics
 from hetero_tf.evaluation.fairness import accuracies, client_tests
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
 
 SIZES = (7, 5, 9, 4)
@@ -191,7 +190,7 @@ def test_client_tests_have_examples_and_labels_of_each_client_without_a_loop():
     test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     with pytest.raises(AssertionError, match="client 0 was visited alone"):
         list(test)
-    tests = client_tests(Partition(ClientExamples.empty(3), test, mask))
+    tests = client_tests(test, mask)
     assert tests.examples.tolist() == [5, 6, 7]
     assert tests.label_mask is mask and tests.clients[tests.owners].tolist() == [0, 2, 2]
 

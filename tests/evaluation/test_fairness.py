@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from hetero_tf.evaluation.fairness import accuracies, client_tests, client_values, fairness, spread
 from hetero_tf.methods.metrics import mae
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
 
 
@@ -16,9 +15,7 @@ def build_client_tests(sizes, levels=None, names=()):
     """The `ClientTests` of clients with these numbers of test examples, of two classes."""
     sizes = np.asarray(sizes)
     test = ClientExamples.from_sizes(np.arange(sizes.sum(), dtype=np.int32), sizes)
-    return client_tests(
-        Partition(ClientExamples.empty(len(sizes)), test, np.ones((len(sizes), 2), bool)), levels, names
-    )
+    return client_tests(test, np.ones((len(sizes), 2), bool), levels, names)
 
 
 def measure_fairness(shares, sizes, levels=None, names=(), dtype=np.float64):

@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.base.metrics import all_metrics
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
+from hetero_tf.partitions import splitting
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -18,9 +20,12 @@ PERSONAL = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_si
 
 
 @functools.cache
-def build_process(*overrides, base=BASE, test=11):
-    """A process and a state with different personal values of every client."""
-    process = tiny.process(base, *PERSONAL, *overrides, data=tiny.images((7, 5, 9, 0), test))
+def build_process(*overrides, base=BASE, test=11, share=0):
+    """A process and a state with different personal values of every client; `share` of the examples is held out."""
+    dataset, partition = tiny.images((7, 5, 9, 0), test)
+    train, held_out = splitting.hold_out(partition.train, share) if share else (partition.train, partition.held_out)
+    partition = dataclasses.replace(partition, train=train, held_out=held_out)
+    process = tiny.process(base, *PERSONAL, *overrides, data=(dataset, partition))
     rng, state = np.random.default_rng(11), process.initialize()
 
     def moved(value):
@@ -57,27 +62,28 @@ def inputs(process, x):
     return (x / 255 - options["mean"]) / options["std"]
 
 
-def measure_plain(process, state, levels):
-    """{metric: value}, and the accuracy of every tested client."""
-    losses, hits, test = [], [], process.dataset.test
-    for client, rows in enumerate(process.partition.test):
+def measure_plain(process, state, levels, test=None, shares=None):
+    """{metric: value} over the rows of `test` that each client has; by default those of the test split."""
+    losses, hits, test = [], [], process.dataset.test if test is None else test
+    shares = process.partition.test if shares is None else shares
+    for client, rows in enumerate(shares):
         model = personal_model(process, state, client, levels[client])
         for row in rows:
             logits = model(inputs(process, test.x[[row]]), training=False).numpy()[0]
             logits = np.where(process.partition.label_mask[client], logits, 0)
             losses.append(np.log(np.exp(logits).sum()) - logits[test.y[row]])
             hits.append((client, logits.argmax() == test.y[row]))
-    shares = [
+    accuracies = [
         100 * np.mean([hit for tested, hit in hits if tested == client])
-        for client, rows in enumerate(process.partition.test)
+        for client, rows in enumerate(shares)
         if len(rows)
     ]
     return {
         "local_loss": np.mean(losses),
         "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
-        "local_mean": np.mean(shares),
-        "local_std": np.std(shares),
-        "local_worst_decile": min(shares),
+        "local_mean": np.mean(accuracies),
+        "local_std": np.std(accuracies),
+        "local_worst_decile": min(accuracies),
     }
 
 
@@ -104,6 +110,17 @@ def test_every_client_is_tested_with_its_personal_model_at_its_level(kind):
 def test_dynamic_levels_are_tested_at_the_global_level():
     process, state = build_process("levels.assignment=dynamic")
     assert "clients_accuracy_a" not in compare_with_plain(process, state, "aaaa")
+
+
+def test_examples_that_clients_hold_out_are_predicted_by_their_personal_models():
+    process, state = build_process("evaluate.best=validation_local_accuracy", share=0.4)
+    metrics, held_out = compare_with_plain(process, state, "aabb"), process.partition.held_out
+    expected = measure_plain(process, state, "aabb", process.dataset.train, held_out)
+    for name in ("loss", "accuracy"):
+        assert metrics[f"validation_local_{name}"] == pytest.approx(expected[f"local_{name}"], rel=1e-10)
+    assert metrics["validation_local_loss"] != pytest.approx(metrics["validation_loss"], rel=1e-3)
+    assert process.selection_metric == "validation_local_accuracy"
+    assert not {name for name in metrics if name.startswith("validation_local")} - set(all_metrics())
 
 
 def test_client_without_test_examples_is_left_out():
