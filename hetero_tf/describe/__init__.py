@@ -37,7 +37,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
     recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
     example, levels, loads = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
     if has_unequal_loads(family):
-        examples_per_client = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
+        examples_per_client = float(partition.train.sizes.mean()) * len(process.batching.starts)
         loads = level_loads(LevelCosts(family, example, family.classes), levels, examples_per_client)
     # Without training there is no state for a selection to read.
     cohort = range(recipe.round.clients) if reads_state(recipe) else None

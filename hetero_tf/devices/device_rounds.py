@@ -144,7 +144,7 @@ class DeviceRounds:
         return plan_devices(
             federation.recipe,
             [member.examples for member in members.values()],
-            federation.input.starts(federation.dataset.train.x),
+            federation.batching.starts,
             federation.division,
             round,
             list(members),

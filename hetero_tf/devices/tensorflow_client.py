@@ -116,18 +116,7 @@ class TensorFlowClient:
         """The plan of this client's local steps in a round."""
         process = self.process
         position = process.recipe.levels.names.index(self.level)
-        starts, shuffle = process.input.starts(process.dataset.train.x), process.input.shuffle
-        return plan_clients(
-            process.recipe,
-            [self._examples],
-            starts,
-            shuffle,
-            process.division,
-            round,
-            [self.client],
-            [position],
-            process.sampled_classes,
-        )
+        return plan_clients(process.batching, [self._examples], round, [self.client], [position])
 
     def _measure(self, request):
         """Means of the statistics of static batch normalisation with a level's model, on the device's examples."""

@@ -6,7 +6,7 @@ values, so everything is a pure function of (seed, round).
 
 import functools
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
 from hetero_tf.planning.event_queue import DROPPED, EventQueue, Start
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.plan import Division, Plan, arrange, client_work, device_work
+from hetero_tf.planning.plan import Batching, Plan, arrange, device_work
 from hetero_tf.planning.selection import select_cohort
 from hetero_tf.planning.timing import RoundClock, RoundTiming, round_policy
 
@@ -110,18 +110,13 @@ class VersionPlanner:
     Attributes:
         clock: The clock of the recipe.
         partition: The examples of each client.
-        starts, shuffle: Attributes of the `Input` of the recipe.
-        division: The stages of its levels.
-        classes: See `plan.plan_round`.
+        batching: How its clients divide their examples.
         pool_at: `(draw, version, time) -> ClientPool`, the clients that may start.
     """
 
     clock: RoundClock
     partition: Partition
-    starts: Sequence[int]
-    shuffle: bool
-    division: Division
-    classes: np.ndarray | None
+    batching: Batching
     pool_at: Callable[[int, int, float], ClientPool]
 
     @functools.cached_property
@@ -168,14 +163,10 @@ class VersionPlanner:
         """Plan the round of a version."""
         recipe, times = self.clock.recipe, self.timing(number)
         cohort = zip(times.clients.tolist(), times.levels.tolist(), times.steps.tolist())
-        work = [self._client_work(number, client, level).first(steps) for client, level, steps in cohort]
+        train, work_of = self.partition.train, self.batching.work
+        work = [work_of(train[client], number, client, level).first(steps) for client, level, steps in cohort]
         delays = np.where(times.steps > 0, times.staleness, 0).astype(np.int32)
         return arrange(recipe, number, times.clients, times.levels, work, times, times.first_card, delays)
-
-    def _client_work(self, number, client, level):
-        recipe, examples = self.clock.recipe, self.partition.train[client]
-        options = (self.starts, self.shuffle, self.division, number, client, level, self.classes)
-        return client_work(recipe, examples, *options)
 
     def _choose(self, count, draw, version, time):
         """Choose clients by the selection of the recipe; a draw takes the random numbers of the round of its number."""
@@ -190,6 +181,6 @@ class VersionPlanner:
         """Return the levels, the local steps and the times of clients that start from a version."""
         clock, recipe = self.clock, self.clock.recipe
         levels = assign_levels(recipe.levels, clock.clients, recipe.seed, version, ids)
-        sizes, starts = self.partition.train.sizes[ids], len(self.starts)
-        steps, examples = device_work(recipe, sizes, starts, self.division, version, ids, levels)
+        sizes, starts = self.partition.train.sizes[ids], len(self.batching.starts)
+        steps, examples = device_work(recipe, sizes, starts, self.batching.division, version, ids, levels)
         return levels, steps, clock.times(version, ids, levels, steps, examples)

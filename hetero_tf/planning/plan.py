@@ -170,63 +170,83 @@ def draw_balanced(examples: np.ndarray, classes: np.ndarray, rng: np.random.Gene
     return np.concatenate(drawn)
 
 
+@dataclass(frozen=True, eq=False)
+class Batching:
+    """How clients divide their examples into local steps; the same for all clients and rounds of a run.
+
+    Attributes:
+        recipe: The recipe.
+        starts, shuffle: Attributes of its `Input`.
+        division: The stages of its levels.
+        classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
+    """
+
+    recipe: Recipe
+    starts: Sequence[int]
+    shuffle: bool
+    division: Division
+    classes: np.ndarray | None = None
+
+    def work(self, examples: np.ndarray, round: int, client: int, level: int) -> ClientWork:
+        """Return all local steps of a client, for every stage of its level.
+
+        Args:
+            examples: Those of the client, int32 [n].
+            round: Index, from 0.
+            client: Its id.
+            level: Its level, as index into the mix.
+        """
+        recipe, division = self.recipe, self.division
+        rng = seeds.rng(recipe.seed, "batches", round, client) if self.shuffle else None
+        epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
+        classes = None if self.classes is None else self.classes[examples]
+        rows, firsts = local_batches(examples, self.starts, epochs, recipe.client.batch_size, rng, classes)
+        return ClientWork(rows, firsts, _step_stages(division, level, len(rows), recipe.seed, round, client))
+
+
 def plan_round(
-    recipe: Recipe,
+    batching: Batching,
     partition: Partition,
-    starts: Sequence[int],
-    shuffle: bool,
-    division: Division,
     round: int,
     cohort: Sequence[int] | np.ndarray,
-    classes: np.ndarray | None = None,
     clock: RoundClock | None = None,
 ) -> Plan:
     """Plan one round.
 
     Args:
-        recipe: The recipe.
+        batching: How its clients divide their examples.
         partition: Its split of the data.
-        starts, shuffle: Attributes of the `Input` of the recipe.
-        division: The stages of its levels.
         round: Index, from 0.
         cohort: Ids of the active clients.
-        classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
         clock: Clock of the fleet; None: all clients return.
     """
+    recipe = batching.recipe
     assigned = assign_levels(recipe.levels, len(partition.train), recipe.seed, round, np.asarray(cohort))
-    shares = [partition.train[client] for client in cohort]
-    return plan_clients(recipe, shares, starts, shuffle, division, round, cohort, assigned, classes, clock)
+    return plan_clients(batching, [partition.train[client] for client in cohort], round, cohort, assigned, clock)
 
 
 def plan_clients(
-    recipe: Recipe,
+    batching: Batching,
     shares: Sequence[np.ndarray],
-    starts: Sequence[int],
-    shuffle: bool,
-    division: Division,
     round: int,
     active: Sequence[int] | np.ndarray,
     assigned: Sequence[int] | np.ndarray,
-    classes: np.ndarray | None = None,
     clock: RoundClock | None = None,
 ) -> Plan:
     """Plan a round of clients with known examples and levels.
 
     Args:
-        recipe, starts, shuffle, division, round, classes, clock: See `plan_round`.
+        batching, round, clock: See `plan_round`.
         shares: Examples of each active client, int32 [n].
         active: Ids of the active clients.
         assigned: Level of each, as index into the mix.
     """
-    work = [
-        client_work(recipe, examples, starts, shuffle, division, round, client, level, classes)
-        for examples, client, level in zip(shares, active, assigned)
-    ]
+    work = [batching.work(examples, round, client, level) for examples, client, level in zip(shares, active, assigned)]
     timing = None
     if clock is not None:
-        timing = time_round(clock, round, active, [_timed(division, *each) for each in zip(work, assigned)])
+        timing = time_round(clock, round, active, [_timed(batching.division, *each) for each in zip(work, assigned)])
         work = [each.first(steps) for each, steps in zip(work, timing.steps)]
-    return arrange(recipe, round, active, assigned, work, timing, first_card=round * len(active))
+    return arrange(batching.recipe, round, active, assigned, work, timing, first_card=round * len(active))
 
 
 def arrange(
@@ -234,7 +254,7 @@ def arrange(
     round: int,
     active: Sequence[int] | np.ndarray,
     assigned: Sequence[int] | np.ndarray,
-    work: "Sequence[ClientWork]",
+    work: Sequence[ClientWork],
     timing: RoundTiming | None,
     first_card: int,
     delays: np.ndarray | None = None,
@@ -242,7 +262,8 @@ def arrange(
     """Return the `Plan` of clients, most work first.
 
     Args:
-        recipe, round, active, assigned: See `plan_clients`.
+        recipe: The recipe.
+        round, active, assigned: See `plan_clients`.
         work: The steps of each client that reach the server.
         timing: Of the round.
         first_card: See `assign_members`.
@@ -279,8 +300,9 @@ def plan_devices(
     """Plan a round of devices, with the same order and steps as `plan_clients`.
 
     Args:
-        recipe, starts, division, round: See `plan_round`.
+        recipe, starts, division: See `Batching`.
         sizes: Number of training examples of each active device.
+        round: Index, from 0.
         active: Ids of the active devices.
         assigned: Level of each, as index into the mix.
     """
@@ -310,7 +332,7 @@ def expected_work(
     """Return the local steps of clients, int [n], and the examples that they read in each stage, float [n, stages].
 
     Args:
-        recipe, division: See `plan_round`. Stages that are drawn have equal shares of the examples.
+        recipe, division: See `Batching`. Stages that are drawn have equal shares of the examples.
         sizes: int [n], numbers of examples of the clients.
         starts: Number of positions at which each batch is read, 1 for images.
         levels: int [n], indices into the mix.
@@ -345,32 +367,6 @@ def _draw_examples(recipe, size, steps, client, level, starts, division, round):
         sizes = np.where(is_last, size - (batches - 1) * batch, batch)
         examples[:stages] += np.bincount(rng.integers(stages, size=len(step)), sizes, stages).astype(int)
     return examples
-
-
-def client_work(
-    recipe: Recipe,
-    examples: np.ndarray,
-    starts: Sequence[int],
-    shuffle: bool,
-    division: Division,
-    round: int,
-    client: int,
-    level: int,
-    classes: np.ndarray | None,
-) -> ClientWork:
-    """Return all local steps of a client, for every stage of its level.
-
-    Args:
-        recipe, starts, shuffle, division, round, classes: See `plan_round`.
-        examples: Those of the client, int32 [n].
-        client: Its id.
-        level: Its level, as index into the mix.
-    """
-    rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
-    epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
-    classes = None if classes is None else classes[examples]
-    rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng, classes)
-    return ClientWork(rows, firsts, _step_stages(division, level, len(rows), recipe.seed, round, client))
 
 
 def _timed(division, work, level):

@@ -32,7 +32,7 @@ from hetero_tf.models.named_inputs import packed_builder
 from hetero_tf.models.state import State, StateLayout
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.plan import Division, Plan
+from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import RoundClock, round_policy
@@ -112,15 +112,17 @@ class Federation:
         return example_shape(self.input, self.dataset.train.x)
 
     @property
-    def sampled_classes(self) -> np.ndarray | None:
-        """Class of each training example for balanced sampling, int32 [n]; None: clients shuffle their examples."""
-        return self.dataset.strata[0] if self.recipe.client.sampling == "balanced" else None
-
-    @property
     def division(self) -> Division:
         """Stages of the levels of the mix."""
         stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
         return Division(stages, self.family.drawn)
+
+    @functools.cached_property
+    def batching(self) -> Batching:
+        """How clients divide their examples into local steps."""
+        starts = self.input.starts(self.dataset.train.x)
+        classes = self.dataset.strata[0] if self.recipe.client.sampling == "balanced" else None
+        return Batching(self.recipe, starts, self.input.shuffle, self.division, classes)
 
     @functools.cached_property
     def client_costs(self) -> tuple[ClientCost, ...]:
@@ -231,7 +233,7 @@ class Federation:
         work = {
             "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
             "draws_stages": self.division.drawn,
-            "reads": len(self.input.starts(self.dataset.train.x)),
+            "reads": len(self.batching.starts),
         }
         return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs, "round": work}
 

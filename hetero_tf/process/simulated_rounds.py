@@ -87,35 +87,23 @@ class SimulatedRounds:
         if cohort is not None:
             # With an asynchronous policy all clients of a chosen cohort return at once.
             clock = None if is_asynchronous else self.federation.clock
-            return self._plan_cohort(self.federation.recipe, round, cohort, clock)
+            return self._plan_cohort(round, cohort, clock)
         if is_asynchronous:
             return self.version_planner.plan(round)
         choice = self._select(round, attempt, state)
-        plan = self._plan_cohort(self.federation.recipe, round, choice.ids, self.federation.clock)
+        plan = self._plan_cohort(round, choice.ids, self.federation.clock)
         timing = plan.timing and dataclasses.replace(plan.timing, seconds=plan.timing.seconds + choice.waited)
         return dataclasses.replace(plan, timing=timing, choice=choice)
 
-    def _plan_cohort(self, recipe, round, cohort, clock):
-        federation, classes = self.federation, self.federation.sampled_classes
-        starts, shuffle = federation.input.starts(federation.dataset.train.x), federation.input.shuffle
-        return plan_round(
-            recipe, federation.partition, starts, shuffle, federation.division, round, cohort, classes, clock
-        )
+    def _plan_cohort(self, round, cohort, clock):
+        return plan_round(self.federation.batching, self.federation.partition, round, cohort, clock)
 
     @functools.cached_property
     def version_planner(self) -> VersionPlanner:
         """The event queue of an asynchronous policy."""
         federation = self.federation
         assert federation.clock is not None
-        return VersionPlanner(
-            federation.clock,
-            federation.partition,
-            federation.input.starts(federation.dataset.train.x),
-            federation.input.shuffle,
-            federation.division,
-            federation.sampled_classes,
-            self._pool,
-        )
+        return VersionPlanner(federation.clock, federation.partition, federation.batching, self._pool)
 
     def _select(self, round, attempt, state):
         """Choose the clients of a round by the selection of the recipe."""
@@ -165,7 +153,7 @@ class SimulatedRounds:
     def _work_of(self, ids):
         """Return the numbers of training examples of clients, and of the positions at which each batch is read."""
         federation = self.federation
-        return federation.partition.train.sizes[ids], len(federation.input.starts(federation.dataset.train.x))
+        return federation.partition.train.sizes[ids], len(federation.batching.starts)
 
     def _available_at(self, round, ids, seconds):
         """Return which clients are available at a device time, all without a fleet."""
@@ -183,12 +171,13 @@ class SimulatedRounds:
 
         Each client evaluates the sub-model of its level like a local epoch, with a learning rate of 0.
         """
-        recipe = self.federation.recipe
-        client = dataclasses.replace(recipe.client, epochs=1)
-        plan = self._plan_cohort(dataclasses.replace(recipe, client=client), state.round, clients, None)
+        federation, recipe = self.federation, self.federation.recipe
+        one_epoch = dataclasses.replace(recipe, client=dataclasses.replace(recipe.client, epochs=1))
+        batching = dataclasses.replace(federation.batching, recipe=one_epoch)
+        plan = plan_round(batching, federation.partition, state.round, clients)
         _, (records,), _ = self._train(state, [plan], [0.0])
         # Networks of an ensemble count equally.
-        sums = np.bincount(plan.clients, records["loss"], len(self.federation.partition.train))
+        sums = np.bincount(plan.clients, records["loss"], len(federation.partition.train))
         return (sums / np.maximum(np.bincount(plan.clients, minlength=len(sums)), 1))[clients]
 
     def count_examples(self, plan: Plan) -> np.ndarray:

@@ -8,7 +8,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base import seeds
-from hetero_tf.planning.plan import CHUNK, Division, assign_members, local_batches, plan_devices, plan_round
+from hetero_tf.planning.plan import CHUNK, Batching, Division, assign_members, local_batches, plan_devices, plan_round
 from hetero_tf.planning.timing import RoundClock
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
@@ -18,7 +18,7 @@ JOINT = Division((1,) * len(RECIPE.levels.names), drawn=False)
 
 def plan(round=0, shuffle=True, starts=(0,), config=RECIPE, cohort=None, clock=None):
     cohort = tiny.cohort(config, len(PARTITION.train), round) if cohort is None else cohort
-    return plan_round(config, PARTITION, starts, shuffle, JOINT, round, cohort, clock=clock)
+    return plan_round(Batching(config, starts, shuffle, JOINT), PARTITION, round, cohort, clock)
 
 
 def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
@@ -101,7 +101,7 @@ def test_rows_hold_the_examples_of_each_client_and_then_padding():
 
 def test_each_stage_runs_all_epochs_in_sequence():
     both = Division((3,) * len(RECIPE.levels.names), drawn=False)
-    round_plan = plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
+    round_plan = plan_round(Batching(RECIPE, (0,), True, both), PARTITION, 0, [1, 2])
     for client, steps, rows, stages in zip(round_plan.clients, round_plan.steps, round_plan.rows, round_plan.stages):
         examples = PARTITION.train[client]
         each = 2 * -(-len(examples) // 3)
@@ -130,9 +130,9 @@ def test_drawn_stages_need_no_extra_steps_and_all_occur():
     drawn = Division((3,) * len(RECIPE.levels.names), drawn=True)
     joint, seen = plan(cohort=[0, 1, 2, 3]), set()
     for round in range(20):
-        round_plan = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        round_plan = plan_round(Batching(RECIPE, (0,), True, drawn), PARTITION, round, [0, 1, 2, 3])
         assert sorted(round_plan.steps) == sorted(joint.steps)
-        again = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        again = plan_round(Batching(RECIPE, (0,), True, drawn), PARTITION, round, [0, 1, 2, 3])
         assert round_plan.stages.tolist() == again.stages.tolist()
         seen |= set(round_plan.stages.reshape(-1).tolist())
     assert seen == {0, 1, 2}
@@ -176,7 +176,9 @@ def test_plan_without_a_fleet_has_no_time():
 def test_times_need_no_batches():
     clock = clock_of("fleet={devices: {phone: {seconds_per_step: 1, gflops: 1.0e-9, up_mbit: 1}}}")
     for division in (JOINT, Division((3, 2), False), Division((3, 2), True)):
-        timing = plan_round(RECIPE, PARTITION, (0,), True, division, 5, tiny.cohort(RECIPE, 4, 5), clock=clock).timing
+        timing = plan_round(
+            Batching(RECIPE, (0,), True, division), PARTITION, 5, tiny.cohort(RECIPE, 4, 5), clock=clock
+        ).timing
         sizes, levels = PARTITION.train.sizes[timing.clients], timing.levels.tolist()
         devices = plan_devices(RECIPE, sizes, (0,), division, 5, timing.clients.tolist(), levels)
         examples = np.pad(devices.stage_examples, [[0, 0], [0, 3 - devices.stage_examples.shape[1]]])
@@ -229,9 +231,9 @@ def test_late_clients_return_whole_stages_only():
     for drawn in (False, True):
         division = Division((3,) * len(RECIPE.levels.names), drawn)
         for round in range(20):
-            whole = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            whole = plan_round(Batching(RECIPE, (0,), True, division), PARTITION, round, [0, 1, 2, 3])
             each = dict(zip(whole.clients.tolist(), whole.steps // (1 if drawn else 3)))
-            round_plan = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3], clock=clock)
+            round_plan = plan_round(Batching(RECIPE, (0,), True, division), PARTITION, round, [0, 1, 2, 3], clock=clock)
             for client, steps in zip(round_plan.clients.tolist(), round_plan.steps):
                 assert drawn or steps % each[client] == 0
                 counts.add((drawn, steps / each[client]))
@@ -242,7 +244,7 @@ def test_late_clients_return_whole_stages_only():
 @pytest.mark.parametrize("starts", [(0,), (0, 4, 8)])
 @pytest.mark.parametrize("division", [JOINT, Division((2, 3), drawn=False), Division((2, 3), drawn=True)])
 def test_device_plan_matches_the_simulated_plan(division, starts):
-    planned = plan_round(RECIPE, PARTITION, starts, True, division, 1, tiny.cohort(RECIPE, 4, 1))
+    planned = plan_round(Batching(RECIPE, starts, True, division), PARTITION, 1, tiny.cohort(RECIPE, 4, 1))
     clients, levels = planned.clients.tolist(), planned.levels.tolist()
     sizes = [len(PARTITION.train[client]) for client in clients]
     device_plan = plan_devices(RECIPE, sizes[::-1], starts, division, 1, clients[::-1], levels[::-1])

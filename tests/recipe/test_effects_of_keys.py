@@ -14,7 +14,7 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import walk_keys
 from hetero_tf.models.build_model import build_model
-from hetero_tf.planning.plan import Division, plan_round
+from hetero_tf.planning.plan import Batching, Division, plan_round
 from hetero_tf.planning.timing import RoundClock
 from hetero_tf.process.data import split
 from hetero_tf.recipe.changes import PLUGINS
@@ -34,7 +34,8 @@ def plans(text, *overrides):
     costs = np.ones(len(loaded.levels.names))
     clock = RoundClock(loaded, 4, costs, costs, costs[:, None]) if loaded.fleet else None
     cohorts = [tiny.cohort(loaded, len(partition.train), round) for round in range(3)]
-    planned = [plan_round(loaded, partition, (0,), True, division, *each, clock=clock) for each in enumerate(cohorts)]
+    batching = Batching(loaded, (0,), True, division)
+    planned = [plan_round(batching, partition, *each, clock) for each in enumerate(cohorts)]
     multiplier = registry.find("schedules", loaded.schedule.name).multiplier
     rates = [loaded.optimizer.learning_rate * multiplier(round, **loaded.schedule.options) for round in range(3)]
     return [
