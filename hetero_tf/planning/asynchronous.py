@@ -110,7 +110,7 @@ class VersionPlanner:
     Attributes:
         clock: The clock of the recipe.
         partition: The examples of each client.
-        batching: How its clients divide their examples.
+        batching: The local steps of the recipe.
         pool_at: `(draw, version, time) -> ClientPool`, the clients that may start.
     """
 

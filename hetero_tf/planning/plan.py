@@ -172,7 +172,7 @@ def draw_balanced(examples: np.ndarray, classes: np.ndarray, rng: np.random.Gene
 
 @dataclass(frozen=True, eq=False)
 class Batching:
-    """How clients divide their examples into local steps; the same for all clients and rounds of a run.
+    """Division of the examples of clients into local steps, the same for all clients and rounds of a run.
 
     Attributes:
         recipe: The recipe.
@@ -214,7 +214,7 @@ def plan_round(
     """Plan one round.
 
     Args:
-        batching: How its clients divide their examples.
+        batching: The local steps of the recipe.
         partition: Its split of the data.
         round: Index, from 0.
         cohort: Ids of the active clients.

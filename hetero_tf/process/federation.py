@@ -119,7 +119,7 @@ class Federation:
 
     @functools.cached_property
     def batching(self) -> Batching:
-        """How clients divide their examples into local steps."""
+        """Division of the examples of clients into local steps."""
         starts = self.input.starts(self.dataset.train.x)
         classes = self.dataset.strata[0] if self.recipe.client.sampling == "balanced" else None
         return Batching(self.recipe, starts, self.input.shuffle, self.division, classes)

@@ -81,6 +81,14 @@ def test_validation_selects_the_best_round(write_run):
     assert (result["best"], result["best_round"], result["last"]) == (60, 3, 60)
 
 
+def test_validation_of_personal_models_selects_their_best_round(write_run):
+    run = read(write_run("one", [50.0, 70.0, 60.0]))
+    for row, shared, personal in zip(run.rows, (10.0, 20.0, 30.0), (90.0, 80.0, 70.0)):
+        row |= {"local_accuracy": personal + 1, "validation_accuracy": shared, "validation_local_accuracy": personal}
+    assert summarize(run, "local_accuracy")["best_round"] == 1
+    assert summarize(run, "global_accuracy")["best_round"] == 3
+
+
 def test_client_seconds_are_shown_if_measured(write_run, capsys):
     timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
     for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
