@@ -76,7 +76,7 @@ UNSHARED = {
     "inclusivefl": ("levels.fit=depths",),
     "scalefl": ("client.coupling.from_round={quarter}",),
     "fedepth_mkd": ("levels.budgets=surplus",),
-    # Their results are the clients' personal models; nothing changes the global model of `standalone`.
+    # Their results are the clients' personal models; the global model has the mean of the values that stay there.
     "lg_fedavg": ("evaluate.best=validation_local_accuracy",),
     "standalone": ("evaluate.best=validation_local_accuracy",),
 }
