@@ -254,14 +254,12 @@ class Evaluator:
     @functools.cached_property
     def _splits(self):
         """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
-        return {name: (stored(rows.x), rows.y) for name, rows in self._rows_of_splits.items()}
-
-    @functools.cached_property
-    def _rows_of_splits(self):
-        """As `_splits`, with all targets and not yet stored."""
-        ids = self.partition.held_out.ids
-        splits = {"test": self.dataset.test}
-        return splits | ({"validation": self.dataset.train.select(ids)} if ids.size else {})
+        train, ids = self.dataset.train, self.partition.held_out.ids
+        splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
+        if ids.size:
+            held_out = train.select(ids)
+            splits["validation"] = (held_out.x, held_out.y)
+        return {name: (stored(x), y) for name, (x, y) in splits.items()}
 
     @functools.cached_property
     def _predictors(self):
@@ -298,8 +296,7 @@ class Evaluator:
             names, reduce: See `client_metrics.build_client_results`.
             split: "test" or "validation", the examples that clients are tested on.
         """
-        local = self._local_measures[split]
-        recipe, train = self.family.recipe, self.examples
+        recipe, train, local = self.family.recipe, self.examples, self._local_measures(split)
         batches = Batches(
             train.input,
             (train.x, train.y),
@@ -320,10 +317,13 @@ class Evaluator:
         local = self.local_measures
         return self.replicas.compiled(self.build_client_results(local.result_names, local.results))
 
-    @property
+    @functools.cached_property
     def tests(self) -> ClientTests:
         """The clients' test examples, with the clients' levels if these are fixed."""
-        return self.local_measures.tests
+        return self._client_tests(self.partition.test)
+
+    def _client_tests(self, shares):
+        return client_tests(shares, self.partition.label_mask, self._levels, self.family.recipe.levels.names)
 
     @functools.cached_property
     def measure_global(self) -> Callable:
@@ -348,32 +348,24 @@ class Evaluator:
         return self._client_measure("validation")
 
     def _client_measure(self, split):
-        local = self._local_measures[split]
+        local = self._local_measures(split)
         results_of = self.build_client_results(local.result_names, local.results, split)
         return self.replicas.compiled(lambda *values: local.summarize(results_of(*values)))
 
-    @property
+    @functools.cached_property
     def local_measures(self) -> LocalMeasures:
         """The Local metrics on the test split."""
-        return self._local_measures["test"]
+        return LocalMeasures(self.measures, self.tests, self.measures.targets(self.dataset.test.labels))
 
     @functools.cached_property
-    def _local_measures(self):
-        """`{split: LocalMeasures}` of the splits."""
-        held_out, names = self.partition.held_out, self.family.recipe.levels.names
-        # The validation split has the held-out examples in the order of their clients.
-        shares = {
-            "test": self.partition.test,
-            "validation": dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32)),
-        }
-        return {
-            split: LocalMeasures(
-                self.measures,
-                client_tests(shares[split], self.partition.label_mask, self._levels, names),
-                self.measures.targets(rows.labels),
-            )
-            for split, rows in self._rows_of_splits.items()
-        }
+    def _validation_measures(self):
+        """The Local metrics on the validation split, which has the held-out examples in the order of their clients."""
+        held_out = self.partition.held_out
+        tests = self._client_tests(dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32)))
+        return LocalMeasures(self.measures, tests, self.measures.targets(self._splits["validation"][1]))
+
+    def _local_measures(self, split):
+        return self.local_measures if split == "test" else self._validation_measures
 
     @property
     def _levels(self):

@@ -32,25 +32,25 @@ def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: flo
 @written_gradient
 def _normalized(inputs, gamma, beta, *, count, epsilon):
     axis = tf.constant(-2)
-    mean = _sum(inputs, axis) / count
+    mean = sum_axes(inputs, axis, 1) / count
     centred = inputs - mean
-    variance = _sum(tf.square(centred), axis) / count
+    variance = sum_axes(tf.square(centred), axis, 1) / count
     inverse = 1 / tf.sqrt(variance + epsilon)
 
     def gradient(upstream, *_):
         # A separate function, such as the gradient of a block, would capture the forward constant as an input.
         axis = tf.constant(-2)
-        for_beta = _sum(upstream, axis)
-        for_gamma = _sum(upstream * centred, axis) * inverse
+        for_beta = sum_axes(upstream, axis, 1)
+        for_gamma = sum_axes(upstream * centred, axis, 1) * inverse
         for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)
         return for_inputs, for_gamma, for_beta
 
     return (centred * (gamma * inverse) + beta, mean, variance), gradient
 
 
-def _sum(values, axis):
-    """Sum per channel, one `axis` at a time: short sums lose far fewer digits than one long sum."""
-    while values.shape.rank > 1:
+def sum_axes(values: tf.Tensor, axis: tf.Tensor, rank: int) -> tf.Tensor:
+    """Sum over one `axis` at a time, until `rank` axes remain: short sums lose far fewer digits than one long sum."""
+    while values.shape.rank > rank:
         values = tf.reduce_sum(values, axis)
     return values
 

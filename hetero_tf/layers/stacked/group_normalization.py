@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.written_gradient import written_gradient
+from hetero_tf.layers.static_batch_normalization import sum_axes
 
 
 @written_gradient
@@ -29,25 +30,21 @@ def normalize(
             totals = tf.broadcast_to(tf.reduce_sum(by_group, -1, keepdims=True), tf.shape(by_group))
         return tf.reshape(totals, [-1, channels]) / count
 
-    centred = inputs - tf.reshape(mean(_sum(inputs)), per_example)
-    inverse = tf.math.rsqrt(mean(_sum(tf.square(centred))) + epsilon)
+    axis = tf.constant(-2)
+    centred = inputs - tf.reshape(mean(sum_axes(inputs, axis, 2)), per_example)
+    inverse = tf.math.rsqrt(mean(sum_axes(tf.square(centred), axis, 2)) + epsilon)
     factor = tf.reshape(inverse * gamma, per_example)
 
     def gradient(upstream):
-        for_beta, along = _sum(upstream), _sum(upstream * centred)
+        # As in `static_batch_normalization`: a separate function would capture the forward constant as an input.
+        axis = tf.constant(-2)
+        for_beta, along = sum_axes(upstream, axis, 2), sum_axes(upstream * centred, axis, 2)
         offset = mean(for_beta * gamma) * inverse
         slope = mean(along * gamma) * inverse**3
         for_inputs = upstream * factor - centred * tf.reshape(slope, per_example) - tf.reshape(offset, per_example)
         return for_inputs, tf.reduce_sum(along * inverse, 0), tf.reduce_sum(for_beta, 0)
 
     return centred * factor + beta, gradient
-
-
-def _sum(values):
-    """Sum each example per channel, one axis at a time: short sums lose fewer digits than one long sum."""
-    while values.shape.rank > 2:
-        values = tf.reduce_sum(values, -2)
-    return values
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
