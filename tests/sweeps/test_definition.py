@@ -187,7 +187,7 @@ RUNS = {
     "heterofl_table7": 2 * 31,
     "heterofl_table8": 2 * 31,
     "heterofl_table9": 2 * 31,
-    "heterofl_narrow": 7 + 4 + 3 * 3 + 3,
+    "heterofl_narrow": 7 + 4 + 3 * 3 + 4 + 2 + 4 + 1 + 3,
     "heterofl_interpolation_mnist": 2 * 95,
     "heterofl_interpolation_cifar10": 2 * 95,
     "heterofl_interpolation_wikitext2": 2 * 95,
@@ -207,7 +207,7 @@ RUNS = {
 
 # Recipes of a sweep, apart from seeds, that a paper's table prints, if these are not all.
 MATCHED = {
-    "heterofl_narrow": 7 + 4 + 3 + 3,
+    "heterofl_narrow": 7 + 4 + 3 + 4 + 2 + 4 + 1 + 3,
     "heterofl_interpolation_mnist": 2 * 5,
     "heterofl_interpolation_cifar10": 2 * 5,
     "heterofl_interpolation_wikitext2": 2 * 5,
