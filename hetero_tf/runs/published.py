@@ -30,6 +30,8 @@ PAPERS = {
     "flower-heterofl": "Flower's port of HeteroFL (baselines/heterofl, README)",
     "lg-fedavg": "LG-FedAvg (Liang et al. 2020, arXiv 2001.01523)",
 }
+# Tables of other programs; a run that a paper prints too is shown next to the paper.
+PORTS = frozenset({"flower-heterofl"})
 # Keys that decide no result. Which rounds are evaluated is not part of a setting either.
 IGNORED_KEYS = frozenset(
     ("name", "seed", "data.download", "data.fallback", "engine", "precision", "checkpoint.every", "checkpoint.keep")
@@ -205,9 +207,10 @@ def _is_match(value, keys, digest):
 def in_order_of_table(
     values: Sequence[PublishedValue], keys_of_runs: Mapping[str, Mapping[str, object]]
 ) -> dict[str, list[PublishedValue]]:
-    """Return the values of each run, in the order of the table that prints most of the runs.
+    """Return the values of each run, in the order of the paper's table that prints most of the runs.
 
-    A run that this table does not print has its values of other tables, and follows the others.
+    A run that this table does not print has its values of other tables, and follows the others. A table of a port is
+    selected only if no paper prints one of the runs.
 
     Args:
         values: All published values.
@@ -218,7 +221,9 @@ def in_order_of_table(
         table for digest in digests.values() for table in {value.table for value in values if digest in value.runs}
     )
     sizes = Counter(value.table for value in values)
-    main = max(sizes, key=lambda table: (tables[table], -sizes[table]), default=None)
+    main = max(
+        sizes, key=lambda table: (tables[table] > 0 and table not in PORTS, tables[table], -sizes[table]), default=None
+    )
     printed = [value for value in values if value.table == main]
     ordered = {}
     for name, keys in keys_of_runs.items():
