@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import programs
 import pytest
 from programs import ROOT
@@ -237,6 +238,18 @@ def test_the_torch_benchmark_compiles_and_the_project_never_imports_torch():
     for path in TORCH_LOOP.parent.glob("torch_*.py"):
         compile(path.read_text(encoding="utf-8"), str(path), "exec")
     assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+def test_shards_of_the_authors_split_are_all_examples_of_a_label(tmp_path):
+    """Without PyTorch: its draws are numbers of shards, and the cohorts of a file."""
+    draws = programs.script("benchmarks/torch_draws.py")
+    labels = np.repeat(np.arange(10), draws.TRAIN)
+    shards = [draws.shard_ids(labels, 3, shard) for shard in range(draws.SHARDS)]
+    assert [len(ids) for ids in shards] == [draws.shard_size(draws.TRAIN[3], shard) for shard in range(draws.SHARDS)]
+    assert sorted(np.concatenate(shards)) == np.flatnonzero(labels == 3).tolist()
+    np.savez(tmp_path / "draws.npz", cohorts=[[4, 2], [0, 1]])
+    chosen = draws.choose(SimpleNamespace(round=1), 2, None, path=str(tmp_path / "draws.npz"))
+    assert chosen.tolist() == [0, 1]
 
 
 @pytest.mark.long
