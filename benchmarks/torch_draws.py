@@ -49,7 +49,7 @@ def parse():
     draw.add_argument("--seed", type=int, default=0)
     draw.add_argument("--rounds", type=int, default=400)
     write.add_argument("folder", type=Path)
-    write.add_argument("--norm", choices=("none", "in", "gn", "ln"), default="ln")
+    write.add_argument("--norm", choices=("none", "in", "gn", "ln", "sbn"), default="ln")
     write.add_argument("--data_dir")
     return parser.parse_args()
 
