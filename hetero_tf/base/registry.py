@@ -107,10 +107,10 @@ def constants(kind: str, name: str, attribute: str) -> list:
 
 
 def meaning(kind: str, name: str) -> str:
-    """Return the first paragraph of the docstring of a plug-in or layer."""
+    """Return the first paragraph of the docstring of a plug-in or layer; its name without one."""
     body = parse_source(_source(kind, name))
     node = _definition(body.body, ast.ClassDef, name) if kind == "layers" else body
-    return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+    return " ".join((ast.get_docstring(node) or name).partition("\n\n")[0].split())
 
 
 def register_plugin(module_name: str) -> list[tuple[str, str]]:
@@ -153,6 +153,11 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
 def plugin_modules() -> tuple[str, ...]:
     """Return the names of the modules that `register_plugin` has added."""
     return tuple(dict.fromkeys(module for of_kind in _registered.values() for module in of_kind.values()))
+
+
+def registered_plugins() -> tuple[tuple[str, str], ...]:
+    """Return the sorted (kind, name) pairs that `register_plugin` has added."""
+    return tuple(sorted((kind, name) for kind, of_kind in _registered.items() for name in of_kind))
 
 
 def is_registered(kind: str, name: str) -> bool:

@@ -88,6 +88,11 @@ def _diagnose(error):
         return DiskProblem.code, "check the disk and run the same command again"
     if (location := registry.plugin_location(error)) is not None:
         return InputError.code, f"the error is in your module: {location}"
+    if plugins := ", ".join(f"{name} ({kind})" for kind, name in registry.registered_plugins()):
+        return 1, (
+            f"a plug-in breaks its contract, which hetero_tf.testing.check_plugin tests: {plugins}; or this is a bug "
+            "in hetero_tf; --debug shows the traceback"
+        )
     return 1, "this is a bug in hetero_tf; --debug shows the traceback"
 
 

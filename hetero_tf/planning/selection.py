@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hetero_tf.base import registry, seeds
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.selections import Choice, ClientPool
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Division, expected_work
@@ -122,13 +123,31 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
 
     Returns:
         `Choice`, with int32 ids.
+
+    Raises:
+        InputError: The selection returned anything else than ids of 1 to `count` different able clients.
     """
     selection, rng = recipe.round.selection, seeds.rng(recipe.seed, "cohort", pool.round, attempt)
     count = min(count, count_clients(pool.able))
     result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
     choice = result if isinstance(result, Choice) else Choice(result)
-    ids, evaluated = np.asarray(choice.ids, np.int32), np.asarray(choice.evaluated, np.int32)
-    return dataclasses.replace(choice, ids=ids, evaluated=evaluated)
+    ids, evaluated = np.asarray(choice.ids), np.asarray(choice.evaluated)
+    if not (0 < ids.size <= count and _are_able(ids, pool) and _are_able(evaluated, pool)):
+        raise InputError(
+            f"round {pool.round + 1}: the selection {selection.name} must return ids of 1 to {count} different clients "
+            f"that may train. Received: {np.array2string(ids, threshold=20)}"
+        )
+    return dataclasses.replace(choice, ids=ids.astype(np.int32), evaluated=evaluated.astype(np.int32))
+
+
+def _are_able(ids, pool):
+    """Return True for different ids of clients that may train."""
+    if not ids.size:
+        return True
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(np.unique(ids)) < len(ids):
+        return False
+    is_able = (ids >= 0) & (ids < pool.able) if isinstance(pool.able, int) else np.isin(ids, pool.able)
+    return bool(is_able.all())
 
 
 def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.ndarray]]:

@@ -1,15 +1,19 @@
 """Builds the input of a recipe, and checks the recipe against its data."""
 
 import inspect
+from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 
 from hetero_tf.base import hardware, registry
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.fleets.device_table import check_trace
 from hetero_tf.inputs import Input
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
+from hetero_tf.models.cut import Cut
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.selection import able_clients, count_clients
 from hetero_tf.planning.timing import round_policy
@@ -51,6 +55,32 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 def _check_data(recipe, dataset):
     check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
     check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
+
+
+def check_coordinates(recipe: Recipe, cut: Cut, keep: Callable) -> None:
+    """Check the coordinates that a registered sub-model selects for the first client of the first round.
+
+    Args:
+        recipe: The recipe.
+        cut: The cut axes of the model.
+        keep: The function of the sub-model with its options.
+
+    Raises:
+        InputError: They are not distinct int32 coordinates of the axis.
+    """
+    name, zero = recipe.round.submodel.name, tf.constant(0)
+    if not registry.is_registered("submodels", name):
+        return
+    pairs = {(axis.size, count) for axis in cut.distinct if not (axis.label or axis.member) for count in axis.sizes}
+    for size, count in sorted(pairs):
+        kept = np.asarray(keep(size, count, zero, zero, zero))
+        is_valid = kept.dtype == np.int32 and kept.shape == (count,) and len(set(kept.tolist())) == count
+        if not is_valid or not np.isin(kept, range(size)).all():
+            raise InputError(
+                f"the sub-model {name} must return {count} different int32 coordinates below {size} for "
+                f"keep({size}, {count}, round=0, client=0, seed=0). Received: {kept.dtype} "
+                f"{np.array2string(kept, threshold=20)}"
+            )
 
 
 def check_split(recipe: Recipe, partition: Partition) -> None:

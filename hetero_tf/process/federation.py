@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import inspect
+import math
+import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import default_selection_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
@@ -36,7 +39,7 @@ from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.selection import begin_history, reads_history
 from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import RoundClock, round_policy
-from hetero_tf.process.checks import build_task, example_shape
+from hetero_tf.process.checks import build_task, check_coordinates, example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.arrivals import StaleMerge
 from hetero_tf.rounds.buffers import check_buffers
@@ -181,10 +184,19 @@ class Federation:
         return self.begin(initial_values(self.family))
 
     def learning_rate(self, round: int) -> float:
-        """Return the local learning rate of a round, counted from 0."""
+        """Return the local learning rate of a round, counted from 0.
+
+        Raises:
+            InputError: The schedule returned no finite number from 0 on.
+        """
         schedule = self.recipe.schedule
-        multiplier = registry.find("schedules", schedule.name).multiplier
-        return self.recipe.optimizer.learning_rate * multiplier(round, **schedule.options)
+        factor = registry.find("schedules", schedule.name).multiplier(round, **schedule.options)
+        if not isinstance(factor, numbers.Real) or not 0 <= float(factor) < math.inf:
+            raise InputError(
+                f"round {round + 1}: the schedule {schedule.name} must return a finite multiplier from 0 on. "
+                f"Received: {factor!r}"
+            )
+        return self.recipe.optimizer.learning_rate * float(factor)
 
     def round_cost(self, plan: Plan) -> RoundCost:
         """Return the cost of a round for each client of its plan."""
@@ -276,10 +288,11 @@ def build_setup(
     engine, blocks = choose_engine(family, label_axis, example, batch, replicas)
     for block in blocks:
         check_buffers(source, dataset.train.x, block)
-    layout = _global_layout(recipe, family, label_axis)
+    layout, algorithm = _global_layout(recipe, family, label_axis), _algorithm(recipe, dataset, partition)
+    check_coordinates(recipe, layout.cut, algorithm.submodel)
     return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, dataset, partition),
+        algorithm,
         layout,
         build_submodels(layout, blocks, entry_masks(family, label_axis)),
         engine,

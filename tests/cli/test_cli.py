@@ -11,7 +11,7 @@ import programs
 import pytest
 from refusals import refusal
 
-from hetero_tf.base import hardware
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, flags, help, interrupts, main
 from hetero_tf.store import checkpoints
@@ -352,6 +352,21 @@ def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch,
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
     assert main.main(["hetero_tf", R, "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_unexpected_errors_name_the_plugins_that_may_cause_them(folder_of_runs, capsys, monkeypatch):
+    def fail(*_):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(
+        registry, "_registered", registry._registered | {"losses": {"mine": "hetero_tf.methods.losses.huber"}}
+    )
+    monkeypatch.setattr(commands.find("train"), "run", fail)
+    assert main.main(["hetero_tf", R]) == 1
+    assert capsys.readouterr().err == (
+        "hetero_tf: KeyError: 'surprise'; a plug-in breaks its contract, which hetero_tf.testing.check_plugin tests: "
+        "mine (losses); or this is a bug in hetero_tf; --debug shows the traceback\n"
+    )
 
 
 def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, monkeypatch):

@@ -6,10 +6,14 @@ import functools
 import numpy as np
 import pytest
 import tiny
+from refusals import refusal
 
 from hetero_tf import recipe
+from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
+from hetero_tf.methods.schedules import constant
+from hetero_tf.methods.submodels import prefix
 from hetero_tf.models.global_layout import label_table
 from hetero_tf.process.data import split
 from hetero_tf.process.learning_process import learning_process
@@ -55,6 +59,22 @@ def test_metrics_of_a_round():
     assert metrics["non_finite"] == 0
     assert set(metrics["levels"]) == set("abc")
     assert sum(metrics["levels"].values()) == 3
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), -1.0, None, "x"])
+def test_a_schedule_that_returns_no_multiplier_is_refused(monkeypatch, factor):
+    process = tiny.process(tiny.DENSE, "schedule=constant")
+    monkeypatch.setattr(constant, "multiplier", lambda round: factor)
+    assert refusal(process.learning_rate, 3) == (
+        f"round 4: the schedule constant must return a finite multiplier from 0 on. Received: {factor!r}"
+    )
+
+
+@pytest.mark.parametrize("kept", [[0, 0], [0, 9], [-1, 0], [0], [0.0, 1.0], None])
+def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, kept):
+    monkeypatch.setitem(registry._registered["submodels"], "prefix", "hetero_tf.methods.submodels.prefix")
+    monkeypatch.setattr(prefix, "keep", lambda *arguments: None if kept is None else np.asarray(kept)[()])
+    assert "the sub-model prefix must return " in refusal(tiny.process, tiny.DENSE)
 
 
 def test_the_schedule_multiplies_the_rate_of_each_round():
