@@ -70,10 +70,10 @@ def test_a_schedule_that_returns_no_multiplier_is_refused(monkeypatch, factor):
     )
 
 
-@pytest.mark.parametrize("kept", [[0, 0], [0, 9], [-1, 0], [0], [0.0, 1.0], None])
-def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, kept):
+@pytest.mark.parametrize("returned", [[0, 0], [0, 9], [-1, 0], [0], [0.0, 1.0], None])
+def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, returned):
     monkeypatch.setitem(registry._registered["submodels"], "prefix", "hetero_tf.methods.submodels.prefix")
-    monkeypatch.setattr(prefix, "keep", lambda *arguments: None if kept is None else np.asarray(kept)[()])
+    monkeypatch.setattr(prefix, "keep", lambda *arguments: None if returned is None else np.asarray(returned)[()])
     assert "the sub-model prefix must return " in refusal(tiny.process, tiny.DENSE)
 
 
