@@ -15,7 +15,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
-from hetero_tf.partitions.partition import Partition, label_mask
+from hetero_tf.partitions.partition import Partition, check_partition
 
 
 def split(
@@ -49,28 +49,5 @@ def split(
         raise InputError(
             f"`clients` must be {len(partition.train)}, the number of clients in {path}. Received: clients={clients}"
         )
-    if partition.label_mask.shape[1] != classes:
-        raise InputError(
-            f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
-        )
-    for name, examples, labels in (
-        ("train", partition.train, train_labels),
-        ("held-out", partition.held_out, train_labels),
-        ("test", partition.test, test_labels),
-    ):
-        highest = int(np.max(examples.ids, initial=-1))
-        if highest >= len(labels):
-            raise InputError(
-                f"{path}: belongs to other data: it refers to {name} example {highest}. "
-                f"Received: {len(labels)} examples"
-            )
-    empty = np.flatnonzero(partition.train.sizes == 0)
-    if empty.size:
-        raise InputError(f"{path}: every client must have a training example. Received: none for client {empty[0]}")
-    # Training on a label outside the mask would use a masked logit as target.
-    client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
-    if client.size:
-        raise InputError(
-            f"{path}: belongs to other data: client {client[0]} has examples with labels outside its `label_mask`"
-        )
+    check_partition(partition, path, train_labels, test_labels, classes)
     return partition

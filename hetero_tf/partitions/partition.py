@@ -208,3 +208,45 @@ def _summarise(values):
         "std": float(np.std(values)),
         "max": np.max(values).item(),
     }
+
+
+def check_partition(
+    partition: Partition, source: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int
+) -> None:
+    """Check that a partition fits the data.
+
+    Args:
+        partition: The partition of a file or of a plug-in.
+        source: Its name in messages.
+        train_labels, test_labels: int `[n]`, or int `[rows, length]` of text.
+        classes: Number of labels.
+
+    Raises:
+        InputError: It is for data with other labels or fewer examples, or has a client without examples.
+    """
+    if not isinstance(partition, Partition):
+        raise InputError(f"{source}: must be a `Partition`. Received: {type(partition).__name__}")
+    if partition.label_mask.shape[1] != classes:
+        raise InputError(
+            f"{source}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
+        )
+    for name, examples, labels in (
+        ("train", partition.train, train_labels),
+        ("held-out", partition.held_out, train_labels),
+        ("test", partition.test, test_labels),
+    ):
+        highest = int(np.max(examples.ids, initial=-1))
+        if highest >= len(labels):
+            raise InputError(
+                f"{source}: belongs to other data: it refers to {name} example {highest}. "
+                f"Received: {len(labels)} examples"
+            )
+    empty = np.flatnonzero(partition.train.sizes == 0)
+    if empty.size:
+        raise InputError(f"{source}: every client must have a training example. Received: none for client {empty[0]}")
+    # Training on a label outside the mask would use a masked logit as target.
+    client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
+    if client.size:
+        raise InputError(
+            f"{source}: belongs to other data: client {client[0]} has examples with labels outside its `label_mask`"
+        )

@@ -9,7 +9,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.targets import LABEL, POSITIONS
-from hetero_tf.partitions.partition import Partition, label_mask
+from hetero_tf.partitions.partition import Partition, check_partition, label_mask
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import check_kind
 from hetero_tf.recipe.schema import Recipe
@@ -51,14 +51,17 @@ def _split(recipe, dataset):
     parameters = inspect.signature(splitter).parameters
     train, test = dataset.strata
     has_strata = dataset.targets not in (LABEL, POSITIONS)
+    classes = int(max(train.max(), test.max())) + 1 if has_strata else dataset.classes
     partition = splitter(
         train,
         test,
-        int(max(train.max(), test.max())) + 1 if has_strata else dataset.classes,
+        classes,
         seeds.rng(recipe.seed, "partition"),
         **recipe.partition.options,
         **{name: owners_of_split for name, owners_of_split in owners.items() if name in parameters},
     )
+    if registry.is_registered("partitions", recipe.partition.name):
+        check_partition(partition, f"the partition {recipe.partition.name}", train, test, classes)
     if not has_strata:
         return partition
     mask = label_mask(dataset.train.labels, partition.train, dataset.classes)

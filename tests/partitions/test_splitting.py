@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from refusals import refusal
 from splits import CIFAR, TEST, TRAIN, shares
 
 from hetero_tf import recipe
@@ -11,10 +12,10 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions import class_deck, iid, labels, natural, quantity, splitting
-from hetero_tf.partitions.partition import label_mask
+from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.partitions.statistics import label_counts, label_distances
-from hetero_tf.process.data import split
+from hetero_tf.process.data import load_data, split
 
 
 def rng(seed=0):
@@ -306,3 +307,24 @@ def test_impossible_splits_are_rejected(module, options, message):
 def test_impossible_owners_are_rejected(clients, options, message):
     with pytest.raises(InputError, match=message):
         split_by_owner(clients, **options)
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (lambda: None, "the partition iid: must be a `Partition`. Received: NoneType"),
+        (lambda: everything(9), "the partition iid: belongs to data with 9 labels. Received: 10 labels"),
+        (lambda: everything(10, 10**6), "the partition iid: belongs to other data: it refers to train example 1000002"),
+    ],
+)
+def test_partitions_of_registered_plugins_are_checked(monkeypatch, result, sentence):
+    monkeypatch.setitem(registry._registered["partitions"], "iid", "hetero_tf.partitions.iid")
+    monkeypatch.setattr(iid, "split", lambda *arguments, **options: result())
+    loaded = recipe.load("tiny/digits")
+    assert sentence in refusal(split, loaded, load_data(loaded, None))
+
+
+def everything(labels, first=0):
+    """The same three examples for one client."""
+    examples = ClientExamples.from_lists([np.arange(first, first + 3, dtype=np.int32)])
+    return Partition(examples, ClientExamples.empty(1), np.ones((1, labels), bool))
