@@ -1,6 +1,6 @@
 """Selections: the clients that start in a round.
 
-`choose(pool, count, rng, *, options) -> ids`: int [at most count] without repetitions, of clients that are able to
+`choose(pool, count, rng, *, options) -> ids`: int [1 to count] without repetitions, of clients that are able to
 train; or a `Choice`. It uses NumPy only, and is a pure function of its arguments. `pool` is a `ClientPool`, `count` at
 most the number of able clients, `rng` a NumPy generator for this round.
 
@@ -60,7 +60,7 @@ class Choice:
     """The chosen clients and what the choice leaves behind.
 
     Attributes:
-        ids: int [at most count].
+        ids: int [1 to count].
         evaluated: Ids of the clients that downloaded the model to report their loss.
         memory: Values of `MEMORY` for the next round.
         waited: Device time, in seconds, from the end of the last round to the start of this one.
