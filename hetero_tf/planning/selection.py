@@ -131,23 +131,23 @@ def select_cohort(recipe: Recipe, pool: ClientPool, count: int, attempt: int = 0
     count = min(count, count_clients(pool.able))
     result = registry.find("selections", selection.name).choose(pool, count, rng, **selection.options)
     choice = result if isinstance(result, Choice) else Choice(result)
-    ids, evaluated = np.asarray(choice.ids), np.asarray(choice.evaluated)
-    if not (0 < ids.size <= count and _are_able(ids, pool) and _are_able(evaluated, pool)):
-        raise InputError(
-            f"round {pool.round + 1}: the selection {selection.name} must return ids of 1 to {count} different clients "
-            f"that may train. Received: {np.array2string(ids, threshold=20)}"
-        )
-    return dataclasses.replace(choice, ids=ids.astype(np.int32), evaluated=evaluated.astype(np.int32))
+    start = f"round {pool.round + 1}: the selection {selection.name} must"
+    rule = f"{start} return ids of 1 to {count} different clients that may train"
+    ids = _able_ids(choice.ids, pool, (1, count), rule)
+    everyone = (0, count_clients(pool.able))
+    evaluated = _able_ids(choice.evaluated, pool, everyone, f"{start} evaluate different clients that may train")
+    return dataclasses.replace(choice, ids=ids, evaluated=evaluated)
 
 
-def _are_able(ids, pool):
-    """Return True for different ids of clients that may train."""
-    if not ids.size:
-        return True
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(np.unique(ids)) < len(ids):
-        return False
-    is_able = (ids >= 0) & (ids < pool.able) if isinstance(pool.able, int) else np.isin(ids, pool.able)
-    return bool(is_able.all())
+def _able_ids(values, pool, limits, rule):
+    """Return different ids of clients that may train as int32; `limits`: of their number; `rule`: for the message."""
+    ids = np.asarray(values)
+    has_form = ids.ndim == 1 and (np.issubdtype(ids.dtype, np.integer) or not ids.size)
+    if has_form and limits[0] <= len(ids) <= limits[1] and len(np.unique(ids)) == len(ids):
+        is_able = (ids >= 0) & (ids < pool.able) if isinstance(pool.able, int) else np.isin(ids, pool.able)
+        if is_able.all():
+            return ids.astype(np.int32)
+    raise InputError(f"{rule}. Received: {np.array2string(ids, threshold=20)}")
 
 
 def begin_history(recipe: Recipe, registered: int) -> dict[str, dict[str, np.ndarray]]:

@@ -59,13 +59,22 @@ def test_cohorts_have_fewer_clients_if_fewer_are_able():
 
 
 @pytest.mark.parametrize(
-    "ids", [[6, 6], [1, 8], [1, 2], [-1], [1.0, 6.0], [], [[1], [6]], None, [1, 6, 7], selection.Choice([1], [2])]
+    "ids", [[6, 6], [1, 8], [1, 2], [-1], [1.0, 6.0], [], [[1], [6]], None, [1, 6, 7], selection.Choice([], [1])]
 )
 def test_a_selection_that_returns_other_clients_is_refused(monkeypatch, ids):
     monkeypatch.setattr(uniform, "choose", lambda *arguments: ids)
     shown = np.asarray(ids.ids if isinstance(ids, selection.Choice) else ids)
     assert refusal(selection.select_cohort, with_selection("uniform"), pool(np.asarray([1, 6, 7])), 2) == (
         f"round 1: the selection uniform must return ids of 1 to 2 different clients that may train. Received: {shown}"
+    )
+
+
+@pytest.mark.parametrize("evaluated", [[2], [7, 7], [1.0]])
+def test_a_selection_that_evaluates_other_clients_is_refused(monkeypatch, evaluated):
+    monkeypatch.setattr(uniform, "choose", lambda *arguments: selection.Choice([1], evaluated))
+    assert refusal(selection.select_cohort, with_selection("uniform"), pool(np.asarray([1, 6, 7])), 2) == (
+        "round 1: the selection uniform must evaluate different clients that may train. "
+        f"Received: {np.asarray(evaluated)}"
     )
 
 

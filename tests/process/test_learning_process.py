@@ -70,11 +70,25 @@ def test_a_schedule_that_returns_no_multiplier_is_refused(monkeypatch, factor):
     )
 
 
-@pytest.mark.parametrize("returned", [[0, 0], [0, 9], [-1, 0], [0], [0.0, 1.0], None])
-def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, returned):
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda size, count: np.zeros(count, np.int32),
+        lambda size, count: np.arange(size, size + count, dtype=np.int32),
+        lambda size, count: np.arange(-1, count - 1, dtype=np.int32),
+        lambda size, count: np.arange(count - 1, dtype=np.int32),
+        lambda size, count: np.arange(float(count)),
+        lambda size, count: None,
+    ],
+)
+def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, select):
     monkeypatch.setitem(registry._registered["submodels"], "prefix", "hetero_tf.methods.submodels.prefix")
-    monkeypatch.setattr(prefix, "keep", lambda *arguments: None if returned is None else np.asarray(returned)[()])
-    assert "the sub-model prefix must return " in refusal(tiny.process, tiny.DENSE)
+    monkeypatch.setattr(prefix, "keep", lambda size, count, round, client, seed: select(size, count))
+    received = np.asarray(select(8, 2))
+    assert refusal(tiny.process, tiny.DENSE) == (
+        "the sub-model prefix must return 2 different int32 coordinates below 8 for "
+        f"keep(8, 2, round=0, client=0, seed=0). Received: {received.dtype} {received}"
+    )
 
 
 def test_the_schedule_multiplies_the_rate_of_each_round():
