@@ -124,11 +124,14 @@ def load(
         loader = registry.find("data", plugin.name).load
         parameters, values = inspect.signature(loader).parameters, {"targets": targets, "learned": learned}
         declared = {name: value for name, value in values.items() if name in parameters}
-        return loader(data_folder(data_dir), **plugin.options, **declared)
+        dataset = loader(data_folder(data_dir), **plugin.options, **declared)
     except NotAvailable as error:
         if fallback is None:
             raise
         return _load_fallback(plugin, fallback, error)
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"the loader {plugin.name} must return a Dataset. Received: {type(dataset).__name__}")
+    return dataset
 
 
 def data_folder(data_dir: str | Path | None) -> Path | None:

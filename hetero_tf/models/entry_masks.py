@@ -1,6 +1,5 @@
 """Masks of single entries: a plug-in of `methods.masks`, bound to one level's share and variables."""
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
+from hetero_tf.methods.plugin_results import bind
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -59,16 +59,20 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
     plugin = recipe.round.mask
     if plugin is None:
         return None
-    module, options = registry.find("masks", plugin.name), plugin.options
+    module = registry.find("masks", plugin.name)
     maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
     share = recipe.levels.entries_of(level)
     num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
     def prepare(start, key):
-        return module.prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries, **options)
+        return module.prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries, **plugin.options)
 
-    return EntryMask(prepare, functools.partial(module.mask, **options), functools.partial(module.counts, **options))
+    return EntryMask(
+        prepare,
+        bind("masks", plugin, module.mask, lambda weights, *others, **state: weights),
+        bind("masks", plugin, module.counts, lambda weights, *others: tf.TensorSpec(weights.shape, tf.bool)),
+    )
 
 
 def masked_values(mask: EntryMask, values: list[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:

@@ -11,6 +11,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.fleets.device_table import check_trace
 from hetero_tf.inputs import Input
+from hetero_tf.methods.plugin_results import check_record
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.tasks import Task
 from hetero_tf.models.cut import Cut
@@ -30,7 +31,9 @@ def build_input(recipe: Recipe, dataset: Dataset) -> Input:
     learned: dict = {"statistics": dataset.feature_statistics} if "statistics" in parameters else {}
     if "rate" in parameters:
         learned["rate"] = dataset.rate
-    return build(recipe.float_type, **recipe.input.options, **learned)
+    source = build(recipe.float_type, **recipe.input.options, **learned)
+    check_record("inputs", recipe.input.name, source, Input)
+    return source
 
 
 def build_task(recipe: Recipe, dataset: Dataset) -> Task:
@@ -39,7 +42,9 @@ def build_task(recipe: Recipe, dataset: Dataset) -> Task:
     attributes = {"statistics": "target_statistics", "classes": "classes"}
     parameters = inspect.signature(task).parameters
     learned = {name: getattr(dataset, attribute) for name, attribute in attributes.items() if name in parameters}
-    return task(**recipe.task.options, **learned)
+    built = task(**recipe.task.options, **learned)
+    check_record("tasks", recipe.task.name, built, Task)
+    return built
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:

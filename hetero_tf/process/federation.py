@@ -21,6 +21,7 @@ from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.methods.plugin_results import bind
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
@@ -338,13 +339,16 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algori
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
         loss=_loss(recipe, dataset),
-        couple=_function("couplings", client.coupling),
+        couple=_checked("couplings", client.coupling, lambda losses, *others: losses[-1]),
         correct=correct,
         remember=remember,
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
-        update=_function("updates", client.update),
+        update=_checked("updates", client.update, lambda weights, *others: weights),
         optimizer=local_optimizer(recipe.optimizer),
-        server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
+        server=functools.partial(
+            _checked("servers", recipe.round.server, lambda old, mean, coverage, slots, **others: (old, slots)),
+            registered=len(partition.train),
+        ),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
         records_squares=reads_history(recipe),
@@ -363,7 +367,9 @@ def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:
 
 
 def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
-    loss = _function("losses", recipe.loss)
+    loss = _checked(
+        "losses", recipe.loss, lambda outputs, *others, **shares: tf.TensorSpec(outputs.shape[:-1], outputs.dtype)
+    )
     if recipe.loss.options.get("class_weights", "none") == "none":
         return loss
     counts = np.bincount(dataset.train.labels.reshape(-1), minlength=dataset.classes)
@@ -386,16 +392,18 @@ def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> Glob
 def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
     """Return the `LocalOptimizer` of a recipe."""
     slots = registry.find("optimizers", optimizer.method.name).SLOTS
-    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+    step = _checked("optimizers", optimizer.method, lambda weights, gradients, slots, *others: (weights, tuple(slots)))
+    return LocalOptimizer(step, len(slots), optimizer.clip_norm)
 
 
 def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
     """Return the functions `correct` and `remember` of a correction (or None), and the server slots that it reads."""
     if plugin is None:
         return None, None, ()
-    module = registry.find("corrections", plugin.name)
-    remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
-    return functools.partial(module.correct, **plugin.options), remember, module.READS
+    module, remember = registry.find("corrections", plugin.name), None
+    if module.REMEMBERS:
+        remember = bind("corrections", plugin, module.remember, lambda memory, *others: memory)
+    return bind("corrections", plugin, module.correct, lambda weights, **others: weights), remember, module.READS
 
 
 def _function(kind: str, plugin: Plugin | None) -> Any:
@@ -403,3 +411,10 @@ def _function(kind: str, plugin: Plugin | None) -> Any:
     if plugin is None:
         return None
     return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
+
+
+def _checked(kind: str, plugin: Plugin | None, expected: Callable) -> Callable | None:
+    """Return `_function` with a check of its result, see `methods.plugin_results.bind`; None without a plug-in."""
+    if plugin is None:
+        return None
+    return bind(kind, plugin, getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), expected)

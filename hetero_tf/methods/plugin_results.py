@@ -1,0 +1,64 @@
+"""Checks the results of plug-ins: the tensors of a graph when TensorFlow traces them, and the records of the host."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from hetero_tf.base.errors import InputError
+
+
+def bind(kind: str, plugin: Any, function: Callable, expected: Callable) -> Callable:
+    """Return a function of a plug-in with the recipe's options, and a check of its result.
+
+    Without the check, a result of another shape is broadcast, or TensorFlow fails later without naming the plug-in.
+
+    Args:
+        kind: Of the plug-in.
+        plugin: `recipe.schema.Plugin`: its name and options.
+        function: A function of its module.
+        expected: Has the parameters of the function except the options, and returns tensors or `tf.TensorSpec` in the
+            form of its result.
+
+    Raises:
+        InputError: Raised by the returned function: the result has another structure, shape or type.
+    """
+
+    def bound(*args, **kwargs):
+        result, form = function(*args, **kwargs, **plugin.options), expected(*args, **kwargs)
+        if not _has_form(result, form):
+            raise InputError(
+                f"{plugin.name} ({kind}): `{function.__name__}` must return {_describe(form)}. "
+                f"Received: {_describe(result)}"
+            )
+        return result
+
+    return bound
+
+
+def check_record(kind: str, name: str, result: Any, expected: type) -> None:
+    """Check the class of a record that a plug-in returns.
+
+    Raises:
+        InputError: The result is another object.
+    """
+    if not isinstance(result, expected):
+        raise InputError(
+            f"{name} ({kind}): the result must be of the class {expected.__name__}. Received: {_describe(result)}"
+        )
+
+
+def _has_form(result, form):
+    if isinstance(form, tuple):
+        is_sequence = isinstance(result, tuple | list) and len(result) == len(form)
+        return is_sequence and all(map(_has_form, result, form))
+    return tf.is_tensor(result) and result.dtype == form.dtype and result.shape.is_compatible_with(form.shape)
+
+
+def _describe(value):
+    """Describe tensors by type and shape, and other objects by their class: "(float32 [3, 786], None)"."""
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_describe, value))})"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{tf.as_dtype(value.dtype).name} {list(value.shape)}"
+    return "None" if value is None else f"an object of {type(value).__name__}"
