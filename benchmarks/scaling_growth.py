@@ -50,6 +50,7 @@ AXES = {
     "levels": ("digits", (1, 5, 10), levels),
     "channels": ("digits", (32, 128, 512), width),
     "classes": ("digits", (10, 1000, 10_000, 100_000), lambda count: images(classes=count)),
+    "classes and test examples": ("digits", (1000, 3000, 10_000), lambda count: images(classes=count, tests=count)),
     "words": ("tiny/wikitext2", (1000, 10_000, 100_000), words),
     "test examples": ("digits", (1000, 10_000, 100_000), lambda count: images(tests=count)),
 }
@@ -81,15 +82,15 @@ def table(threads, names):
     context = multiprocessing.get_context("spawn")
     for name in names:
         recipe, sizes, overrides_of = AXES[name]
-        yield f"{name:>18}" + "".join(f"{column:>20}" for column in COLUMNS)
+        yield f"{name:>26}" + "".join(f"{column:>20}" for column in COLUMNS)
         rows = []
         for size in sizes:
             # Each size has a process of its own, whose memory is measured.
             with context.Pool(1) as pool:
                 rows.append(pool.apply(measure, (recipe, overrides_of(size), threads)))
-            yield f"{size:>18,}" + "".join(f"{value:>20,.3f}" for value in rows[-1])
+            yield f"{size:>26,}" + "".join(f"{value:>20,.3f}" for value in rows[-1])
         ratio = math.log(sizes[-1] / sizes[-2])
         exponents = [math.log(after / before) / ratio for before, after in zip(*rows[-2:])]
         is_long = [value >= MIN_SECONDS for value in rows[-1]]
         marks = ["!" if long and exponent > LINEAR else " " for long, exponent in zip(is_long, exponents)]
-        yield f"{'exponent':>18}" + "".join(f"{value:>19.2f}{mark}" for value, mark in zip(exponents, marks))
+        yield f"{'exponent':>26}" + "".join(f"{value:>19.2f}{mark}" for value, mark in zip(exponents, marks))

@@ -219,25 +219,31 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
         assert row[rows[0].index("of budget") + 2] == expected, row
 
 
-TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"
+# The benchmarks of other frameworks, the module that each needs, and the end of the command that installs it.
+PEERS = {
+    "torch_loop": ("torch", "pip install torch numpy, then torch_env/bin/python benchmarks/torch_loop.py"),
+    "flower_rounds": ("flwr", "'flwr[simulation]', then torch_env/bin/python benchmarks/flower_rounds.py"),
+    "fedjax_rounds": ("fedjax", "'dm-haiku<0.0.13', then jax_env/bin/python benchmarks/fedjax_rounds.py"),
+}
 
 
-def test_the_torch_benchmark_reports_how_to_install_torch():
-    # An entry of None makes the import fail even if PyTorch is installed.
-    hide = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
-    done = programs.python(hide, TORCH_LOOP)
+@pytest.mark.parametrize("name", PEERS)
+def test_a_benchmark_of_another_framework_reports_how_to_install_it(name):
+    module, end = PEERS[name]
+    # An entry of None makes the import fail even if the module is installed.
+    hide = f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = programs.python(hide, ROOT / "benchmarks" / f"{name}.py")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "torch_loop.py needs PyTorch, which is not installed; install it in a separate environment: "
-        "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
-        "torch_env/bin/python benchmarks/torch_loop.py\n"
-    )
+    assert done.stderr.startswith(f"{name}.py needs ") and done.stderr.endswith(f"{end}\n")
+    assert done.stderr.count("\n") == 1
 
 
-def test_the_torch_benchmark_compiles_and_the_project_never_imports_torch():
-    for path in TORCH_LOOP.parent.glob("torch_*.py"):
-        compile(path.read_text(encoding="utf-8"), str(path), "exec")
-    assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")
+def test_benchmarks_of_other_frameworks_compile_and_the_project_never_imports_these():
+    for prefix in ("torch", "flower", "fedjax"):
+        for path in (ROOT / "benchmarks").glob(f"{prefix}_*.py"):
+            compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    needs = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert "torch" not in needs and "fedjax" not in needs
 
 
 def test_shards_of_the_authors_split_are_all_examples_of_a_label(tmp_path):
