@@ -413,7 +413,7 @@ def _function(kind: str, plugin: Plugin | None) -> Any:
     return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
 
 
-def _checked(kind: str, plugin: Plugin | None, expected: Callable) -> Callable | None:
+def _checked(kind: str, plugin: Plugin | None, expected: Callable) -> Any:
     """Return `_function` with a check of its result, see `methods.plugin_results.bind`; None without a plug-in."""
     if plugin is None:
         return None
