@@ -209,7 +209,7 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     benchmark, args = compared("--data", data, "--rounds", rounds)
     tables = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").split("| method | rate |")[1:]
     rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
-    assert len(rows) == {"mnist": 23, "cifar10": 7}[data]
+    assert len(rows) == {"mnist": 25, "cifar10": 7}[data]
     for row in rows[2:]:
         method = row[0].removeprefix("| ").partition(",")[0]
         loaded = benchmark.planned(args, method, 0, {}).recipe
