@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times rounds of FedJAX on the CNN of the recipe mnist, to compare with the rounds of a run.
 
-    benchmarks/fedjax_rounds.py --level d [--rounds 8] [--backend pmap] [--convolution patches] [--json]
+    benchmarks/fedjax_rounds.py --level d [--rounds 8] [--backend jit] [--convolution xla] [--json]
 
 A round trains 10 of 100 clients for one epoch of 60 batches, with FedAvg, in the widths, loss and SGD of the recipe:
 batch norm of the batch's moments, Scaler, clipping to norm 1, momentum, weight decay. Backend `jit` trains one client
-after the other, `pmap` one client on each core at a time. Convolutions are XLA's, or products of patches. Examples are
-random pixels, because only time is measured. The first round, which compiles, is not in the median.
+after the other, `pmap` one client on each core at a time. Convolutions are products of patches, or XLA's, which were
+slower. Examples are random pixels, because only time is measured. The first round, which compiles, is not in the
+median.
 
 FedJAX 0.0.17 needs a JAX before 0.4.26. hetero_tf does not require it; install it in a separate environment.
 """
@@ -27,7 +28,6 @@ from hetero_tf.base import hardware  # noqa: E402
 
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 CLIENTS, EXAMPLES, BATCH, CLASSES = 100, 600, 10, 10
-
 
 # JAX reads this when it starts: one device for each core, which `pmap` needs.
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={hardware.core_count()}"
@@ -56,7 +56,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=8, help="timed rounds after the first")
     parser.add_argument("--clients", type=int, default=10, help="clients of a round")
     parser.add_argument("--backend", choices=("jit", "pmap"), default="pmap")
-    parser.add_argument("--convolution", choices=("xla", "patches"), default="xla")
+    parser.add_argument("--convolution", choices=("xla", "patches"), default="patches")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     args = parser.parse_args()
     if args.rounds < 1:
