@@ -1,11 +1,42 @@
 """Checks the results of plug-ins: the tensors of a graph when TensorFlow traces them, and the records of the host."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
+
+# The form of the results of functions that run in the graph, from the arguments without options: tensors or
+# `tf.TensorSpec`. Results of other functions are not tensors, or checked elsewhere.
+FORMS: dict[str, Callable] = {
+    "apply": lambda old, mean, coverage, slots, **others: (old, slots),
+    "correct": lambda weights, **others: weights,
+    "counts": lambda weights, *others: tf.TensorSpec(weights.shape, tf.bool),
+    "couple": lambda losses, *others: losses[-1],
+    "loss": lambda outputs, *others, **shares: tf.TensorSpec(outputs.shape[:-1], outputs.dtype),
+    "mask": lambda weights, *others, **state: weights,
+    "remember": lambda memory, *others: memory,
+    "step": lambda weights, gradients, slots, *others: (weights, tuple(slots)),
+    "update": lambda weights, *others: weights,
+}
+
+
+def function_of(kind: str, plugin: Any, name: str | None = None) -> Callable:
+    """Return a function of a plug-in with the recipe's options, which checks results that have a form in `FORMS`.
+
+    Args:
+        kind: Of the plug-in.
+        plugin: `recipe.schema.Plugin`: its name and options.
+        name: Of the function; None: the main one of the kind.
+    """
+    name = name or registry.EXPORTS[kind]
+    function = getattr(registry.find(kind, plugin.name), name)
+    if name not in FORMS:
+        return functools.partial(function, **plugin.options)
+    return bind(kind, plugin, function, FORMS[name])
 
 
 def bind(kind: str, plugin: Any, function: Callable, expected: Callable) -> Callable:

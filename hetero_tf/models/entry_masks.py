@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import registry
-from hetero_tf.methods.plugin_results import bind
+from hetero_tf.methods.plugin_results import function_of
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -59,20 +58,17 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
     plugin = recipe.round.mask
     if plugin is None:
         return None
-    module = registry.find("masks", plugin.name)
     maskable = [variable.path.rpartition("/")[2] not in NORM_WEIGHTS for variable in variables] * networks
     sizes = [math.prod(variable.shape) for variable in variables] * networks
     share = recipe.levels.entries_of(level)
     num_entries = max(1, int(share * sum(size for size, is_maskable in zip(sizes, maskable) if is_maskable)))
 
-    def prepare(start, key):
-        return module.prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries, **plugin.options)
+    prepare, mask, counts = (function_of("masks", plugin, name) for name in ("prepare", "mask", "counts"))
 
-    return EntryMask(
-        prepare,
-        bind("masks", plugin, module.mask, lambda weights, *others, **state: weights),
-        bind("masks", plugin, module.counts, lambda weights, *others: tf.TensorSpec(weights.shape, tf.bool)),
-    )
+    def prepare_level(start, key):
+        return prepare(start, key, broadcast_to_values(np.array(maskable), sizes), num_entries)
+
+    return EntryMask(prepare_level, mask, counts)
 
 
 def masked_values(mask: EntryMask, values: list[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:

@@ -21,7 +21,7 @@ from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.global_metrics import Measures, round_metrics
 from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
-from hetero_tf.methods.plugin_results import bind
+from hetero_tf.methods.plugin_results import function_of
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.models import global_layout
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
@@ -339,16 +339,13 @@ def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algori
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
         loss=_loss(recipe, dataset),
-        couple=_checked("couplings", client.coupling, lambda losses, *others: losses[-1]),
+        couple=_function("couplings", client.coupling),
         correct=correct,
         remember=remember,
         read_slots=tuple(server.SLOTS.index(name) for name in reads),
-        update=_checked("updates", client.update, lambda weights, *others: weights),
+        update=_function("updates", client.update),
         optimizer=local_optimizer(recipe.optimizer),
-        server=functools.partial(
-            _checked("servers", recipe.round.server, lambda old, mean, coverage, slots, **others: (old, slots)),
-            registered=len(partition.train),
-        ),
+        server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
         sums_memory="memory_change" in inspect.signature(server.apply).parameters,
         stale_merge=_stale_merge(recipe, partition.train.sizes),
         records_squares=reads_history(recipe),
@@ -367,9 +364,7 @@ def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:
 
 
 def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
-    loss = _checked(
-        "losses", recipe.loss, lambda outputs, *others, **shares: tf.TensorSpec(outputs.shape[:-1], outputs.dtype)
-    )
+    loss = _function("losses", recipe.loss)
     if recipe.loss.options.get("class_weights", "none") == "none":
         return loss
     counts = np.bincount(dataset.train.labels.reshape(-1), minlength=dataset.classes)
@@ -392,29 +387,18 @@ def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> Glob
 def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
     """Return the `LocalOptimizer` of a recipe."""
     slots = registry.find("optimizers", optimizer.method.name).SLOTS
-    step = _checked("optimizers", optimizer.method, lambda weights, gradients, slots, *others: (weights, tuple(slots)))
-    return LocalOptimizer(step, len(slots), optimizer.clip_norm)
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
 
 
 def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
     """Return the functions `correct` and `remember` of a correction (or None), and the server slots that it reads."""
     if plugin is None:
         return None, None, ()
-    module, remember = registry.find("corrections", plugin.name), None
-    if module.REMEMBERS:
-        remember = bind("corrections", plugin, module.remember, lambda memory, *others: memory)
-    return bind("corrections", plugin, module.correct, lambda weights, **others: weights), remember, module.READS
+    module = registry.find("corrections", plugin.name)
+    remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
+    return _function("corrections", plugin), remember, module.READS
 
 
 def _function(kind: str, plugin: Plugin | None) -> Any:
     """Return a plug-in's function with the options of the recipe; None without a plug-in."""
-    if plugin is None:
-        return None
-    return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
-
-
-def _checked(kind: str, plugin: Plugin | None, expected: Callable) -> Any:
-    """Return `_function` with a check of its result, see `methods.plugin_results.bind`; None without a plug-in."""
-    if plugin is None:
-        return None
-    return bind(kind, plugin, getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), expected)
+    return None if plugin is None else function_of(kind, plugin)
