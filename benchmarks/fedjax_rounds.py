@@ -12,11 +12,8 @@ median.
 FedJAX 0.0.17 needs a JAX before 0.4.26. hetero_tf does not require it; install it in a separate environment.
 """
 
-import argparse
-import json
 import math
 import os
-import statistics
 import sys
 import time
 from importlib import metadata
@@ -26,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hetero_tf.base import hardware  # noqa: E402
 
-WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
-CLIENTS, EXAMPLES, BATCH, CLASSES = 100, 600, 10, 10
+BATCH, CLASSES = 10, 10
 
 # JAX reads this when it starts: one device for each core, which `pmap` needs.
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={hardware.core_count()}"
@@ -43,27 +39,12 @@ except ImportError:
     )
     sys.exit(2)
 
+import framework_rounds  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-
-
-def parse():
-    """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--level", choices=WIDTHS, default="d")
-    parser.add_argument("--rounds", type=int, default=8, help="timed rounds after the first")
-    parser.add_argument("--clients", type=int, default=10, help="clients of a round")
-    parser.add_argument("--backend", choices=("jit", "pmap"), default="pmap")
-    parser.add_argument("--convolution", choices=("xla", "patches"), default="patches")
-    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
-    args = parser.parse_args()
-    if args.rounds < 1:
-        parser.error(f"`--rounds` must be at least 1. Received: rounds={args.rounds}")
-    if not 1 <= args.clients <= CLIENTS:
-        parser.error(f"`--clients` must be 1 to {CLIENTS}. Received: clients={args.clients}")
-    return args
+from framework_rounds import CLIENTS, EXAMPLES, WIDTHS  # noqa: E402
 
 
 def convolution(inputs, kernel, patches):
@@ -133,7 +114,7 @@ def random_clients(rng):
 
 
 def measure(args):
-    """All printed values, as a dict."""
+    """The seconds of each round, the first one included."""
     fedjax.set_for_each_client_backend(args.backend)
     rng, width = np.random.default_rng(0), WIDTHS[args.level]
     algorithm = new_algorithm(width, args.convolution == "patches")
@@ -144,28 +125,17 @@ def measure(args):
         state, _ = algorithm.apply(state, sampler.sample())
         jax.block_until_ready(state)
         seconds.append(time.perf_counter() - began)
-    first, *later = seconds
-    return {
-        "level": args.level,
-        "backend": args.backend,
-        "convolution": args.convolution,
-        "fedjax": metadata.version("fedjax"),
-        "jax": jax.__version__,
-        "cores": hardware.core_count(),
-        "first_round_s": first,
-        "round_s": statistics.median(later),
-    }
+    return seconds
 
 
 def main():
     """Measures and prints."""
-    args = parse()
-    result = measure(args)
-    if args.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:16} {format(value, ',.3f') if isinstance(value, float) else value}")
+    parser = framework_rounds.new_parser(__doc__)
+    parser.add_argument("--backend", choices=("jit", "pmap"), default="pmap")
+    parser.add_argument("--convolution", choices=("xla", "patches"), default="patches")
+    args = framework_rounds.parse(parser, 1)
+    versions = {"fedjax": metadata.version("fedjax"), "jax": jax.__version__}
+    framework_rounds.show(args, measure(args), backend=args.backend, convolution=args.convolution, **versions)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import torch_networks
 import torch_stack
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from framework_rounds import EXAMPLES
 
-EXAMPLES, MODEL = 600, "mnist"
+MODEL = "mnist"
 
 
 @functools.cache

@@ -11,11 +11,8 @@ round, which starts the processes, is not in the median.
 hetero_tf does not require Flower or PyTorch. Install them in a separate environment.
 """
 
-import argparse
-import json
 import logging
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -40,28 +37,12 @@ except ImportError:
     sys.exit(2)
 
 import flower_client  # noqa: E402
+import framework_rounds  # noqa: E402
 from flwr.app import ArrayRecord  # noqa: E402
 from flwr.serverapp import ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
-from torch_networks import WIDTHS  # noqa: E402
-
-CLIENTS = 100
-
-
-def parse():
-    """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--level", choices=WIDTHS, default="d")
-    parser.add_argument("--rounds", type=int, default=8, help="timed rounds after the first")
-    parser.add_argument("--clients", type=int, default=10, help="clients of a round")
-    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
-    args = parser.parse_args()
-    if args.rounds < 1:
-        parser.error(f"`--rounds` must be at least 1. Received: rounds={args.rounds}")
-    if not 2 <= args.clients <= CLIENTS:
-        parser.error(f"`--clients` must be 2 to {CLIENTS}. Received: clients={args.clients}")
-    return args
+from framework_rounds import CLIENTS, WIDTHS  # noqa: E402
 
 
 def run_rounds(args):
@@ -88,27 +69,14 @@ def run_rounds(args):
 
 def main():
     """Measures and prints; returns the exit status."""
-    args = parse()
+    args = framework_rounds.parse(framework_rounds.new_parser(__doc__), 2)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     seconds, losses = run_rounds(args)
     if len(losses) != args.rounds + 1:
         print(f"flower_rounds.py: {len(losses)} of {args.rounds + 1} rounds trained, see above", file=sys.stderr)
         return 1
-    result = {
-        "level": args.level,
-        "flwr": flwr.__version__,
-        "ray": ray.__version__,
-        "torch": torch.__version__,
-        "cores": hardware.core_count(),
-        "first_round_s": seconds[0],
-        "round_s": statistics.median(seconds[1:]),
-        "loss": losses[-1],
-    }
-    if args.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:16} {format(value, ',.3f') if isinstance(value, float) else value}")
+    versions = {module.__name__: module.__version__ for module in (flwr, ray, torch)}
+    framework_rounds.show(args, seconds, loss=losses[-1], **versions)
     return 0
 
 
