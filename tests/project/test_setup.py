@@ -166,15 +166,33 @@ def test_a_changed_setup_py_is_installed_again(checkout):
     assert start(checkout).stderr == "python3 sets up\n"
 
 
-def test_bin_test_uses_all_cores_hides_the_gpu_and_passes_arguments_on(checkout):
+XDIST = "-m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0"
+REST = "--layer math,graph,programs,export"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (("-k", "a b"), ["--layer pure -k a b", f"{REST} -k a b"]),
+        (("--all",), ["--layer pure --all", f"{REST} --all"]),
+        (("math", "-x"), ["--layer math -x"]),
+        (("setup.py::test_a", "-x"), ["setup.py::test_a -x"]),
+        (("--layer=math,graph",), ["--layer=math,graph"]),
+    ],
+)
+def test_bin_test_uses_all_cores_and_passes_arguments_on(checkout, arguments, runs):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    output = start(checkout, *arguments, command="test").stdout
+    assert re.findall("ran: (.*) path:", output) == [f"{XDIST} {words}" for words in runs]
+
+
+def test_bin_test_hides_the_gpu_and_fails_if_one_of_its_runs_fails(checkout):
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", complete=0)
-    (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
-    output = start(checkout, "-k", "a b", command="test").stdout
-    assert (
-        "python3 ran: -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -k a b gpu: <-1>"
-        in output
-    )
+    text = (stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>")
+    (stubs / "python3").write_text(f'{text}\ncase "$*" in *pure*) exit 3 ;; esac\n')
+    done = start(checkout, command="test")
+    assert done.returncode == 3 and done.stdout.count("gpu: <-1>") == 2
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
 
@@ -182,18 +200,6 @@ def test_bin_check_runs_every_checker(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     ran = re.findall("ran: -m (.*) path:", start(checkout, command="check").stdout)
     assert ran == ["ruff check .", "ruff format --check .", "mypy"]
-
-
-@pytest.mark.parametrize(("options", "expected"), [((), "1 passed, 1 skipped"), (("--all",), "2 passed")])
-def test_long_tests_run_only_with_all(tmp_path, options, expected):
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    shutil.copy(ROOT / ".pytest.ini", tmp_path)
-    (tmp_path / "tests").mkdir()
-    body = "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): pass\n"
-    (tmp_path / "tests" / "test_a.py").write_text(body)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert expected in done.stdout
 
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
