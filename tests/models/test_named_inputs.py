@@ -101,7 +101,7 @@ def run():
     return trained(functional)
 
 
-def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(run):
+def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(run, eager):
     process, state, rows = run
     assert rows[-1]["loss"] < rows[0]["loss"]
     x, y = draw(80)
@@ -113,7 +113,7 @@ def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(ru
         assert 100 * np.mean(logits.argmax(1) == y) == pytest.approx(metrics[f"level_accuracy_{level}"])
 
 
-def test_one_step_equals_keras_on_the_pooled_data():
+def test_one_step_equals_keras_on_the_pooled_data(eager):
     process, state, rows = trained(listed, POOLED + "\nseed: 3", rounds=1)
     start, model = process.initialize(), listed(1.0, 4)
     for variable, value in zip(model.weights, process.network(start).weights):
@@ -127,7 +127,7 @@ def test_one_step_equals_keras_on_the_pooled_data():
         np.testing.assert_allclose(variable, value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_subclassed_model_receives_arrays_by_name():
+def test_a_subclassed_model_receives_arrays_by_name(eager):
     process, state, rows = trained(lambda width, classes: Subclassed(width, classes))
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert process.model(state, "b")(draw(3)[0]).shape == (3, 4)

@@ -22,6 +22,7 @@ import zlib
 
 import import_graph
 import pytest
+import shared_costs
 import traces
 
 LAYERS = ("pure", "math", "graph", "programs", "export")
@@ -156,6 +157,7 @@ def pytest_collection_finish():
 def pytest_runtest_setup(item):
     """Note how many operations were traced before."""
     traces.install()
+    shared_costs.install()
     item.stash[STARTED] = traces.count()
     item.stash[HAD_TENSORFLOW] = "tensorflow" in sys.modules
 
