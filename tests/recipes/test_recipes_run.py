@@ -28,10 +28,8 @@ METRICS = json.loads((Path(__file__).parents[1] / "golden" / "tiny_metrics.json"
 
 
 def marks(name):
-    """Deep networks and text need a long time to trace."""
-    return (
-        [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
-    )
+    """Deep networks, many levels and text need a long time to trace."""
+    return [] if name in ("femnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
 
 
 def approximately(metrics):
@@ -62,7 +60,8 @@ def test_tiny_recipe_runs(path, tmp_path):
     assert state and all(np.isfinite(np.frombuffer(value, np.float64)).all() for value in state.values())
 
 
-@pytest.mark.parametrize("name", ["mnist_mlp_lg", pytest.param("cifar10_cnn_lg", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mnist_mlp_lg", "cifar10_cnn_lg"])
 def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, monkeypatch):
     """First FedAvg, then LG-FedAvg from its run folder, with the commands of the header."""
     monkeypatch.chdir(tmp_path)
