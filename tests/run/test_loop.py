@@ -8,6 +8,7 @@ import programs
 import pytest
 import runs
 import tiny
+from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
@@ -59,7 +60,7 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric,
     assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
 
 
-@pytest.mark.parametrize("name", [name for name, metric in all_metrics().items() if metric.selects])
+@for_each(name for name, metric in all_metrics().items() if metric.selects)
 def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
     process = SimpleNamespace(recipe=SimpleNamespace(rounds=1000), selection_metric=name)
     values = (100.0, 7.1, None) if all_metrics()[name].unit else (0.01234567, 1234.5, None)
