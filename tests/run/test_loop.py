@@ -26,15 +26,17 @@ RECIPE = programs.RECIPE.replace("sbn", "none")
 
 
 def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
-    for name, more in (("one", ()), ("many", ("evaluate.every=3", "checkpoint.every=2"))):
+    many = ("evaluate.every=3", "checkpoint.every=2", "checkpoint.keep=3")
+    for name, more in (("one", ()), ("many", many)):
         train(tmp_path / name, RECIPE, "rounds=7", *more)
     assert runs.arrays(tmp_path / "one" / "checkpoints") == runs.arrays(tmp_path / "many" / "checkpoints")
     one, many = (runs.rows(tmp_path / name) for name in ("one", "many"))
     assert [row["round"] for row in many if "global_loss" in row] == [3, 6, 7]
     for full, row in zip(one, many, strict=True):
         assert {name: full[name] for name in row} == row
-    remaining = sorted(path.name for path in (tmp_path / "many" / "checkpoints").iterdir())
-    assert remaining == ["round-000006", "round-000007"]
+    for name, remaining in (("one", [6, 7]), ("many", [4, 6, 7])):
+        paths = sorted((tmp_path / name / "checkpoints").iterdir())
+        assert [path.name for path in paths] == [f"round-{number:06d}" for number in remaining]
 
 
 @pytest.mark.parametrize(
