@@ -9,6 +9,7 @@ import sys
 
 import programs
 import pytest
+from each import for_each
 from refusals import refusal
 
 from hetero_tf.base import hardware, registry
@@ -253,7 +254,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("command", COMMAND_FLAGS)
+@for_each(COMMAND_FLAGS)
 def test_commands_accept_only_their_flags(command):
     defined = flags.define_flags()
     for flag in (name for name in defined if name != "h"):
@@ -447,8 +448,8 @@ def test_version_and_help(capsys, monkeypatch):
             assert module.USAGE.startswith("--recipe" if command == "train" else command)
 
 
-@pytest.mark.parametrize("command", COMMAND_FLAGS)
-def test_help_lists_exactly_the_flags_of_the_command(capsys, monkeypatch, command):
+@for_each(COMMAND_FLAGS)
+def test_help_lists_exactly_the_flags_of_the_command(command, capsys, monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
     assert main.main(["hetero_tf", command, "--help"]) == 0
     out = capsys.readouterr().out

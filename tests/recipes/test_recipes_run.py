@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runs
+from each import for_each
 
 from hetero_tf import data, recipe
 from hetero_tf.base import registry
@@ -92,7 +93,7 @@ def stand_in(loaded, monkeypatch):
     return data.load(loaded.data.loader, loaded.data.fallback)
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if recipe.load(name).data.fallback])
+@for_each(name for name in shipped() if recipe.load(name).data.fallback)
 def test_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
     loaded = recipe.load(name)
     partition = split(loaded, stand_in(loaded, monkeypatch))

@@ -8,6 +8,7 @@ import programs
 import pytest
 import runs
 import tiny
+from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
@@ -25,15 +26,17 @@ RECIPE = programs.RECIPE.replace("sbn", "none")
 
 
 def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
-    for name, more in (("one", ()), ("many", ("evaluate.every=3", "checkpoint.every=2"))):
+    many = ("evaluate.every=3", "checkpoint.every=2", "checkpoint.keep=3")
+    for name, more in (("one", ()), ("many", many)):
         train(tmp_path / name, RECIPE, "rounds=7", *more)
     assert runs.arrays(tmp_path / "one" / "checkpoints") == runs.arrays(tmp_path / "many" / "checkpoints")
     one, many = (runs.rows(tmp_path / name) for name in ("one", "many"))
     assert [row["round"] for row in many if "global_loss" in row] == [3, 6, 7]
     for full, row in zip(one, many, strict=True):
         assert {name: full[name] for name in row} == row
-    remaining = sorted(path.name for path in (tmp_path / "many" / "checkpoints").iterdir())
-    assert remaining == ["round-000006", "round-000007"]
+    for name, remaining in (("one", [6, 7]), ("many", [4, 6, 7])):
+        paths = sorted((tmp_path / name / "checkpoints").iterdir())
+        assert [path.name for path in paths] == [f"round-{number:06d}" for number in remaining]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric,
     assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
 
 
-@pytest.mark.parametrize("name", [name for name, metric in all_metrics().items() if metric.selects])
+@for_each(name for name, metric in all_metrics().items() if metric.selects)
 def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
     process = SimpleNamespace(recipe=SimpleNamespace(rounds=1000), selection_metric=name)
     values = (100.0, 7.1, None) if all_metrics()[name].unit else (0.01234567, 1234.5, None)

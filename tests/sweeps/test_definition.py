@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each import for_each
 from paper_cells import check_cells
 from refusals import refusal
 
@@ -222,7 +223,7 @@ def test_shipped_sweeps_have_the_expected_counts():
     assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
 
 
-@pytest.mark.parametrize("name", RUNS)
+@for_each(RUNS)
 def test_shipped_sweeps_have_valid_recipes(name):
     # One seed is enough: the others change no other key.
     parts = [(dataclasses.replace(part, seeds=part.seeds[:1]), len(part.seeds) or 1) for part in definition.read(name)]
