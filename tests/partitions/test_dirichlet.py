@@ -26,6 +26,24 @@ def test_cap_gives_the_spread_of_the_papers(alpha, low, high):
     assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in partition)
 
 
+class Draws:
+    """A generator with fixed proportions that does not shuffle."""
+
+    def __init__(self, *proportions):
+        self.proportions = iter(proportions)
+        self.permutation = np.asarray
+
+    def dirichlet(self, alpha):
+        return np.array(next(self.proportions))
+
+
+def test_a_client_at_the_cap_gets_no_more_examples():
+    # The cap is 12 / 2: client 0 has 6 of the first label and none of the second; then both are full.
+    ids_by_label = np.split(np.arange(16), [8, 12])
+    assigned = dirichlet._draw(ids_by_label, 12, 2, 1.0, Draws([0.75, 0.25], [0.5, 0.5], [0.75, 0.25]))
+    assert [ids.tolist() for ids in assigned] == [[0, 1, 2, 3, 4, 5, 12, 13], [6, 7, 8, 9, 10, 11, 14, 15]]
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_are_used_once_and_sizes_match_the_options(module):
     partition = split(module, 0.5, clients=30)

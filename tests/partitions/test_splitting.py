@@ -160,6 +160,9 @@ def test_quantities_in_the_order_of_the_data_and_of_the_test_split():
     other = quantity.split(TRAIN, TEST, 10, rng(), clients=10, sizes="dirichlet", shuffled=False, test="new")
     assert other.test.ids.tolist() == list(range(600))
     assert np.abs(other.test.sizes - other.train.sizes * 0.3).max() > 10
+    # The least number of test examples is at most the mean.
+    small = quantity.split(TRAIN, TEST[:250], 10, rng(), clients=10, sizes="dirichlet", least=30, test="new")
+    assert small.test.sizes.tolist() == [25] * 10 and small.train.sizes.max() > 210
 
 
 def test_quantities_of_text_assign_rows():

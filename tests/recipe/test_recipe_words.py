@@ -38,21 +38,9 @@ def error_of(name, *layers, changes=()):
         (SEQUENCES, [LAST], "sequences need an embedding as the first layer, such as Embedding. Received: Dense"),
         (
             SEQUENCES,
-            ["MaskedTokenEmbedding: {classes: !classes, positions: 12, width: 8}", LAST],
-            "cannot be combined with input sequences: it has one row for each label; use Embedding. "
-            "Received: 'MaskedTokenEmbedding'",
-        ),
-        (
-            SEQUENCES,
             [EMBEDDING, "LSTM: {units: 8}", LAST],
             "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and every "
             "level has all words. Received: !classes",
-        ),
-        (
-            "tiny/wikitext2",
-            [EMBEDDING, LAST],
-            "model.layers[0].Embedding: cannot be combined with input masked_text: it has no row for the mask; use "
-            "MaskedTokenEmbedding. Received: 'Embedding'",
         ),
         (
             NEXT,
