@@ -31,9 +31,9 @@ def run(process, planned):
 
 
 @both_engines
-def test_twenty_rounds_of_five_levels_are_one_trace(engine):
-    process = tiny.process(tiny.DENSE, "levels.mix=a-b-c-d-e", "round.clients=4", f"engine={engine}")
-    state, seen = process.initialize(), set()
+def test_twenty_rounds_of_two_levels_are_one_trace(engine):
+    process, seen = dense(f"engine={engine}", "levels.mix=a-c"), set()
+    state = process.initialize()
     planned = tiny.plans(process, 17)
     state, rows = process.run(state, planned[:10])
     state, more = process.run(state, planned[10:])
@@ -42,17 +42,16 @@ def test_twenty_rounds_of_five_levels_are_one_trace(engine):
         assert sum(row["levels"].values()) == len(cohort)
         more.append(row)
     for row in rows + more:
-        seen |= {level for level, count in row["levels"].items() if count}
-        assert 0 in row["levels"].values()  # four clients never fill five levels
+        seen.add(tuple(level for level, count in row["levels"].items() if count))
         assert np.isfinite(row["loss"])
-    assert seen == set("abcde")
+    assert seen == {("a",), ("c",), ("a", "c")}
     assert state.round == 20
     assert process.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
 @both_engines
 def test_rounds_per_call_and_blocks_in_flight_change_no_bit(engine):
-    process = dense(f"engine={engine}")
+    process = dense(f"engine={engine}", "levels.mix=a-c")
     reference, rows = run(process, tiny.plans(process, 3))
     other = tiny.with_setup(process, engine={"replicas": Replicas(3)})
     assert tiny.same(run(other, tiny.plans(process, 3))[0], reference)
@@ -68,7 +67,8 @@ def test_rounds_per_call_and_blocks_in_flight_change_no_bit(engine):
 @both_engines
 def test_metrics_do_not_depend_on_a_longer_round_in_the_same_call(engine):
     # The sum of many losses may round differently when zeros follow, but not here.
-    process = tiny.process(tiny.DENSE, f"engine={engine}", "client.epochs=40", data=tiny.images((7, 5, 29, 4)))
+    settings = (f"engine={engine}", "client.epochs=40", "levels.mix=c")
+    process = tiny.process(tiny.DENSE, *settings, data=tiny.images((7, 5, 29, 4)))
     short, long = process.plan(0, [0, 1, 3]), process.plan(1, [0, 1, 2])
     assert max(short.steps) < max(long.steps) / 3
     assert run(process, [short, long])[1][0] == run(process, [short])[1][0]
@@ -102,7 +102,7 @@ def test_server_sgd_with_rate_0_keeps_every_bit_and_with_rate_1_replaces(eager):
     assert tiny.gap(run(whole, planned)[0], run(dense(), planned)[0]) < 1e-6
 
 
-def test_server_step_receives_the_coverage():
+def test_server_step_receives_the_coverage(eager):
     process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fixed")
 
     def server_step(old, mean, coverage, slots):
@@ -135,10 +135,10 @@ def test_uncovered_values_keep_every_bit_and_others_move(base, eager):
         assert (after[covered] != before[covered]).any()
 
 
-def test_the_row_of_the_mask_token_is_trained_but_never_merged():
+def test_the_row_of_the_mask_token_is_trained_but_never_merged(eager):
     process = build_process("text", "round.submodel=prefix", "precision=float64")
     old = tiny.arrays(process.initialize())
-    new = run(process, tiny.plans(process, 3, cohort=[0, 1, 2, 3]))[0]
+    new = run(process, [process.plan(0, [0, 1, 2, 3])])[0]
     path = next(path for path in old if path.endswith("tokens"))
     known = process.partition.label_mask.any(0)
     assert old[path].shape[0] == tiny.WORDS + 1
