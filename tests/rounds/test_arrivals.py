@@ -34,7 +34,9 @@ def plans(process, delays):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rounds_equal_a_loop_that_keeps_every_result(name):
+def test_rounds_equal_a_loop_that_keeps_every_result(name, request):
+    if name != "fedbuff":
+        request.getfixturevalue("eager")
     process = asynchronous(RULES[name], "levels.mix=a-c", *(["engine=sequential"] if name == "fedbuff" else []))
     planned = plans(process, [[2, 0, 1], [1, 1], [0, 2], [0]])
     state = process.initialize()
@@ -55,7 +57,7 @@ def test_rounds_equal_a_loop_that_keeps_every_result(name):
 
 # With the size of the buffer as divisor, every client covers every entry.
 @pytest.mark.parametrize(("words", "divisor"), [(["levels.mix=a-c"], "clients"), (["round.label_rows=all"], 4.0)])
-def test_without_delay_a_round_is_bit_equal_to_a_synchronous_one(words, divisor):
+def test_without_delay_a_round_is_bit_equal_to_a_synchronous_one(words, divisor, eager):
     words = ("levels.mix=a", *words, "precision=float32")
     process, other = tiny.process(tiny.DENSE, *words), asynchronous(StaleMerge(FACTORS, "changes", divisor), *words)
     expected, _ = process.run(process.initialize(), [process.plan(number, range(4)) for number in range(2)])
@@ -64,7 +66,7 @@ def test_without_delay_a_round_is_bit_equal_to_a_synchronous_one(words, divisor)
         np.testing.assert_array_equal(actual.weights[path], value)
 
 
-def test_a_round_without_clients_merges_results_of_earlier_ones():
+def test_a_round_without_clients_merges_results_of_earlier_ones(eager):
     process = asynchronous(RULES["masked mean"], "levels.mix=a-c")
     first, empty = plans(process, [[1, 1], []])
     state, _ = process.run(process.initialize(), [first])

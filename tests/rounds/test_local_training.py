@@ -135,7 +135,7 @@ def test_block_trains_clients_like_single_ones_and_idles_without_a_step():
     assert losses[~active].tolist() == norms[~active].tolist() == [0, 0]
 
 
-def test_non_finite_step_of_an_idle_client_is_ignored():
+def test_non_finite_step_of_an_idle_client_is_ignored(eager):
     class Broken(Batches):
         def read(self, tick, key, shape):
             inputs, targets = super().read(tick, key, shape)
@@ -160,7 +160,7 @@ def test_no_step_leaves_the_weights_and_records_nothing():
     assert losses.shape == norms.shape == (0, 1)
 
 
-def test_records_have_the_requested_length_and_end_in_zeros():
+def test_records_have_the_requested_length_and_end_in_zeros(eager):
     _, short, _ = train(linear(2), PLAIN, steps=2)
     idle = np.arange(5)[:, None] < [2, 2]
     _, long, norms = train(linear(2), PLAIN, active=idle, change=lambda batches: replace(batches, ticks=tf.constant(2)))
@@ -184,7 +184,7 @@ def test_values_without_gradient_only_decay():
     assert norms.tolist() == [[0], [0]]
 
 
-def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
+def test_dropout_is_a_pure_function_of_seed_round_client_and_step(eager):
     block = linear(dropout=0.5)
     reference = train(block, PLAIN)[0]
     assert train(block, PLAIN)[0].tobytes() == reference.tobytes()
@@ -195,7 +195,7 @@ def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
     assert len(set(losses.ravel().tolist())) == 6
 
 
-def test_idle_client_draws_the_dropout_of_its_next_step():
+def test_idle_client_draws_the_dropout_of_its_next_step(eager):
     same = {"features": np.tile(FEATURES[:1], (6, 1)), "targets": np.tile(TARGETS[:1], (6, 1))}
     active = np.asarray([[True, True], [True, False], [True, True]])
     both = train(linear(2, dropout=0.5), PLAIN, **same, active=active)

@@ -103,7 +103,7 @@ def test_biases_are_scaled_too_and_the_first_layer_reads_the_input():
     assert np.abs(unscaled["0_2_padded_conv2d/bias"]).min() > 0 and {"0_0_norm/in/gamma"} <= unscaled.keys()
 
 
-def test_first_predictions_are_less_confident_and_training_differs():
+def test_first_predictions_are_less_confident_and_training_differs(eager):
     """Logits of a dense head are smaller by sqrt(width), so the first loss is closer to that of a guess."""
     ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 2}", "client.loss=cross_entropy")
     starts, ends = [], []
