@@ -15,6 +15,7 @@ from refusals import refusal
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, flags, help, interrupts, main
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.store import checkpoints
 
 R = "--recipe=small.yaml"
@@ -375,6 +376,7 @@ def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, 
         raise KeyError("surprise")
 
     monkeypatch.setattr("hetero_tf.process.simulated_rounds.plan_round", fail)
+    monkeypatch.setattr(SimulatedRounds, "prepare", lambda rounds: None)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback\n"
@@ -423,8 +425,8 @@ def test_unprintable_output_does_not_stop_the_work(tmp_path, closed):
     folder.mkdir()
     recipe = programs.recipe_file(folder)
     env = programs.environment(LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    line = f'"$0" -m hetero_tf --recipe "$1" --run_dir "$2" --set rounds=1 {closed}'
-    words = ["sh", "-c", line, sys.executable, recipe, folder / "run"]
+    line = f'"$@" --set rounds=1 {closed}'
+    words = ["sh", "-c", line, "sh", *programs.STUB, "--recipe", recipe, "--run_dir", folder / "run"]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     log = (folder / "run" / "log.txt").read_text(encoding="utf-8")
@@ -542,14 +544,13 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
 
 def test_closed_pipe_is_not_a_crash(folder):
     """`| head -1`: the run continues without a reader and ends quietly."""
-    recipe, run_dir = str(folder / "small.yaml"), str(folder / "run")
-    words = ["-m", "hetero_tf", "--recipe", recipe, "--run_dir", run_dir, "--set", "rounds=3"]
+    words = ["--recipe", str(folder / "small.yaml"), "--run_dir", str(folder / "stub"), "--set", "rounds=3"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": programs.environment()}
-    run = subprocess.Popen([sys.executable, *words], **pipes)
+    run = subprocess.Popen([*programs.STUB, *words], **pipes)
     assert run.stdout.readline() == "data: synthetic images (seed 0)\n"
     run.stdout.close()
     assert run.stderr.read() == "" and run.wait(timeout=600) == 0
-    assert [json.loads(line)["round"] for line in (folder / "run" / "metrics.jsonl").open()] == [1, 2, 3]
+    assert [json.loads(line)["round"] for line in (folder / "stub" / "metrics.jsonl").open()] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -574,20 +575,24 @@ def test_evaluate_matches_the_training(folder):
     assert f"for comparison: global_accuracy {accuracy:.4g} by always predicting " in run.err
 
 
-def test_evaluate_measures_all_levels_on_request(folder):
+@pytest.fixture(scope="module")
+def all_levels(folder):
+    """The result of `evaluate` for all levels, and its messages."""
     run = programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json")
     assert run.code == 0, run.err
-    result = json.loads(run.out)
+    return json.loads(run.out), run.err
+
+
+def test_evaluate_measures_all_levels_on_request(all_levels):
+    result, messages = all_levels
     assert {"level_accuracy_a", "level_accuracy_b", "level_loss_a", "level_loss_b"} <= set(result)
     assert result["level_accuracy_a"] == result["global_accuracy"] and result["level_loss_a"] != result["level_loss_b"]
-    assert f"level_accuracy_b {result['level_accuracy_b']:.4g}" in run.err and "level_loss" not in run.err
+    assert f"level_accuracy_b {result['level_accuracy_b']:.4g}" in messages and "level_loss" not in messages
 
 
-def test_exported_level_contains_its_metrics(folder, tmp_path):
+def test_exported_level_contains_its_metrics(folder, all_levels, tmp_path):
     """Not the numbers of the global model."""
-    measured = json.loads(
-        programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json").out
-    )
+    measured, _ = all_levels
     for level in ("b", "a"):
         words = ["export", "--run_dir", folder / "run", "--level", level, "--out", tmp_path]
         run = programs.shared().run(*words)
@@ -642,7 +647,7 @@ def test_fleet_flag_comes_before_the_changes_of_its_keys(folder_of_runs, monkeyp
 def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))
-    run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path)
+    run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path, stub=True)
     assert run.code == 6 and run.out == "" and "Traceback" not in run.err
     assert run.err.splitlines()[-1].startswith("hetero_tf: round 3: 2 of 2 clients returned NaN or infinite weights")
     used = [

@@ -86,21 +86,23 @@ def test_many_signals_print_one_sentence(start, unbroken, tmp_path):
     assert programs.contents(tmp_path / "run") == unbroken
 
 
-def test_file_size_limit_stops_the_run_without_loss(start, unbroken, tmp_path):
+def test_file_size_limit_stops_the_run_without_loss(start, tmp_path):
     """A file size limit acts as a full disk: the first checkpoint fails, then a row of metrics."""
     folder = tmp_path / "run"
+    assert start(tmp_path / "unbroken", stub=True).wait() == 0
+    unbroken = programs.contents(tmp_path / "unbroken")
     largest = len(unbroken["metrics"]) - 50
     limits = {
         2500: "arrays.npz: could not write: File too large; raise the file size limit",
         largest: "metrics.jsonl: could not append to: File too large; raise the file size limit",
     }
     for limit, sentence in limits.items():
-        run = start(folder, largest=limit)
+        run = start(folder, largest=limit, stub=True)
         assert run.wait() == 3
         assert run.err.startswith("hetero_tf: ") and run.err.count("\n") == 1 and sentence in run.err, run.err
         assert not is_saving(folder)
     assert rows(folder) == ROUNDS - 1
-    last = start(folder)
+    last = start(folder, stub=True)
     assert last.wait() == 0, last.err
     assert programs.contents(folder) == unbroken
 

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import functools
 import json
 import math
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from refusals import refusal
+from stub_rounds import stubbed
 
 import hetero_tf
 from hetero_tf.base.errors import InputError
@@ -17,8 +19,9 @@ from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run.keras_callbacks import GlobalModel, KerasCallbacks, logs_of
 
 
-def process(every=1, *more):
-    return tiny.shared(tiny.DENSE, f"evaluate.every={every}", *more)
+@functools.cache
+def process(every=1):
+    return stubbed(tiny.shared(tiny.DENSE, f"evaluate.every={every}"))
 
 
 def train(*callbacks, rounds=3, every=1):
@@ -88,7 +91,7 @@ def test_model_checkpoint_saves_the_model_of_each_round(tmp_path):
 
 
 def test_statistics_of_the_evaluation_are_in_the_saved_model(tmp_path):
-    images = tiny.shared(tiny.IMAGES)
+    images = tiny.shared(tiny.IMAGES, "levels.mix=c")
     checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras")
     trained = hetero_tf.train(images, 1, callbacks=[checkpoint])
     x = images.dataset.test.x
