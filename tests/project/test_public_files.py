@@ -63,6 +63,14 @@ def test_workflows_run_pinned_actions_that_can_only_read(name):
             assert not is_checkout or step["with"] == {"persist-credentials": False}
 
 
+def test_the_commit_hooks_are_the_commands_of_bin_check():
+    commands = re.findall(r'^(?:exec )?"\$python" (.*)$', (CHECKOUT / "bin/check").read_text("utf-8"), re.MULTILINE)
+    (local,) = read(".pre-commit-config.yaml")["repos"]
+    assert [hook["entry"] for hook in local["hooks"]] == [f"python3 {command}" for command in commands] != []
+    settings = [(hook["language"], hook["always_run"], hook["pass_filenames"]) for hook in local["hooks"]]
+    assert local["repo"] == "local" and settings == [("system", True, False)] * len(commands)
+
+
 @pytest.mark.long
 def test_types_reach_a_users_file(tmp_path):
     (tmp_path / "user.py").write_text(USER)
