@@ -47,7 +47,7 @@ def test_the_workflow_tests_every_supported_python_and_runs_all_tests_at_night()
     change, night = ["push", "pull_request"], ["schedule", "workflow_dispatch"]
     assert list(workflow[True]) == change + night  # YAML 1.1 reads the key `on` as true
     runs = [(re.findall(r"== '(\w+)'", job["if"]), job["steps"][-1]["run"]) for job in workflow["jobs"].values()]
-    assert runs == [(change, "bin/check"), (change, "bin/test"), (night, ".ci/run")]
+    assert runs == [(change, "bin/check"), (change, "bin/test"), (night, "bin/test --all --durations=30")]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (CHECKOUT / ".github/workflows").iterdir()))

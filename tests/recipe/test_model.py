@@ -1,6 +1,5 @@
 """Layers of a recipe: units, repeats, settings, names, sizes."""
 
-import inspect
 import math
 import re
 from fractions import Fraction
@@ -139,22 +138,6 @@ def test_every_layer_loads_with_its_required_arguments(kind):
         assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]
     elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
         assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
-
-
-def test_table_agrees_with_keras():
-    keras = pytest.importorskip("keras")
-    for name, options in layer_table.KERAS_LAYERS.items():
-        parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
-        required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
-        assert required == {option.name for option in options.values() if option.required}, name
-        for option in options.values():
-            default = parameters[option.name].default
-            # The edges of a cropping may differ by side in Keras.
-            assert option.default == (default[0] if name == "Cropping2D" else default), (name, option.name)
-    for name in layer_table.ACTIVATIONS:
-        assert callable(keras.activations.get(name))
-    for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
-        assert callable(keras.initializers.get(name))
 
 
 def test_sizes_that_only_together_are_too_large():
