@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,18 +24,24 @@ OPTIMIZE_GRAPHS = True
 ENGINES = ("sequential", "stacked")
 COHORTS = ("drawn", "everyone")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+# One block less than the recipes of `tiny`.
+BLOCK = re.compile("    - (PreActivation|Transformer)Block: .*\n")
+SHORT = {f"SHORT_{name}": BLOCK.sub("", getattr(tiny, name)) for name in ("DROPOUT_IMAGES", "TEXT")}
 # Recipe, sub-model, precision, other overrides. Every sub-model meets models with and without convolutions, in both precisions.
 CASES = [
+    ("SHORT_DROPOUT_IMAGES", "prefix", "float64", ("levels.mix=c", "client.epochs=1")),
+    ("SHORT_TEXT", "random", "float64", ("levels.mix=c",)),
     ("DROPOUT_IMAGES", "prefix", "float64", ()),
     ("IMAGES", "rolling", "float32", ()),
     ("DROPOUT_TEXT", "prefix", "float64", ()),
     ("TEXT", "random", "float64", ()),
     ("DENSE", "prefix", "float32", ()),
     ("DENSE", "random", "float64", ()),
-    ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null")),
+    ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null", "levels.mix=a-c")),
 ]
 # One of each kind of data; the others, and clients one by one but for one case, are long.
-QUICK = (("DROPOUT_IMAGES", "prefix"), ("TEXT", "random"), ("DENSE", "rolling"))
+QUICK = (("SHORT_DROPOUT_IMAGES", "prefix"), ("SHORT_TEXT", "random"), ("DENSE", "rolling"))
+BOTH_ENGINES = (("DROPOUT_IMAGES", "prefix"), ("TEXT", "random"), ("DENSE", "rolling"))
 
 
 def case_param(case, name):
@@ -43,7 +50,8 @@ def case_param(case, name):
     return pytest.param(case, name, id="-".join([*case[:3], *case[3], name]), marks=marks)
 
 
-RUNS = [case_param(case, name) for case in CASES for name in ENGINES if name == "stacked" or case[:2] in QUICK]
+RUNS = [case_param(case, name) for case in CASES for name in ENGINES if name == "stacked" or case[:2] in BOTH_ENGINES]
+PIXELS = ("DROPOUT_IMAGES", "prefix", "float64", ("client.epochs=1",))
 CUT = ("TEXT", "random", "float64", ())
 WHOLE = ("TEXT", "random", "float64", ("client.label_cut=false",))
 # Without a stacked form in the package.
@@ -58,7 +66,7 @@ def build_process(case, name, **options):
     """The process of a case; the fifth client has no examples."""
     base, submodel, precision, overrides = case
     settings = (f"round.submodel={submodel}", f"precision={precision}", f"engine={name}", *overrides)
-    return tiny.shared(getattr(tiny, base, base), *settings, idle=True, **options)
+    return tiny.shared(SHORT.get(base) or getattr(tiny, base, base), *settings, idle=True, **options)
 
 
 def build_plans(process, cohort):
@@ -69,7 +77,7 @@ def build_plans(process, cohort):
     fixed = dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
     first, second = tiny.plans(fixed, 2, cohort=range(5))
     first = Plan(*(array[np.lexsort((first.clients, -first.steps))] for array in first.arrays().values()))
-    return [dataclasses.replace(first, levels=np.ones_like(first.levels)), second]
+    return [dataclasses.replace(first, levels=np.full_like(first.levels, len(process.recipe.levels.names) - 1)), second]
 
 
 @functools.cache
@@ -95,12 +103,13 @@ def check_against_plain_loop(process, case, cohort):
 
 
 @pytest.mark.parametrize(("base", "sizes"), [("IMAGES", (6, 3, 9, 6)), ("DENSE", (6, 3, 9, 5))])
-def test_common_batch_shape_is_static_and_does_not_change_results(base, sizes):
+def test_common_batch_shape_is_static_and_does_not_change_results(base, sizes, eager):
     data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
     weights = {}
     for name in ENGINES + ("auto",):
-        settings = ("precision=float64", "levels.mix=c", "client.batch_size=3", f"engine={name}")
+        settings = ("precision=float64", "levels.mix=c", "client={epochs: 1, batch_size: 3}", f"engine={name}")
         process = tiny.process(getattr(tiny, base), *settings, data=data)
+        tf.config.run_functions_eagerly(name != "auto")
         state, _ = process.run(process.initialize(), tiny.plans(process, 2))
         weights[name] = tiny.arrays(state)
         is_static = name == "auto" and sizes[3] == 6
@@ -122,7 +131,7 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case,
     assert process.runner.compiled_round.experimental_get_tracing_count() == 1
 
 
-def test_blocks_of_different_sizes_equal_the_plain_loop():
+def test_blocks_of_different_sizes_equal_the_plain_loop(eager):
     case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
     process = build_process(case, "stacked", parallel=1)
     assert process.engine_report()["clients_at_once"] == {"a": 2, "c": 4}
@@ -171,13 +180,17 @@ def test_compared_plans_cover_all_cases_of_blocks():
     assert seen == {(base, kind) for base in ("IMAGES", "TEXT") for kind in ("empty", "idle", "all active")}
 
 
-def test_label_cut_does_not_change_results():
+@pytest.mark.parametrize(("case", "cut_case"), [(PIXELS, PIXELS), (CUT, CUT), (WHOLE, CUT)])
+def test_rounds_of_larger_models_equal_the_plain_loop(case, cut_case, eager):
+    check_against_plain_loop(build_process(case, "stacked"), cut_case, "drawn")
+
+
+def test_label_cut_shortens_the_axis_of_clients():
     cut, whole = build_process(CUT, "stacked"), build_process(WHOLE, "stacked")
     assert cut.setup.examples.labels.shape[1] < whole.setup.examples.present.shape[1] == cut.dataset.classes
-    check_against_plain_loop(whole, CUT, "drawn")
 
 
-def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason():
+def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason(eager):
     case = (ODD, "random", "float64", ())
     process = build_process(case, "stacked")
     assert process.engine_report()["clients_at_once"] == dict.fromkeys("abc", 1)
@@ -296,7 +309,7 @@ def test_loss_with_an_assertion_is_detected():
         tf.debugging.assert_less(targets, 100)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
-    process = build_process(CASES[-1], "stacked")
+    process = tiny.process(tiny.DENSE, "engine=stacked", "levels.mix=a-c")
     setup = tiny.with_setup(process, algorithm={"loss": checked}).setup
     operations = stateful_operations(build_round(setup, process.state_layout))
     assert {"Assert", "While", "Case"} <= {kind for _, kind in operations}

@@ -35,7 +35,7 @@ def test_adaptive_optimizers_train_text_and_images(name, optimizer):
     assert row["non_finite"] == 0 and losses[-1] < losses[0]
 
 
-def test_a_client_of_fiarse_moves_no_more_than_its_share_of_entries():
+def test_a_client_of_fiarse_moves_no_more_than_its_share_of_entries(eager):
     process = methods.built("fiarse")
     before = process.initialize()
     plan = process.plan(0, [1])

@@ -32,11 +32,20 @@ def shared_steps(process):
     return [step for stage in stages if isinstance(stage.step, SummedStep) for step in stage.step.steps]
 
 
-@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.long), 2])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "slimmable" else [pytest.mark.long]) for name in CASES]
-)
-def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients, monkeypatch):
+def test_rounds_are_those_of_separate_steps(eager, monkeypatch):
+    check_against_separate_steps("slimmable", 2, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_rounds_are_those_of_separate_steps_and_smaller(name, clients, monkeypatch):
+    shared, apart = check_against_separate_steps(name, clients, monkeypatch)
+    assert count_nodes(shared) < 0.95 * count_nodes(apart)
+
+
+def check_against_separate_steps(name, clients, monkeypatch):
+    """Compare rounds with those of steps that are traced for each level; return both processes."""
     monkeypatch.setattr(engine, "clients_at_once", lambda *_: clients)
     process, values, rows = train(name, "auto")
     steps = shared_steps(process)
@@ -48,7 +57,7 @@ def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients,
     for path, value in expected.items():
         np.testing.assert_allclose(values[path], value, rtol=0, atol=1e-13 * max(1, np.abs(value).max()), err_msg=path)
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in wanted_rows], rel=1e-13)
-    assert count_nodes(process) < 0.95 * count_nodes(apart)
+    return process, apart
 
 
 def count_nodes(process):
@@ -110,7 +119,8 @@ def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
     base, settings, _ = methods.METHODS[name]
     for narrow, wide in ((4, 32), (6, 32), (8, 4096)):
         base = base.replace(f"!w {narrow}", f"!w {wide}")
-    process = tiny.process(base, *settings)
+    fewer = {"fjord": [TWO_LEVELS], "slimmable": [TWO_LEVELS], "fedepth_link": ["levels.mix=b"]}
+    process = tiny.process(base, *settings, *fewer.get(name, []))
     parameters = max(submodel.block.parameters for submodel in process.setup.submodels)
     library = process.runner.compiled_round.get_concrete_function().graph.as_graph_def().library
     sizes = [node.attr["value"].ByteSize() for function in library.function for node in function.node_def]
@@ -118,7 +128,8 @@ def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
 
 
 def test_function_is_traced_once_per_shape_and_not_per_caller():
-    process = methods.built("fjord", "auto")
+    base, settings, _ = methods.METHODS["fjord"]
+    process = tiny.process(base, *settings, TWO_LEVELS)
     process.runner.prepare()
     steps = {id(step): step for step in shared_steps(process)}
     for step in steps.values():
