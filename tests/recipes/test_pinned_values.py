@@ -9,8 +9,9 @@ from hetero_tf.recipe.recipe_files import shipped
 RECORDED = pinned.recorded()
 
 
-# Large models take most of the time.
-LARGE = ("methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl", "cifar10_vit_lora")
+# Large models take most of the time; most have a tiny recipe with the same layers.
+LARGE = ["methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl"]
+LARGE += [name for name in shipped() if f"tiny/{name}" in shipped()]
 
 
 @pytest.mark.parametrize("seed", [pinned.SEEDS[0], pytest.param(pinned.SEEDS[1], marks=pytest.mark.long)])
