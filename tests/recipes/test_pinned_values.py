@@ -8,8 +8,9 @@ from each import for_each
 from hetero_tf.recipe.recipe_files import shipped
 
 RECORDED = pinned.recorded()
-# Large models take most of the time.
-LARGE = ("methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl", "cifar10_vit_lora")
+# Large models take most of the time; most have a tiny recipe with the same layers.
+LARGE = ["methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl"]
+LARGE += [name for name in shipped() if f"tiny/{name}" in shipped()]
 QUICK = [(name, pinned.SEEDS[0]) for name in sorted(shipped()) if name not in LARGE]
 
 

@@ -1,5 +1,6 @@
 """Every tiny recipe trains two rounds and writes a complete run folder."""
 
+import contextlib
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import runs
 from each import for_each
+import tiny
 
 from hetero_tf import data, recipe
 from hetero_tf.base import registry
@@ -17,6 +19,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.process.data import split
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
@@ -28,9 +31,23 @@ OPTIMIZE_GRAPHS = True
 METRICS = json.loads((Path(__file__).parents[1] / "golden" / "tiny_metrics.json").read_text())
 
 
-def marks(name):
-    """Deep networks, many levels and text need a long time to trace."""
-    return [] if name in ("femnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
+# Trained eagerly in seconds; the others take longer, as do compiled rounds.
+QUICK = ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg")
+
+
+def cases():
+    """`(path, whether its rounds are compiled)` of every tiny recipe."""
+    for path in TINY:
+        name = path.stem
+        if name in QUICK:
+            yield pytest.param(path, False, id=name)
+        yield pytest.param(path, True, id=f"{name}-compiled", marks=[] if name == "mnist_mlp" else pytest.mark.long)
+
+
+def untraced(monkeypatch):
+    """Run functions eagerly, without tracing the round first."""
+    monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
+    return tiny.eagerly()
 
 
 def approximately(metrics):
@@ -42,12 +59,13 @@ def test_every_recipe_has_a_tiny_one():
     assert [path.name for path in TINY] == sorted(path.name for path in RECIPES.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=marks(path.stem)) for path in TINY])
-def test_tiny_recipe_runs(path, tmp_path):
+@pytest.mark.parametrize(("path", "compiled"), list(cases()))
+def test_tiny_recipe_runs(path, compiled, tmp_path, monkeypatch):
     # In float64 every processor gives the recorded numbers; in float32 norms over few examples amplify the last bits.
     loaded = recipe.load(path, ["precision=float64"])
     output, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
-    summary = experiment.train(loaded, settings, Console(output))
+    with contextlib.nullcontext() if compiled else untraced(monkeypatch):
+        summary = experiment.train(loaded, settings, Console(output))
     metrics_rows = runs.rows(tmp_path)
     assert [row["round"] for row in metrics_rows] == [1, 2] and summary["rounds"] == 2
     for row, expected in zip(metrics_rows, METRICS[path.stem], strict=True):
@@ -70,7 +88,9 @@ def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, mo
     for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
         _, path, *overrides = shlex.split(command)
         loaded, output = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
-        experiment.train(loaded, experiment.Settings(Path("runs") / loaded.name, None, 2, False, ""), Console(output))
+        settings = experiment.Settings(Path("runs") / loaded.name, None, 2, False, "")
+        with untraced(monkeypatch):
+            experiment.train(loaded, settings, Console(output))
         outputs.append(output.getvalue())
     first = f"tiny_{name.removesuffix('_lg')}"
     assert "initial weights" not in outputs[0] and f"initial weights: runs/{first}/best, round " in outputs[1]
