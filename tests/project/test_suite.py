@@ -133,21 +133,32 @@ def test_a_change_selects_the_tests_that_can_see_it():
     assert names("tests/store/test_checkpoints.py") == {"store/test_checkpoints.py"}
 
 
-def test_changed_files_are_those_of_git(monkeypatch, tmp_path):
+def test_changed_files_are_those_of_git(tmp_path, monkeypatch):
+    """Edited and new files differ from a commit; committed ones differ from the main branch, that of the origin first."""
     monkeypatch.setattr(import_graph, "ROOT", tmp_path)
-    assert import_graph.changed_files("HEAD") is None
 
     def git(*words):
-        settings = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        settings = ("-c", "user.name=a", "-c", "user.email=a", "-c", "commit.gpgsign=false")
         subprocess.run(["git", *settings, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    git("init")
-    for name in "abc":
-        (tmp_path / name).write_text("1")
-    git("add", "-A")
-    git("commit", "-m", "x")
-    (tmp_path / "a").write_text("2")
-    (tmp_path / "b").unlink()
-    (tmp_path / "d").touch()
-    assert import_graph.changed_files("HEAD") == {tmp_path / name for name in "abd"}
+    def changed(revision):
+        return {path.name for path in import_graph.changed_files(revision)}
+
+    assert import_graph.changed_files("HEAD") is None
+    for name in ("committed.md", "edited.md", "removed.md", "same.md"):
+        (tmp_path / name).touch()
+    git("init", "-qb", "main")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    assert changed(import_graph.main_base()) == changed("HEAD") == set()
+    git("switch", "-qc", "branch")
+    (tmp_path / "committed.md").write_text("more")
+    git("commit", "-qam", "two")
+    (tmp_path / "edited.md").write_text("more")
+    (tmp_path / "removed.md").unlink()
+    (tmp_path / "new page.md").touch()
+    edited = {"edited.md", "removed.md", "new page.md"}
+    assert changed("HEAD") == edited and changed(import_graph.main_base()) == edited | {"committed.md"}
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert changed(import_graph.main_base()) == edited
     assert import_graph.changed_files("no_such_revision") is None

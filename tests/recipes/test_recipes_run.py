@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runs
-from each import for_each
 import tiny
+from each import for_each
 
 from hetero_tf import data, recipe
 from hetero_tf.base import registry

@@ -1,32 +1,11 @@
 """Tests that run the commands of pages are `long`; those of pages that changed are part of the quick suite."""
 
-import subprocess
 from pathlib import Path
 
+import import_graph
 import pytest
-from programs import ROOT
 
-MAIN_BRANCHES = ("origin/main", "main")
-
-
-def _git(root, *words):
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout
-
-
-def changed_files(root: Path) -> frozenset[Path]:
-    """Return the files that differ from the main branch, also new ones; none without Git or its history."""
-    try:
-        bases = [_git(root, "merge-base", "HEAD", branch).strip() for branch in MAIN_BRANCHES]
-        for base in filter(None, bases):
-            names = _git(root, "diff", "--relative", "--name-only", "-z", base)
-            names += _git(root, "ls-files", "--others", "--exclude-standard", "-z")
-            return frozenset(root / name for name in names.split("\0") if name)
-    except FileNotFoundError:
-        pass
-    return frozenset()
-
-
-CHANGED = changed_files(ROOT)
+CHANGED = import_graph.changed_files(import_graph.main_base()) or set()
 
 
 def long_unless_changed(page: Path):

@@ -59,13 +59,26 @@ def reachable_files(test):
     return reached
 
 
+def main_base():
+    """The commit at which the checkout left its main branch, or "HEAD"."""
+    bases = (_git("merge-base", "HEAD", branch) for branch in ("origin/main", "main"))
+    return next((base.strip() for base in bases if base), "HEAD")
+
+
 def changed_files(revision):
     """The files that differ from a revision, new ones included; None if git cannot say."""
-    commands = (["diff", "--name-only", revision, "--"], ["ls-files", "--others", "--exclude-standard"])
-    done = [subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True) for words in commands]
-    if any(each.returncode for each in done):
+    changed = _git("diff", "--relative", "--name-only", "-z", revision, "--")
+    new = _git("ls-files", "--others", "--exclude-standard", "-z")
+    return None if changed is None or new is None else {ROOT / name for name in (changed + new).split("\0") if name}
+
+
+def _git(*words):
+    """The output of a git command; None if it fails."""
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
         return None
-    return {ROOT / name for each in done for name in each.stdout.splitlines()}
+    return None if done.returncode else done.stdout
 
 
 def reached_tests(changed):

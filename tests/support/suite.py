@@ -46,7 +46,7 @@ FILES = {
     "data/test_named_arrays data/test_parquet data/test_picture_masks data/test_table_dataset data/test_tfds data/test_tiny_imagenet "
     "fleets/test_device_table fleets/test_devices planning/test_plan planning/test_selection planning/test_timing "
     "project/test_data_pages project/test_recipes_readme recipe/test_effects_of_keys recipe/test_fleet_files "
-    "recipe/test_geometry recipe/test_plugin_rules",
+    "recipe/test_geometry recipe/test_plugin_rules reports/test_events",
     "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous recipe/test_recipe_words "
     "reports/test_fleet_times runs/test_overview runs/test_timings test_reference",
     "programs": "project/test_benchmarks project/test_readme runs/test_trackers",
