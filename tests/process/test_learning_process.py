@@ -97,7 +97,7 @@ def test_the_schedule_multiplies_the_rate_of_each_round():
     _, rows = process.run(process.initialize(), tiny.plans(process, 4))
     assert [row["learning_rate"] for row in rows] == pytest.approx([0.1, 0.01, 0.01, 0.001])
     # A rate of zero must leave weights alone: the rate reaches the clients.
-    still = dense("schedule={name: cosine, rounds: 1}")
+    still = dense("schedule={name: cosine, rounds: 1}", "levels.mix=c")
     state, _ = still.next(still.initialize())
     frozen, row = still.next(state)
     assert row["learning_rate"] == 0

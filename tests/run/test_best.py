@@ -28,13 +28,6 @@ def put(source, target):
     shutil.copytree(source / "best", target / "best")
 
 
-def resave(folder, **changes):
-    """Seals the newest state of a folder again, with other facts; None: without the fact."""
-    checkpoint = checkpoints.load_newest(folder)
-    info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
-    checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
-
-
 @pytest.fixture
 def run(train_stub, tmp_path):
     """A finished run of two rounds, of which the second is the best one."""
@@ -70,25 +63,25 @@ def test_a_best_state_of_another_run_is_refused(run):
     }
     same = {name: good[name] for name in ("recipe", "environment", "best")}
     for reason, changes in cases.items():
-        resave(run / "best", **{**same, **changes})
+        runs.resave(run / "best", **{**same, **changes})
         assert refusal(check, run) == refusal_message(run, reason)
     # The same metrics, but another machine: the checkpoint names the seal of its best state.
-    resave(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
+    runs.resave(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
     assert refusal(check, run) == refusal_message(run, "it is not the state that the run saved after round 2")
-    resave(run / "best", **same)
+    runs.resave(run / "best", **same)
     check(run)
 
 
 def test_best_state_of_an_earlier_version_is_identified_by_round_and_metrics(train_stub, run):
     """Its checkpoints name no seal; the next one does."""
-    resave(run / "checkpoints", best_seal=None)
+    runs.resave(run / "checkpoints", best_seal=None)
     assert "best_seal" not in checkpoints.load_newest(run / "checkpoints").info
     check(run)
     _, output = train_stub(run, RECIPE, *MORE, "rounds=3")
     assert output.count("note:") == 1 and "note: local_*" in output
     newest = facts.newest(RunFolder(run))
     assert newest["best_seal"] == facts.best(RunFolder(run))["seal"]
-    resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
+    runs.resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
     assert refusal(check, run).startswith(
         refusal_message(run, "it is not the state that the run saved after round")[:90]
     )

@@ -14,6 +14,7 @@ import hetero_tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log
 
+KIND = "must be a Keras callback, or a function of one RoundEnd"
 SETTINGS = ("evaluate.every=2", "levels.assignment=fixed", "levels.mix=a1-c1")
 
 
@@ -47,13 +48,10 @@ def test_callbacks_are_called_after_every_round_and_can_end_the_training():
 @pytest.mark.parametrize(
     ("callbacks", "sentence"),
     [
-        (
-            [print, keras.callbacks.ModelCheckpoint],
-            "callbacks[1] must be a Keras callback, or a function of one RoundEnd",
-        ),
-        ([EarlyStopping], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
-        (["log"], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
-        ([lambda: None], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
+        ([print, keras.callbacks.ModelCheckpoint], f"callbacks[1] {KIND}"),
+        ([EarlyStopping], f"callbacks[0] {KIND}"),
+        (["log"], f"callbacks[0] {KIND}"),
+        ([lambda: None], f"callbacks[0] {KIND}"),
         (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
         ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
     ],
@@ -152,9 +150,5 @@ def test_results_of_clients_need_labelled_test_examples():
     assert message.startswith(
         "results of clients need labelled test examples of the clients. Received: noise, 0 clients"
     )
-    assert [field.name for field in dataclasses.fields(type(process().client_results(process().initialize())))] == [
-        "clients",
-        "levels",
-        "examples",
-        "accuracy",
-    ]
+    names = [field.name for field in dataclasses.fields(process().client_results(process().initialize()))]
+    assert names == ["clients", "levels", "examples", "accuracy"]

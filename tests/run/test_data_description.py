@@ -1,6 +1,7 @@
 """Runs whose data have gone: descriptions of data sets, and `predict` and `export` by them."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -98,14 +99,16 @@ levels.mix: a-b
 """
 
 
-def test_predict_and_export_do_not_need_the_data(tmp_path):
+@pytest.fixture
+def run(tmp_path):
+    """Runs the program in a folder with the recipe and its data."""
     rows = [f"{RNG.random():.3f},{colour},{kind}" for colour in ("red", "blue") for kind in "ab" for _ in range(20)]
     (tmp_path / "rows.csv").write_text("\n".join(["size,colour,kind", *rows]))
     (tmp_path / "rows.yaml").write_text(RECIPE)
+    return functools.partial(programs.shared().run, cwd=tmp_path)
 
-    def run(*words, **options):
-        return programs.shared().run(*words, cwd=tmp_path, **options)
 
+def test_predict_and_export_do_not_need_the_data(run, tmp_path):
     assert run("--recipe", "rows.yaml", "--run_dir", "run", stub=True).code == 0
     predict = ("predict", "--run_dir", "run", "0.9,red")
     of_description, file = run(*predict), tmp_path / "run" / "data.json"
@@ -141,15 +144,7 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     assert damaged.code == 2 and "its content differs from its sha256" in damaged.err
 
 
-def test_levels_that_training_measured_are_exported_without_the_data(tmp_path):
-    (tmp_path / "rows.csv").write_text(
-        "\n".join(["size,colour,kind", *(f"{RNG.random():.3f},red,{kind}" for kind in "ab" * 40)])
-    )
-    (tmp_path / "rows.yaml").write_text(RECIPE)
-
-    def run(*words, **options):
-        return programs.shared().run(*words, cwd=tmp_path, **options)
-
+def test_levels_that_training_measured_are_exported_without_the_data(run, tmp_path):
     assert run("--recipe", "rows.yaml", "--run_dir", "run", "--set", "evaluate.levels=all", stub=True).code == 0
     of_data = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")
     (tmp_path / "rows.csv").unlink()

@@ -38,20 +38,11 @@ def test_an_epoch_ends_with_an_evaluation_and_a_round_is_a_batch():
     functions = {name: record(name) for name in names if name != "on_train_begin"}
     functions |= {name: lambda *_, name=name: calls.append((name,)) for name in ("on_train_begin", "on_train_end")}
     train(keras.callbacks.LambdaCallback(**functions), every=2)
-    assert calls == [
-        ("on_train_begin",),
-        ("on_epoch_begin", 1),
-        ("on_train_batch_begin", 0),
-        ("on_train_batch_end", 0),
-        ("on_train_batch_begin", 1),
-        ("on_train_batch_end", 1),
-        ("on_epoch_end", 1),
-        ("on_epoch_begin", 2),
-        ("on_train_batch_begin", 2),
-        ("on_train_batch_end", 2),
-        ("on_epoch_end", 2),
-        ("on_train_end",),
-    ]
+    assert "; ".join(" ".join(map(str, call)) for call in calls) == (
+        "on_train_begin; on_epoch_begin 1; on_train_batch_begin 0; on_train_batch_end 0; on_train_batch_begin 1; "
+        "on_train_batch_end 1; on_epoch_end 1; on_epoch_begin 2; on_train_batch_begin 2; on_train_batch_end 2; "
+        "on_epoch_end 2; on_train_end"
+    )
 
 
 def test_csv_logger_writes_the_evaluated_rows_without_building_the_model(tmp_path, monkeypatch):
@@ -136,14 +127,8 @@ def test_trackers_read_parameters_the_model_and_the_learning_rate():
 
 def test_validation_metrics_come_first():
     row = {"round": 1, "levels": {"a": 1}, "global_loss": 2.0, "validation_loss": 1.0, "global_accuracy": 50}
-    assert logs_of(row) == {
-        "round": 1.0,
-        "global_loss": 2.0,
-        "validation_loss": 1.0,
-        "global_accuracy": 50.0,
-        "val_loss": 1.0,
-        "val_accuracy": 50.0,
-    }
+    numbers = {"round": 1.0, "global_loss": 2.0, "validation_loss": 1.0, "global_accuracy": 50.0}
+    assert logs_of(row) == numbers | {"val_loss": 1.0, "val_accuracy": 50.0}
 
 
 @pytest.mark.parametrize(

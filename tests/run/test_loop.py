@@ -51,11 +51,9 @@ def test_best_round_is_the_first_best_one_by_its_metric(train_stub, tmp_path, mo
 
 
 def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path):
-    text, metric = (
-        programs.RECIPE.replace("batch_size: 40}", "batch_size: 40, best: local_worst_decile}"),
-        "local_worst_decile",
-    )
-    summary, _ = train(tmp_path, text, "rounds=6", "optimizer.learning_rate=0.4")
+    metric = "local_worst_decile"
+    more = ("rounds=6", "optimizer.learning_rate=0.4", "levels.mix=a", f"evaluate.best={metric}")
+    summary, _ = train(tmp_path, programs.RECIPE, *more)
     best = max(runs.rows(tmp_path), key=lambda row: (row[metric], -row["local_loss"], -row["round"]))
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False, "")
@@ -119,7 +117,7 @@ def test_a_run_that_stopped_early_continues_with_more_patience(train_stub, tmp_p
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     with pytest.raises(NotFinite) as refusal:
-        train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20")
+        train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20", "levels.mix=a")
     assert refusal.value.code == 6
     assert str(refusal.value) == (
         "round 1: 2 of 2 clients returned NaN or infinite weights, also with a second cohort; the state before this "

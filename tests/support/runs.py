@@ -112,6 +112,13 @@ def rows(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def resave(folder, **changes):
+    """Seals the newest state of a folder again, with other facts; None: without the fact."""
+    checkpoint = checkpoints.load_newest(folder)
+    info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
+    checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
+
+
 def arrays(folder):
     """{name: bytes} of the newest sealed state."""
     return {name: np.asarray(value).tobytes() for name, value in checkpoints.load_newest(folder).arrays.items()}

@@ -19,17 +19,16 @@ PAGE = (programs.ROOT / "docs/sweeps.md").read_text("utf-8")
 # The program of the page: the real sweep, whose runs last one round of the fake program.
 STUB = f"""#!{sys.executable}
 import sys
+if sys.argv[1:2] != ["sweep"]:
+    from fake_run import main as train
+    sys.exit(train("0", "nothing", *sys.argv[1:]))
 from unittest import mock
 from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep
 from hetero_tf.sweeps.launcher import Program
 program = Program(({sys.executable!r}, {str(SUPPORT / "fake_run.py")!r}, "0", "nothing"), (), 1, False)
 mock.patch.object(sweep, "_build_program", lambda flags, jobs, trackers: program).start()
-if sys.argv[1:2] == ["sweep"]:
-    sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
-from fake_run import main as train
-flags = [word.split("=", 1) for word in sys.argv[1:]]
-sys.exit(train("0", "nothing", *sys.argv[1:]))
+sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
 """
 STUBS = {
     "hetero_tf": STUB,
