@@ -22,7 +22,7 @@ MAPS = (
     ("name", "overrides"),
     [
         ("tiny/digits", ("levels.mix=a-c",)),
-        ("tiny/shapes_unet", MAPS),
+        pytest.param("tiny/shapes_unet", MAPS, marks=pytest.mark.long),
         pytest.param("tiny/mnist", (), marks=pytest.mark.long),
     ],
 )

@@ -104,6 +104,7 @@ def test_a_full_disk_leaves_no_file(run_dir, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
+@pytest.mark.long
 def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
     (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 300_000)
     words = [sys.executable, "-m", "hetero_tf", "predict", "--run_dir", str(run_dir), str(tmp_path / "rows.csv")]

@@ -52,7 +52,7 @@ def tokens(process):
 
 @pytest.mark.parametrize(
     ("engine", "submodel", "most", "uncovered"),
-    [("sequential", "rolling", 1, "zeros"), ("stacked", "prefix", 2, "left_out")],
+    [pytest.param("sequential", "rolling", 1, "zeros", marks=pytest.mark.long), ("stacked", "prefix", 2, "left_out")],
 )
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")

@@ -111,7 +111,7 @@ def test_sequences_are_checked(x, y, expected):
         *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((NEXT, "GRU"), (NEXT, "LSTM"), (SEQUENCES, "GRU"))),
     ],
 )
-def test_stacked_clients_train_to_the_values_of_sequential_ones(name, kind):
+def test_stacked_clients_train_to_the_values_of_sequential_ones(name, kind, eager):
     more = "" if name == SEQUENCES else ", return_sequences: true"
     layer = f"model.layers[1][0]={{{kind}: {{units: !setting units{more}}}}}"
     results = {}

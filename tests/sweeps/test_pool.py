@@ -354,6 +354,7 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     ] * 2
 
 
+@pytest.mark.long
 def test_two_sweeps_share_a_folder(tmp_path):
     """Two programs at once: each run is trained once, and both end with all runs."""
     program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
