@@ -123,7 +123,7 @@ def test_late_clients_of_blockwise_training_return_whole_stages():
             counts = np.bincount(completed, minlength=1)
             assert level == 0 or len(set(counts.tolist())) == 1
             stage_counts.add((int(level), len(set(completed.tolist()))))
-    state, rows = process.run(process.initialize(), plans[:2])
+    state, rows = process.run(process.initialize(), plans[:4])
     assert {(1, 3)} < stage_counts and stage_counts & {(1, 1), (1, 2)}
     assert all(np.isfinite(value).all() for value in tiny.arrays(state).values())
     assert sum(row["partial"] for row in rows) > 0
