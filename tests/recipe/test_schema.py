@@ -3,6 +3,7 @@
 Found by listing the schema: a new key needs a line here. Options of plug-ins and layers: `test_effects`.
 """
 
+import dataclasses
 import functools
 
 import methods
@@ -192,3 +193,8 @@ def test_every_key_is_here_or_elsewhere():
 def test_every_key_has_an_effect(key, eager):
     observe, text, overrides_before, change = KEYS[key]
     assert observe(text, *overrides_before) != observe(text, *overrides_before, change)
+
+
+def test_recipes_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.loads(DENSE).rounds = 5
