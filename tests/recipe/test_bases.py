@@ -159,14 +159,3 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
         "r.yaml:21:1: the path 'round.server' needs a `base`; without one, nest its keys"
     )
     assert first_line(BASE, "base=mnist") == "--set base=mnist: base is allowed only in a recipe file, not with --set"
-
-
-def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
-    direct = BASE.replace("filters: !w 16", "filters: !w 8")
-    named = BASE.replace("{norm: sbn,", "{norm: sbn, size: !w 8,").replace("filters: !w 16", "filters: !setting size")
-    one, other = (recipe.loads(text).source for text in (direct, named))
-    assert one != other and recipe.difference(one, other) == []
-    assert recipe.difference(recipe.loads(BASE).source, other) == [
-        "model.layers[0][0].PaddedConv2D.filters: !w 16 -> !setting size",
-        "model.settings.size: absent -> !w 8",
-    ]

@@ -62,23 +62,3 @@ def test_unknown_fleets_and_files(folder):
         load, fleet="fleet: unifrm\n"
     )
     assert refusal(load, "fleet=no.yaml") == "--set fleet=no.yaml: fleet: the file 'no.yaml' does not exist"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("{}", "fleet: set either devices or trace. Received: []"),
-        ("{devices: {a: {}}}", "fleet.devices.a: its local steps need a time; set seconds_per_step, gflops or both"),
-        (
-            "{devices: {a: {gflops: 1, hours: [[2, 25]]}}}",
-            "fleet.devices.a.hours[0]: must be two different hours from 0 to 24, such as [22, 7]. Received: [2.0, 25.0]",
-        ),
-        (
-            "{devices: {a: {gflops: 1}}, assign: levels}",
-            "fleet.assign: needs a device for every level of the mix; fleet.devices has no b, c. Received: 'levels'",
-        ),
-        ("7", "fleet: must be a mapping with the keys "),
-    ],
-)
-def test_rules_between_keys(change, message):
-    assert refusal(load, f"fleet={change}").startswith(f"--set fleet={change}: {message}")

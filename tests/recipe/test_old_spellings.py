@@ -8,51 +8,26 @@ from hetero_tf import recipe
 from hetero_tf.recipe import old_spellings
 from hetero_tf.recipe.old_spellings import in_new_spelling
 
-EXIT = "rounds: 2\n"
+EOL, EXIT = "\n", "rounds: 2\n"
 COPIES = "Repeat: {times: 2, layer: {PaddedConv2D: {filters: 32}}"
 REPEAT = BASE.replace("    - GlobalAverage", f"    - {COPIES}}}\n    - GlobalAverage")
 CLIENT, LEVELS, ROUND, MODEL = "batch_size: 10", "  mix: a1-e9\n", "submodel: prefix", "model:\n"
 FILE = "  initial_weights: weights.npz\n"
 MERGE = "removed (every merge is the masked mean)"
 TOLERANCE = "removed (levels.tolerance replaces it for all methods)"
-STAGES = "stages: {name: joint"
-
-# text before the key, old text, new text, position, change
+STAGES, REPEATED = "stages: {name: joint", "model.layers[2].Repeat"
+# text before the key, old text, new text, change
 ROWS = [
-    (CLIENT, ", correction: none", ", correction: null", "17:49", "client.correction: none -> client.correction: null"),
-    (EXIT, "engine: slots", "engine: sequential", "21:9", "engine: slots -> engine: sequential"),
-    (EXIT, "engine: cohort", "engine: stacked", "21:9", "engine: cohort -> engine: stacked"),
-    (LEVELS, "  assignment: fix", "  assignment: fixed", "16:15", "levels.assignment: fix -> levels.assignment: fixed"),
-    (
-        LEVELS,
-        "  measure: flops",
-        "  measure: multiply_adds",
-        "16:12",
-        "levels.measure: flops -> levels.measure: multiply_adds",
-    ),
-    (
-        MODEL,
-        f"{FILE}  fresh: [3_0_dense]",
-        f"{FILE}  reinitialize: [3_0_dense]",
-        "8:3",
-        "model.fresh -> model.reinitialize",
-    ),
-    (
-        COPIES,
-        ", alike: true",
-        ", same_initial_values: true",
-        "11:64",
-        "model.layers[2].Repeat.alike -> model.layers[2].Repeat.same_initial_values",
-    ),
-    (ROUND, ", lost_share: 0.3", ", non_finite_share: 0.3", "16:39", "round.lost_share -> round.non_finite_share"),
-    (
-        CLIENT,
-        f", {STAGES}, tolerance: 0.05}}",
-        f", {STAGES}}}",
-        "17:59",
-        f"client.stages.tolerance: 0.05 -> {TOLERANCE}",
-    ),
-    (ROUND, ", merge: masked_mean", "", "16:39", f"round.merge: masked_mean -> {MERGE}"),
+    (CLIENT, ", correction: none", ", correction: null", "client.correction: none -> client.correction: null"),
+    (EXIT, "engine: slots", "engine: sequential", "engine: slots -> engine: sequential"),
+    (EXIT, "engine: cohort", "engine: stacked", "engine: cohort -> engine: stacked"),
+    (LEVELS, "  assignment: fix", "  assignment: fixed", "levels.assignment: fix -> levels.assignment: fixed"),
+    (LEVELS, "  measure: flops", "  measure: multiply_adds", "levels.measure: flops -> levels.measure: multiply_adds"),
+    (MODEL, f"{FILE}  fresh: [3_0_dense]", f"{FILE}  reinitialize: [3_0_dense]", "model.fresh -> model.reinitialize"),
+    (COPIES, ", alike: true", ", same_initial_values: true", f"{REPEATED}.alike -> {REPEATED}.same_initial_values"),
+    (ROUND, ", lost_share: 0.3", ", non_finite_share: 0.3", "round.lost_share -> round.non_finite_share"),
+    (CLIENT, f", {STAGES}, tolerance: 0.05}}", f", {STAGES}}}", f"client.stages.tolerance: 0.05 -> {TOLERANCE}"),
+    (ROUND, ", merge: masked_mean", "", f"round.merge: masked_mean -> {MERGE}"),
 ]
 
 
@@ -68,10 +43,14 @@ def changes(text):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1].strip(" ,"))
 def test_an_old_spelling_is_rejected_and_rewritten(row):
-    piece, old, new, position, change = row
+    piece, old, new, change = row
     base = REPEAT if piece is COPIES else BASE
     text, expected = (written(base, piece, text) for text in (old, new))
     before, _, after = change.partition(" -> ")
+    # The position is that of an old value, or else of the key.
+    key, is_value = before.partition(":")[0].rpartition(".")[2], ": " in before and not after.startswith("removed")
+    index = text.index(f"{key}: ") + is_value * len(f"{key}: ")
+    position = f"{text.count(EOL, 0, index) + 1}:{index - text.rfind(EOL, 0, index)}"
     advice = f"remove it, since {after[9:-1]}" if after.startswith("removed") else f"use {after}"
     message = f"r.yaml:{position}: {before} is an old spelling; {advice}"
     assert refusal(recipe.loads, text, "r.yaml").splitlines()[0] == message
@@ -199,58 +178,3 @@ def test_texts_that_cannot_be_rewritten(text, message):
 
 def test_other_merge_values_are_unknown():
     assert "round.merge: unknown key 'merge'" in refusal(recipe.loads, BASE, overrides=["round.merge=median"])
-
-
-DEVICES = "{a: {seconds_per_step: 0.1, dropout: 0.2}, e: {seconds_per_step: 0.5, dropout: 0.2}}"
-FLEET = f"fleet: {{assign: levels, jitter: 0.4, devices: {DEVICES}}}"
-POLICY = "{name: deadline, seconds: 3, late: partial}"
-AVAILABILITY = "{dropout: 0.2, deadline: 3, seconds_per_step: {a: 0.1, e: 0.5}, spread: 0.4, late: partial}"
-FLOW_ROUND, BLOCK_ROUND = "round: {clients: 5, submodel: prefix}", "round:\n  # few\n  clients: 5\n  submodel: prefix"
-TIMED_ROUND = BLOCK_ROUND.replace("clients", f"policy: {POLICY}\n  clients")
-BLOCK = "availability:\n  dropout: 0.2  # of all\n  seconds_per_step: {a: 0.1,\n    e: 0.5}\n  spread: 0.4"
-UNTIMED = "fleet: {devices: {any: {seconds_per_step: 1.0, dropout: 0.4}}}"
-DEFAULTS = "availability: {dropout: 0.0, deadline: null, seconds_per_step: {}, spread: 0.0, late: drop}\n"
-BASE_FILE = "base: tiny/digits\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (
-            f"{BASE}availability: {AVAILABILITY}\n",
-            f"{BASE.replace('{clients: 5', f'{{policy: {POLICY}, clients: 5')}{FLEET}\n",
-        ),
-        (
-            BASE.replace(FLOW_ROUND, f"availability: {AVAILABILITY}\n{BLOCK_ROUND}"),
-            BASE.replace(FLOW_ROUND, f"{FLEET}\n{TIMED_ROUND}"),
-        ),
-        (f"{BASE}{BLOCK}\n# end\n", f"{BASE}{FLEET}\n# end\n"),
-        (BASE.replace("levels:\n", f"{DEFAULTS}levels:\n"), BASE),
-        (f"{BASE}availability: {{dropout: 0.4}}\n", f"{BASE}{UNTIMED}\n"),
-        (f"{BASE_FILE}availability: {AVAILABILITY}\n", f"{BASE_FILE}{FLEET}\nround.policy: {POLICY}\n"),
-    ],
-)
-def test_availability_becomes_a_fleet_and_a_policy(old, new):
-    assert in_new_spelling(old, "r.yaml")[0] == new and in_new_spelling(new, "r.yaml") == (new, [])
-    if not old.startswith(BASE_FILE):
-        assert recipe.loads(new)
-
-
-@pytest.mark.parametrize(
-    ("override", "advice"),
-    [
-        (f"availability={AVAILABILITY}", f"{FLEET} and round.policy: {POLICY}"),
-        ("availability.dropout=0.4", UNTIMED),
-        ("availability.spread=2", "fleet and round.policy, or remove it"),
-    ],
-)
-def test_old_override_of_availability_is_rejected_with_the_new_keys(override, advice):
-    message = refusal(recipe.loads, BASE, overrides=[override])
-    shown = override if len(override) < 80 else message.partition("--set ")[2].partition(": availability is")[0]
-    assert message == f"--set {shown}: availability is an old spelling; use {advice}"
-
-
-def test_old_key_of_availability_in_a_sweep_is_replaced_by_hand():
-    text = "base: tiny/digits\navailability.dropout: 0.4\n"
-    message = "r.yaml:2:1: availability.dropout is an old spelling; use fleet: {devices: {any: {seconds_per_step: 1.0"
-    assert refusal(in_new_spelling, text, "r.yaml").startswith(message)

@@ -1,253 +1,160 @@
-"""Reading recipes: values, overrides, resolved text, differences, files."""
+"""Errors of invalid recipes: exact messages, their number, their positions and the overrides that cause them."""
 
-import dataclasses
+import itertools
+import re
 
 import pytest
-from bad_recipes import BASE
-from each import for_each
+from bad_recipes import BASE, EDITS, OVERRIDES, TEXT, TEXT_EDITS
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.base import registry
-from hetero_tf.recipe import changes
-from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import to_plain
-from hetero_tf.recipe.reader import parse
-from hetero_tf.recipe.recipe_files import LARGEST_FILE, shipped
-from hetero_tf.recipe.schema import Plugin
-
-SHIPPED = sorted(shipped())
+from hetero_tf.process.data import load_data, split
 
 
-def test_values_of_a_recipe():
-    loaded = recipe.loads(BASE)
-    assert loaded.name == "base" and loaded.path == "recipe"
-    assert loaded.data.loader.name == "synthetic" and loaded.data.loader.options["examples"] == 200
-    assert loaded.data.fallback is None
-    assert loaded.input == Plugin("images", {"mean": (0.5,), "std": (0.5,), "augment": "none"})
-    assert loaded.levels.mix == {"a": 1, "e": 9} and loaded.levels.global_level == "a"
-    assert loaded.levels.widths == {"a": 1.0, "c": 0.25, "e": 0.0625}
-    assert loaded.optimizer.method.options["weight_decay"] == 5.0e-4
-    assert loaded.schedule == Plugin("steps", {"at": (1, 2), "factor": 0.1})
-    assert loaded.model.layers[0].args == {"filters": Width(16)}
-    assert loaded.model.layers[-1].args == {"units": Classes()}
+def error_of(text, overrides=()):
+    return refusal(recipe.loads, text, "r.yaml", overrides)
 
 
-@pytest.mark.parametrize(
-    "text, value", [("5e-4", 0.0005), ("1e-3", 0.001), ("1.E+2", 100.0), (".5", 0.5), ("2", 2.0), ("+0.25", 0.25)]
-)
-def test_floats_as_people_write_them(text, value):
-    loaded = recipe.loads(BASE.replace("learning_rate: 0.1", f"learning_rate: {text}")).optimizer.learning_rate
-    assert loaded == value and isinstance(loaded, float)
-
-
-@pytest.mark.parametrize(
-    "mix, shares",
-    [
-        ("a1-e9", {"a": 1, "e": 9}),
-        ("a", {"a": 1}),
-        ("a-c-e", {"a": 1, "c": 1, "e": 1}),
-        ("{c: 0.5, e: 2}", {"c": 0.5, "e": 2}),
-        ("{c: 1.0}", {"c": 1}),
-        ("e1", {"e": 1}),
-        ("a10-e30", {"a": 10, "e": 30}),
-    ],
-)
-def test_mixes(mix, shares):
-    levels = recipe.loads(BASE.replace("a1-e9", mix)).levels
-    assert repr(levels.mix) == repr(shares) and levels.global_level == next(iter(shares))
-
-
-@pytest.mark.parametrize("word", ["yes", "on"])
-def test_words_of_old_yaml_are_text(word):
-    assert recipe.loads(BASE.replace("name: base", f"name: {word}")).name == word
-
-
-@pytest.mark.parametrize(
-    "override, read, value",
-    [
-        ("levels.mix=a1-c9", lambda r: r.levels.mix, {"a": 1, "c": 9}),
-        ("client.epochs=3", lambda r: r.client.epochs, 3),
-        ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
-        ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
-        ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
-        ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
-        ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
-        ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
-        ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
-        ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
-        ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
-        ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
-        ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
-        ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
-        ("optimizer.momentum=0.5", lambda r: r.optimizer.method.options["momentum"], 0.5),
-        ("optimizer.name=adamw", lambda r: r.optimizer.method.name, "adamw"),
-        ("client.update={name: clip, norm: 2}", lambda r: r.client.update, Plugin("clip", {"norm": 2.0})),
-        ("client.correction={name: proximal, mu: 1}", lambda r: r.client.correction, Plugin("proximal", {"mu": 1.0})),
-        ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
-        ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
-        ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
-    ],
-)
-def test_overrides(override, read, value):
-    loaded = recipe.loads(BASE, overrides=[override])
-    assert read(loaded) == value
-    assert read(recipe.loads(BASE)) != value
-    assert recipe.loads(loaded.source) == loaded
-
-
-def test_overrides_apply_in_order_and_reach_into_plain_names():
-    text = BASE.replace("submodel: prefix", "server: sgd")
-    loaded = recipe.loads(text, overrides=["round.server.learning_rate=0.5", "rounds=3", "rounds=4"])
-    assert loaded.round.server.options == {"learning_rate": 0.5} and loaded.rounds == 4
-
-
-WITH_OPTIONS = {
-    path: [
-        (name, next(iter(registry.options(option.constraint.kind, name))))
-        for name in registry.names(option.constraint.kind)
-        if registry.options(option.constraint.kind, name)
-    ]
-    for path, option in changes.PLUGINS.items()
+# Numbers of errors of recipes with several.
+SEVERAL = {
+    "epochs of no level": 2,
+    "members of an unknown level": 3,
+    "depth without an exit": 2,
+    "an ensemble of which the first lacks some": 2,
+    "everyone idle": 2,
+    "half of dynamic, server": 2,
 }
 
 
-@pytest.mark.parametrize("path", [path for path, options in WITH_OPTIONS.items() if options], ids=".".join)
-def test_options_can_be_set_after_a_plain_plugin_name(path):
-    name, option = WITH_OPTIONS[path][0]
-    root = parse("{name: x, round: {}, client: {}}", "r.yaml")
-    for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
-        root = changes.apply(root, override)
-    for step in path:
-        root = root.value[step]
-    assert to_plain(root) == {"name": name, option: 1}
+@pytest.mark.parametrize(
+    "base, row",
+    [pytest.param(base, row, id=row[0]) for base, rows in ((BASE, EDITS), (TEXT, TEXT_EDITS)) for row in rows],
+)
+def test_wrong_recipe(base, row):
+    name, piece, replacement, message = row
+    assert piece in base
+    text = base.replace(piece, replacement, 1)
+    lines = (error_of(text) + "\n\n").split("\n")
+    assert lines[0] == (f"r.yaml: {SEVERAL[name]} errors" if name in SEVERAL else message)
+    # The line of the file follows the last error at its position.
+    followers = lines[lines.index(message) + 1 :]
+    line, caret, *_ = itertools.dropwhile(lambda line: line.startswith("r.yaml:"), followers)
+    number, column = (int(part) for part in re.match(r"r\.yaml:(\d+):(\d+): ", message).groups())
+    written = (text.splitlines() + [""])[number - 1].replace("\t", " ")
+    assert line in written and len(line) <= 110
+    if len(written) <= 110:
+        assert line == written and caret == " " * (column - 1) + "^"
 
 
-def test_plugins_of_the_client_are_changed_by_name_and_option():
-    loaded = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
-    assert (loaded.client.correction.name, loaded.client.correction.options) == ("proximal", {"mu": 0.5})
-    loaded = recipe.load(
-        "methods/fedepth", ["client.stages.exit=branch", "levels.budgets={}", "client.stages.name=joint"]
+@pytest.mark.parametrize("override, expected", OVERRIDES)
+def test_wrong_override(override, expected):
+    assert error_of(BASE, [override]) == expected
+
+
+def test_all_errors_of_a_one_line_recipe_are_reported_at_once():
+    header, *lines, line, caret = error_of("rounds: 3\n").split("\n")
+    assert header == "r.yaml: 9 errors" and (line, caret) == ("rounds: 3", "^")
+    keys = ("name", "data", "input", "partition", "model", "levels", "round", "client", "optimizer")
+    assert [re.match(r"r\.yaml:1:1: the key '(\w+)' is missing \(", line)[1] for line in lines] == list(keys)
+    needs = [line.partition("; it needs ")[2] for line in lines if "; it needs " in line]
+    assert needs == ["layers", "widths and mix", "clients", "batch_size", "learning_rate"]
+
+
+def test_errors_of_several_sections_and_overrides_are_reported_in_order():
+    text = (
+        BASE.replace("epochs: 1", "epochs: 0")
+        .replace("seed: 0", "seed: -1\nsede: 1")
+        .replace("clients: 5", "clients: x")
     )
-    assert loaded.client.stages == recipe.load("methods/heterofl").client.stages
+    overrides = ["rounds", "evaluate.every=0", "levels.mix=9", "levels.widths={a: 3, b: 2}", "round.sever=sgd"]
+    lines = error_of(text, overrides).split("\n")
+    keys = ("evaluate.every", "levels.mix", "levels.widths.a", "levels.widths.b", "round.sever")
+    labels = [re.escape(f"--set {overrides[number]}: ") for number in (1, 2, 3, 3, 4)]
+    expected = ["r.yaml: 10 errors", "--set rounds: must be path=value", *map("".join, zip(labels, keys))]
+    expected += ["r.yaml:2:7: seed: too small", "r.yaml:3:1: sede: unknown", "r.yaml:17:18: round.clients: wrong type"]
+    expected += ["r.yaml:18:18: client.epochs: too small"]
+    messages = [line for line in lines if line.startswith(("r.yaml", "--set"))]
+    assert all(re.match(start, line) for start, line in zip(expected, messages, strict=True))
 
 
-def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks():
-    text = BASE.replace("learning_rate: 0.1", "learning_rate: 0.1, momentum: 0.5, weight_decay: 0.2, clip_norm: 3")
-    loaded = recipe.loads(text, overrides=["optimizer.name=adamw", "optimizer.epsilon=0.01"]).optimizer
-    options = {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.01, "weight_decay": 0.2}
-    assert (loaded.learning_rate, loaded.clip_norm, loaded.method) == (0.1, 3.0, Plugin("adamw", options))
+def test_many_errors_are_counted_and_the_first_twenty_printed():
+    message = error_of(BASE + "".join(f"key{number}: 1\n" for number in range(23)))
+    assert message.startswith("r.yaml: 23 errors\n") and message.endswith("\n... and 3 more")
+    assert message.count("unknown key") == 20 and "key19: unknown key 'key19'; known: " in message
 
 
-def test_null_removes_an_optional_plugin():
-    loaded = recipe.load("methods/fedprox", ["client.correction=null"])
-    assert loaded.client.correction is loaded.client.update is loaded.round.mask is None
+def test_an_override_is_named_for_each_error_that_it_causes():
+    message = refusal(recipe.load, "digits", ["evaluate.exits=mean", "rounds=3", "partition.clients=2"])
+    causes = [line.partition(": ")[0] for line in message.split("\n") if ": " in line]
+    assert causes[1:] == ["--set evaluate.exits=mean", "--set partition.clients=2"]
 
 
-def test_a_new_partition_keeps_the_options_it_shares():
-    loaded = recipe.loads(BASE, overrides=["partition.name=labels", "partition.per_client=2"])
-    assert loaded.partition.name == "labels"
-    assert loaded.partition.options["clients"] == 10 and loaded.partition.options["per_client"] == 2
-
-
-def test_overridden_data_set_of_a_shipped_recipe():
-    loaded = recipe.load("mnist", ["data.dataset=fashion_mnist"])
-    assert loaded.data.loader.options["dataset"] == "fashion_mnist" and loaded.data.fallback == "digits"
-
-
-@for_each(SHIPPED)
-def test_resolved_text_reads_back(name):
-    loaded = recipe.load(name)
-    again = recipe.loads(loaded.source, "recipe.yaml")
-    assert again == loaded
-    assert again.source == loaded.source
-    # Digests of recipes depend on the types of the values too.
-    assert repr(recipe.keys_of(loaded)) == repr(recipe.keys_of(loaded.source))
-    assert recipe.difference(loaded.source, again.source) == []
-
-
-def test_resolved_text_holds_defaults_and_tags():
-    source = recipe.loads(BASE).source
-    for piece in ("keep: 2", "clip_norm: 1.0", "precision: float32", "!setting blocks.1", "!w 16", "!classes"):
-        assert piece in source
-
-
-@pytest.mark.parametrize("name", ["true", "12", "null", "1e5", "e1", "no", "a.b-c_d"])
-def test_text_that_looks_like_something_else_reads_back_as_text(name):
-    loaded = recipe.loads(BASE.replace("name: base", f'name: "{name}"'))
-    assert loaded.name == name
-    assert recipe.loads(loaded.source) == loaded
-
-
-@pytest.mark.parametrize("path", ["a b, {c}: #d", "naïve — 数据/x.npz", "C:\\\\data", "it''s", "- x", "!w 3", "😀"])
-def test_odd_text_reads_back(path):
-    text = BASE.replace("data: {name: synthetic, kind: images}", f"data: {{name: npz, path: '{path}'}}")
-    loaded = recipe.loads(text)
-    assert loaded.data.loader.options["path"] == path.replace("''", "'")
-    assert recipe.loads(loaded.source) == loaded
-
-
-def test_difference_names_keys_and_both_values():
-    changed = ("round.clients=6", "schedule=constant", "model.layers[3].Dense.use_bias=false")
-    changed = [*changed, "optimizer.clip_norm=null"]
-    old, new = (recipe.loads(BASE, overrides=overrides).source for overrides in ([], changed))
-    assert recipe.difference(old, new) == [
-        "round.clients: 5 -> 6",
-        "optimizer.clip_norm: 1.0 -> null",
-        "schedule.name: 'steps' -> 'constant'",
-        "schedule.at: [1, 2] -> absent",
-        "schedule.factor: 0.1 -> absent",
-        "model.layers[3].Dense.use_bias: absent -> false",
-    ]
-
-
-def test_recipes_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        recipe.loads(BASE).rounds = 5
-
-
-@pytest.mark.parametrize("path", ["mnist", "mnist.yaml", "recipes/mnist.yaml", "tiny/mnist", "recipes/tiny/mnist.yaml"])
-def test_shipped_recipes_load_from_any_folder(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    loaded = recipe.load(path)
-    assert loaded.name == ("tiny_mnist" if "tiny" in path else "mnist")
-    assert loaded.path.startswith("recipes/") and loaded.path.endswith("mnist.yaml")
-
-
-def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mnist").write_text(BASE)
-    assert recipe.load("mnist").name == "base"
-
-
-EMPTY = ":1:1: the recipe is empty; expected keys and values"
+def test_frame_of_a_long_line_stays_short_and_points_right():
+    padding = "x" * 300
+    text = BASE.replace("kind: images}", f"kind: {padding}, exampels: 3, test_examples: 5}}")
+    _, kind, line, caret, message, *_ = error_of(text).split("\n")
+    assert "data.kind: unknown value" in kind and len(line) <= 110 and line[caret.index("^") :].startswith("xxx")
+    _, _, _, _, message, line, caret = error_of(text).split("\n")
+    assert message.endswith("data.exampels: unknown key 'exampels'; did you mean 'examples'?")
+    assert len(line) <= 110 and line[caret.index("^") :].startswith("exampels")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("overrides", "message"),
     [
-        ("utf16", BASE.encode("utf-16"), ": is UTF-16 text; save it as UTF-8"),
-        ("latin", b"name: caf\xe9\n", ": is not UTF-8 text (byte 9); save it as UTF-8"),
-        ("binary", bytes(range(256)), ": is not UTF-8 text (byte 128); save it as UTF-8"),
-        ("large", b"#" * (LARGEST_FILE + 1), f": has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"),
-        ("nul", b"name: a\0b\n", ":1:8: unreadable character U+0000; a recipe must be plain text"),
-        ("empty", b"", EMPTY),
-        ("comment", b"# x\n", EMPTY),
+        (
+            ["rounds=3", "partition.clients=2", "seed=4"],
+            "--set partition.clients=2: round.clients: more active clients than registered ones; must be at most 2 ",
+        ),
+        (
+            ["levels.widths={a: 1}"],
+            "recipes/digits.yaml: 2 errors\n--set levels.widths={a: 1}: levels.mix: levels.widths has no level 'b'",
+        ),
+        (
+            ["model.settings.channels=[!w 8]"],
+            "--set model.settings.channels=[!w 8]: model.layers[1][0].PaddedConv2D.filters: `!setting channels.1` ",
+        ),
+        (
+            ["data={name: csv, path: t.csv, label: y, scale: {x: minmax}}", "input={name: table, normalise: none}"],
+            "--set data={name: csv, path: t.csv, label: y, scale: {x: minmax}}: data.scale: has no effect because "
+            "input.normalise is none; set it to standard or remove this key. Received: {x: 'minmax'}",
+        ),
+        (
+            ["input={name: table}"],
+            "--set input={name: table}: model.layers[0][0].PaddedConv2D: PaddedConv2D needs a feature map",
+        ),
+        # The first override is wrong without the second one, which is not to blame.
+        (
+            ["levels.mix=a-z", "levels.widths={a: 1, z: 0.5}", "partition.clients=2"],
+            "--set partition.clients=2: round.clients: more active clients than registered ones",
+        ),
     ],
 )
-def test_invalid_recipe_files_are_rejected(name, content, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_bytes(content)
-    assert refusal(recipe.load, name).split("\n")[0] == name + message
+def test_override_that_causes_an_error_elsewhere_is_named(overrides, message):
+    assert refusal(recipe.load, "digits", overrides).startswith(message)
 
 
-def test_names_of_no_recipe():
-    assert refusal(recipe.load, "mnits") == "mnits: unknown recipe; did you mean 'mnist'?"
-    for name in ("mnist/x", "a\0b", "x" * 5000):
-        assert refusal(recipe.load, name).startswith(f"{name[:200]}: unknown recipe")
+def test_errors_of_the_file_keep_their_position_with_overrides(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: digits\nround.clients: 100\n")
+    expected = (
+        f"{path}:2:16: round.clients: more active clients than registered ones; must be at most 30 (partition.clients)"
+    )
+    assert refusal(recipe.load, path, ["rounds=3"]).startswith(expected)
 
 
-def test_a_byte_order_mark_is_fine(tmp_path):
-    path = tmp_path / "bom.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + BASE.replace("\n", "\r\n").encode())
-    assert recipe.load(path) == recipe.loads(BASE)
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["rounds=2", "data={name: synthetic, examples: 20, test_examples: 5}"],
+            "--set data={name: synthetic, examples: 20, test_examples: 5}: partition.clients: must be in 1..20, ",
+        ),
+        (["rounds=2", "levels.mix=a-b"], ":3:22: partition.clients: must be in 1..40, the number of training examples"),
+    ],
+)
+def test_an_error_that_the_data_show_names_the_overrides_that_may_have_caused_it(tmp_path, overrides, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: digits\ndata: {name: synthetic, examples: 40, test_examples: 9}\npartition: {clients: 50}\n")
+    made = recipe.load(path, overrides)
+    assert message in refusal(split, made, load_data(made, None))

@@ -1,4 +1,4 @@
-"""Recipes for text: embeddings of each input, outputs of recurrent layers, and layers that must not see all positions."""
+"""Sequences: checks of their data, and recurrent layers of several clients."""
 
 import numpy as np
 import pytest
@@ -8,81 +8,7 @@ import hetero_tf
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.recipe import load
 
-EMBEDDING = "Embedding: {words: !classes, width: 8}"
 SEQUENCES, NEXT = "tiny/text_topics", "tiny/wikitext2_lstm"
-LAST = "Dense: {units: !classes}"
-
-
-def error_of(name, *layers, changes=()):
-    """The first line of the error of a tiny recipe with other layers."""
-    overrides = [
-        f"model.layers=[{', '.join(f'{{{one}}}' if ':' in one else one for one in layers)}]",
-        "model.settings={}",
-    ]
-    return refusal(load, name, [*overrides, *changes]).split("\n")[0]
-
-
-@pytest.mark.parametrize(
-    "name, layers, message",
-    [
-        (
-            NEXT,
-            [LAST],
-            "text needs an embedding as the first layer, such as Embedding or MaskedTokenEmbedding. Received: Dense",
-        ),
-        (
-            NEXT,
-            ["Embedding: {words: 50, width: 8}", LAST],
-            "must be `!classes`, one row per word of the vocabulary. Received: 50",
-        ),
-        (SEQUENCES, [LAST], "sequences need an embedding as the first layer, such as Embedding. Received: Dense"),
-        (
-            SEQUENCES,
-            [EMBEDDING, "LSTM: {units: 8}", LAST],
-            "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and every "
-            "level has all words. Received: !classes",
-        ),
-        (
-            NEXT,
-            [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "TransformerBlock reads several positions, so with the input next_word it would see the words to predict; "
-            "use LSTM or GRU",
-        ),
-        (
-            SEQUENCES,
-            ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "SelfAttention reads several positions, so with the input sequences it would see the padding; "
-            "use LSTM or GRU",
-        ),
-        (
-            NEXT,
-            [EMBEDDING, "GRU: {units: 8}", LAST],
-            "GRU reduces all positions to one vector, but a text model returns logits for every position; set "
-            "`return_sequences: true`",
-        ),
-        (
-            SEQUENCES,
-            ["Embedding: {words: 50, width: 8}", "LSTM: {units: 8, return_sequences: true}", LAST],
-            "the model ends with a sequence, but a sequence has one label; remove `return_sequences` from the last "
-            "LSTM or GRU",
-        ),
-    ],
-)
-def test_layers_that_cannot_process_text_are_rejected(name, layers, message):
-    assert error_of(name, *layers).endswith(f": {message}")
-
-
-def test_embedding_smaller_than_the_vocabulary_is_rejected():
-    message = refusal(hetero_tf.learning_process, load(SEQUENCES, ["model.settings.words=49"])).split("\n")[0]
-    assert message.endswith(
-        "must be at least 50, the size of the vocabulary of synthetic sequences (seed 0); or choose a smaller "
-        "vocabulary of the data. Received: 49"
-    )
-
-
-def test_sequences_input_rejects_other_data():
-    text = refusal(hetero_tf.learning_process, load(SEQUENCES, ["data={name: synthetic, kind: text}"]))
-    assert "the input sequences needs sequences, but the data are text, synthetic text (seed 0)" in text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ There a row of `BASE` or `TEXT` has a name, the piece of the recipe that it repl
 there instead (+) and the refusal (!); a row of `OVERRIDES` has an override of `BASE` (=) and its refusal.
 """
 
+import re
 from pathlib import Path
 
 BASE = """\
@@ -49,6 +50,13 @@ schedule: {name: steps, at: [1, 2]}
 rounds: 2
 evaluate: {best: global_loss}
 """
+
+
+def with_layers(*items, base=BASE):
+    """The base recipe with these layers alone."""
+    layers = "".join(f"    - {item}\n" for item in items)
+    return re.sub(r"(  settings: .*\n)?  layers:\n(    .*\n)*", "  layers:\n" + layers, base)
+
 
 # Pieces that no text file may contain: name, piece, replacement, error.
 CONTROL = (

@@ -3,6 +3,7 @@
 Found by listing the schema: a new key needs a line here. Options of plug-ins and layers: `test_effects`.
 """
 
+import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -214,3 +215,8 @@ def test_keys_of_data_have_an_effect(tmp_path):
 def test_every_key_has_an_effect(key, eager):
     observe, text, overrides_before, change = KEYS[key]
     assert observe(text, *overrides_before) != observe(text, *overrides_before, change)
+
+
+def test_recipes_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.loads(DENSE).rounds = 5

@@ -1,0 +1,83 @@
+"""Layers of a recipe: units, repeats, settings, names, sizes."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from bad_recipes import BASE, with_layers
+
+from hetero_tf import recipe
+from hetero_tf.base.errors import InputError
+from hetero_tf.recipe.model import Width
+from hetero_tf.recipe.nodes import InvalidValue, dotted
+
+CLASSES = "Dense: {units: !classes}"
+
+
+def layers(*items, base=BASE):
+    """The LayerSpecs of a recipe with these items before the last two."""
+    return recipe.loads(with_layers(*items, "GlobalAveragePooling2D", CLASSES, base=base)).model.layers
+
+
+def test_names_are_unit_position_class():
+    assert " ".join(spec.name for spec in recipe.loads(BASE).model.layers) == (
+        "0_0_padded_conv2d 0_1_scaler 0_2_norm 0_3_re_lu 0_4_max_pooling2d 1_0_0_pre_activation_block "
+        "1_1_0_pre_activation_block 2_0_global_average_pooling2d 3_0_dense"
+    )
+
+
+def test_units_are_nested_lists_and_copies():
+    assert [spec.unit for spec in recipe.loads(BASE).model.layers] == ["0"] * 5 + ["1_0", "1_1", "2", "3"]
+
+
+def test_layer_path_gives_its_position_in_the_recipe():
+    loaded = recipe.loads(BASE, "r.yaml")
+    assert dotted(loaded.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
+    for index, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
+        with pytest.raises(InputError, match=f"^{label}: "), recipe.with_source_location(loaded):
+            raise InvalidValue(loaded.model.layers[index].path, "wrong")
+
+
+def test_first_overrides_the_first_copy_alone():
+    copies = recipe.loads(BASE).model.layers[5:7]
+    assert [copy.args for copy in copies] == [{"filters": Width(32), "stride": 2}, {"filters": Width(32)}]
+    assert [copy.starts_as for copy in copies] == [None, None]
+
+
+def test_copies_of_the_same_initial_values_name_the_first():
+    specs = layers("Repeat: {times: 3, same_initial_values: true, layer: {PaddedConv2D: {filters: 3}}}")
+    assert [spec.starts_as for spec in specs[:3]] == [None, "0_0_0_padded_conv2d", "0_0_0_padded_conv2d"]
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 7])
+def test_repeat_gives_as_many_copies(times):
+    specs = layers(f"Repeat: {{times: {times}, layer: ReLU}}")
+    assert len(specs) == times + 2
+    assert len({spec.name for spec in specs}) == len(specs)
+
+
+def test_first_may_set_required_arguments_of_a_single_copy():
+    (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
+    assert single.args == {"filters": Width(8)}
+    with pytest.raises(InputError, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
+        layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
+
+
+def test_copies_do_not_share_arguments():
+    first, second = layers("Repeat: {times: 2, layer: {PaddedConv2D: {filters: 3}}}")[:2]
+    first.args["filters"] = 9
+    assert second.args["filters"] == 3
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 10, 20, 64, 100, 512])
+@pytest.mark.parametrize("width", [1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
+def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size, width):
+    # In floats 100 * 0.07 is a little above 7.
+    assert Width(size).at(width) == math.ceil(size * Fraction(str(width)))
+
+
+def test_pairs_become_tuples():
+    spec = layers("MaxPooling2D: {pool_size: [2, 1]}")[0]
+    assert spec.args == {"pool_size": (2, 1)}
+    with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
+        layers("MaxPooling2D: {pool_size: [2, 0]}")
