@@ -13,20 +13,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import tables
 import tiny
 from programs import ROOT
 
 import hetero_tf
 from hetero_tf import export, recipe
 from hetero_tf.data.described import describe
-from hetero_tf.export import saved_model
+from hetero_tf.export import formats, saved_model
 
 FOLDER = ROOT / ".cache" / "exports"
 # Everything that an export depends on, apart from its recipe.
 SOURCES = ("hetero_tf", "recipes", "tests/support")
 LIBRARIES = ("tensorflow", "keras", "numpy", "ai-edge-litert", "tf2onnx")
-IMAGES = ("tiny/digits", "levels.mix=a-b")
-TEXT = ("tiny/wikitext2", "levels.mix=a-b", "input.segment=5", "data.length=40", "model.settings.blocks=1")
+IMAGES = ("tiny/digits", "levels.mix=a")
+# With two channels there is no graph that decodes pictures.
+NARROW_IMAGES = (
+    *("tiny/digits", "levels.mix=a-b", "input={name: images, mean: [0.5, 0.5], std: [0.25, 0.25]}"),
+    "data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 2}",
+)
+TEXT = ("tiny/wikitext2", "levels.mix=b", "input.segment=5", "data.length=40", "model.settings.blocks=1")
 
 
 @functools.cache
@@ -60,6 +66,11 @@ class Version(NamedTuple):
         monkeypatch.setattr(saved_model, "write", write)
 
 
+def formats_without(*names):
+    """All formats but some."""
+    return tuple(name for name in formats.names() if name not in names)
+
+
 def versions(process, levels=("a",), others=()):
     """`{level: Version}` of a process with `state(process)`; tests must not change the files."""
     key = [process.recipe.source, describe(process.dataset), process.dataset.sha256, process.partition.sha256, others]
@@ -78,6 +89,24 @@ def _version(process, level, others, key):
     with np.load(folder / "statistics.npz") as statistics:
         about = json.loads((folder / level / "1" / "export.json").read_text("utf-8"))
         return Version(folder / level / "1", about, dict(statistics))
+
+
+def images():
+    return versions(process(*IMAGES))["a"]
+
+
+def text():
+    return versions(process(*TEXT), ("b",))["b"]
+
+
+def narrow_images():
+    """The export of level b of `NARROW_IMAGES`, with all formats but that for training."""
+    return versions(process(*NARROW_IMAGES), ("b",), formats_without("litert_train"))["b"]
+
+
+def narrow_table():
+    """The export of level b of `tables.process()`, with all formats for tables."""
+    return versions(tables.process(), ("b",), formats_without("litert_int8"))["b"]
 
 
 def stored(write, key):
