@@ -36,10 +36,9 @@ TEXT = ("tiny/wikitext2", "levels.mix=b", "input.segment=5", "data.length=40", "
 
 
 @functools.cache
-def process(text, *overrides):
-    """The learning process of a shipped recipe, or of the text of one."""
-    load = recipe.loads if "\n" in text else recipe.load
-    return hetero_tf.learning_process(load(text, overrides=overrides))
+def process(name, *overrides):
+    """The learning process of a shipped recipe."""
+    return hetero_tf.learning_process(recipe.load(name, overrides))
 
 
 def state(process):
@@ -146,9 +145,9 @@ def _version_of(library):
 def _open(folder, key):
     """Create the folder of a key, and return it with a lock that this process keeps to its end.
 
-    The first process of a session removes the folders of other keys.
+    A process that is alone removes the folders of other keys.
     """
-    (folder / key).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,4 +155,5 @@ def _open(folder, key):
             if other.name not in (key, "lock"):
                 shutil.rmtree(other)
     fcntl.flock(lock, fcntl.LOCK_SH)
+    (folder / key).mkdir(exist_ok=True)
     return folder / key, lock
