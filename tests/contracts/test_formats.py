@@ -17,11 +17,6 @@ from hetero_tf import export
 from hetero_tf.export import formats, images, measured, saved_model
 from hetero_tf.export.card import model_card
 
-PROCESSES = {
-    "images": lambda: exports.process(*exports.IMAGES),
-    "table": tables.process,
-    "text": lambda: exports.process(*exports.TEXT),
-}
 KINDS = ["images", "table", pytest.param("text", marks=pytest.mark.long)]
 
 
@@ -34,16 +29,19 @@ def exported(request):
 
 def narrow(kind):
     """A process, and the export of a narrow level with every format."""
-    process = PROCESSES[kind]()
-    # Rows of a table are refused in eight bits.
-    others = tuple(name for name in formats.names() if (kind, name) != ("table", "litert_int8"))
-    return process, exports.versions(process, ("b",), others)["b"]
+    if kind == "table":
+        return tables.process(), exports.narrow_table()
+    # `test_on_device.py` trains files of images and of text.
+    if kind == "images":
+        return exports.process(*exports.NARROW_IMAGES), exports.narrow_images()
+    process = exports.process(*exports.TEXT)
+    return process, exports.versions(process, ("b",), exports.formats_without("litert_train"))["b"]
 
 
 def of(exported, name):
     """The entry of a format in `export.json`; skips the test if there is none."""
     if name not in exported[2]["formats"]:
-        pytest.skip("rows of a table are refused in eight bits")
+        pytest.skip(f"the export has no {name}")
     return exported[2]["formats"][name]
 
 

@@ -16,6 +16,7 @@ from hetero_tf.data import decoded, folder
 from hetero_tf.data.disk_array import DiskArray
 
 NAMES = ("x", "y")
+shared_decoder = folders.shared_decoder
 
 
 @pytest.fixture

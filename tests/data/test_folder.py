@@ -3,6 +3,7 @@
 import os
 import struct
 
+import folders
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from hetero_tf.data import decoded, folder
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.held_out import held_out
 
+shared_decoder = folders.shared_decoder
 SHADES = {"bat": 40, "cat": 120, "dog": 200}
 
 

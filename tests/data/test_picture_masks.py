@@ -3,6 +3,7 @@
 import struct
 import zlib
 
+import folders
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data import folder as image_folder
 from hetero_tf.data import masks
 
+shared_decoder = folders.shared_decoder
 PALETTE, GREY = 3, 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import exports
 import numpy as np
 import oracle
 import predicted
@@ -89,7 +90,7 @@ def test_data_of_another_kind_are_rejected():
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_rounds_equal_the_plain_loop(engine):
+def test_rounds_equal_the_plain_loop(engine, eager):
     process = tables.process(f"engine={engine}", "precision=float64")
     assert set(process.setup.block_sizes) == ({1} if engine == "sequential" else {2})
     planned, before = tiny.plans(process, 2), tiny.arrays(process.initialize())
@@ -99,7 +100,7 @@ def test_rounds_equal_the_plain_loop(engine):
     np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-8)
 
 
-def test_normalisation_makes_features_of_any_size_learnable():
+def test_normalisation_makes_features_of_any_size_learnable(eager):
     accuracy = {}
     for normalise in ("standard", "none"):
         process = tables.process(f"input.normalise={normalise}", "rounds=3")
@@ -111,13 +112,10 @@ def test_normalisation_makes_features_of_any_size_learnable():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """`(process, model, folder, what export.json says)`."""
-    process = tables.process()
-    state = tiny.perturbed(process.initialize())
-    others = ("litert_train",)
-    folder, about = export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, others=others)
-    return process, process.network(state), folder, about
+def exported():
+    """`(process, model, folder, what export.json says)` of a narrow level."""
+    process, version = tables.process(), exports.narrow_table()
+    return process, process.network(exports.state(process), "b"), version.folder, version.about
 
 
 def test_export_accepts_raw_table_rows(exported):
@@ -130,7 +128,7 @@ def test_export_accepts_raw_table_rows(exported):
     names = [tables.NAMES[label].encode() for label in expected.argmax(1)]
     assert outputs["class_name"].tolist() == names
     assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(expected.argmax(1) == test.y))
-    assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 24}
+    assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 12}
     assert about["input"]["columns"][2:] == [
         {"name": "colour", "features": ["colour=blue", "colour=red"], "categories": ["blue", "red"]},
         {"name": "coat", "features": ["coat"], "categories": ["no", "yes"]},
@@ -206,10 +204,10 @@ def test_device_trains_on_rows(exported):
     assert about["formats"]["litert_train"]["largest_difference_of_logits"] < 1e-4
 
 
-def test_eight_bits_are_rejected(exported, tmp_path):
-    process, _, _, _ = exported
-    state = process.initialize()
-    message = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
+def test_eight_bits_are_rejected(tmp_path, monkeypatch):
+    exports.narrow_table().reuse(monkeypatch)
+    arguments = (tables.process(), exports.state(tables.process()), {}, tmp_path, {}, "b")
+    message = refusal(export.export, *arguments, others=("litert_int8",))
     assert message.startswith(
         "--format litert_int8: not available for tables, series, audio and arrays, because one 8-bit scale for all"
     )

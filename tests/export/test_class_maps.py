@@ -15,7 +15,8 @@ from hetero_tf.recipe import load
 
 @pytest.fixture(scope="module")
 def predictor():
-    process = hetero_tf.learning_process(load("tiny/shapes_unet", ["levels.mix=a"]))
+    layers = "model.layers=[{PaddedConv2D: {filters: !w 4}}, ReLU, {Conv2D: {filters: !classes, kernel_size: 1}}]"
+    process = hetero_tf.learning_process(load("tiny/shapes_unet", ["levels.mix=a", "model.settings={}", layers]))
     return predictor_of_process(process, process.network(process.initialize()))
 
 

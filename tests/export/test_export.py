@@ -4,11 +4,13 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import exports
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,6 +27,11 @@ from hetero_tf.export.tokens import GraphTokenizer
 from hetero_tf.process.data import load_data
 from hetero_tf.recipe import load
 
+ONE_CONVOLUTION = (
+    "model.settings={}",
+    "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, "
+    "Dense: {units: !classes}]",
+)
 NAMES = tuple(f"digit {index}" for index in range(10))
 SENTENCES = ["word3 <mask> word4", "word7 nonsense <mask> word2 <eos> word9", ""]
 # Runs in an isolated process (-I); the package is blocked even if it is installed.
@@ -58,39 +65,64 @@ np.savez(out, **{name: value.astype("S") if value.dtype == object else value for
 
 @pytest.fixture(scope="module")
 def image_process():
-    recipe = load("tiny/mnist")
+    recipe = load("tiny/mnist", ONE_CONVOLUTION)
     dataset = dataclasses.replace(load_data(recipe, None), class_names=NAMES, stand_in_for="mnist")
     return hetero_tf.learning_process(recipe, dataset=dataset)
 
 
 @pytest.fixture(scope="module")
 def text_process():
-    return hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    return exports.process(*exports.TEXT)
 
 
 @pytest.fixture(scope="module")
-def exported(image_process, text_process, tmp_path_factory):
-    """Folders of both exports; their states differ from the initial ones."""
-    root, folders = tmp_path_factory.mktemp("exports"), []
-    for name, process in (("images", image_process), ("text", text_process)):
-        state = perturbed_state(process)
-        info = {"last": {"round": 0, "global_loss": float("nan")}}
-        folders.append(export.export(process, state, process.statistics(state), root / "deep" / name, info)[0])
-    return folders
+def exported_text():
+    return exports.text().folder
 
 
 @pytest.fixture(scope="module")
-def stranger_outputs(exported, image_process, tmp_path_factory):
-    """Outputs of both exports in a process without the package."""
+def exported_images(image_process, tmp_path_factory):
+    """Folder of an export whose state differs from the initial one."""
+    state, info = perturbed_state(image_process), {"last": {"round": 0, "global_loss": float("nan")}}
+    folder = tmp_path_factory.mktemp("exports") / "deep" / "images"
+    with tiny.eagerly():
+        statistics = image_process.statistics(state)
+    path, returned = export.export(image_process, state, statistics, folder, info)
+    assert returned == json.loads((path / "export.json").read_text())
+    return path
+
+
+@pytest.fixture(scope="module")
+def exported(exported_images, exported_text):
+    return exported_images, exported_text
+
+
+@pytest.fixture(scope="module")
+def stranger(exported, image_process, tmp_path_factory):
+    """Outputs of both exports, and what the code of their cards prints, in a process without the package."""
     work_dir = tmp_path_factory.mktemp("stranger")
     raw = image_process.dataset.test.x[:7]
     arrays = {"raw": raw, "pixels": raw.astype(np.float32) / 255, "ids": token_ids(), "sentences": np.array(SENTENCES)}
     np.savez(work_dir / "given.npz", **arrays)
-    files = [*exported, work_dir / "given.npz", work_dir / "out.npz"]
-    command = [sys.executable, "-I", "-c", STRANGER_SCRIPT, *map(str, files)]
-    run(command, work_dir)
+    copies = [shutil.copytree(folder, work_dir / name) for name, folder in zip(("images", "text"), exported)]
+    (work_dir / "images" / "picture.png").write_bytes(tf.io.encode_png(raw[0]).numpy())
+    script = "\n".join([STRANGER_SCRIPT, *map(code_of_card, copies)])
+    files = [*copies, work_dir / "given.npz", work_dir / "out.npz"]
+    printed = run([sys.executable, "-I", "-c", script, *map(str, files)], work_dir)
     with np.load(work_dir / "out.npz") as outputs:
-        return dict(outputs)
+        return dict(outputs), printed
+
+
+@pytest.fixture(scope="module")
+def stranger_outputs(stranger):
+    return stranger[0]
+
+
+def code_of_card(folder):
+    """Python code of the model card of an export, which runs in its folder."""
+    code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
+    assert code.startswith("import tensorflow as tf\n")
+    return f"import os; os.chdir({str(folder)!r})\n{code}"
 
 
 def run(command, folder):
@@ -112,13 +144,18 @@ def token_ids():
 
 def segment_logits(process, ids):
     """Return logits [n, length, words] of the Keras model, computed segment by segment."""
-    model = process.network(perturbed_state(process), statistics={})
+    model = process.network(exports.state(process), statistics={})
     size = process.recipe.input.options["segment"]
     pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]
     return np.concatenate(pieces, 1)
 
 
-def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process):
+def test_vocabulary_is_an_asset_of_the_model(exported_text, text_process):
+    asset = (exported_text / "assets" / "vocabulary.txt").read_text()
+    assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
+
+
+def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process, eager):
     state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
@@ -195,7 +232,7 @@ def test_export_json_describes_the_model(exported, image_process):
     assert about["signatures"]["serve_uint8"]["inputs"] == {"image": {"dtype": "uint8", "shape": [None, 14, 14, 1]}}
     assert about["signatures"]["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
     assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
-    assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 72
+    assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 8
     assert about["largest_difference_of_logits"] < 1e-5 and about["compared_test_examples"] == 100
     digests = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -208,15 +245,12 @@ def test_export_json_describes_the_model(exported, image_process):
     assert os.listdir(folder.parent) and not [name for name in os.listdir(folder.parent) if name.startswith(".")]
 
 
-def test_vocabulary_is_an_asset_of_the_model(exported, text_process):
-    asset = (exported[1] / "assets" / "vocabulary.txt").read_text()
-    assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
-
-
-def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_process):
+def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_process, eager):
     """Measured with the exported files; perplexity uses the same masks and batches."""
-    for folder, process, metric in zip(exported, (image_process, text_process), ("accuracy", "perplexity")):
-        state = perturbed_state(process)
+    states = perturbed_state(image_process), exports.state(text_process)
+    for folder, process, state, metric in zip(
+        exported, (image_process, text_process), states, ("accuracy", "perplexity")
+    ):
         metrics, _ = process.evaluate(state)
         expected = {name: metrics[f"global_{name}"] for name in ("loss", metric)}
         measured = json.loads((folder / "export.json").read_text())["measured"]
@@ -224,15 +258,15 @@ def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_pro
         assert measured == pytest.approx(expected, rel=1e-5) and len(measured) == 2
 
 
-def test_every_value_is_stored_once(exported, image_process):
-    variables = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
+def test_every_value_is_stored_once(exported_images, image_process):
+    variables = tf.train.load_checkpoint(str(exported_images / "variables" / "variables")).get_variable_to_shape_map()
     stored = sum(np.prod(shape) for name, shape in variables.items() if name.endswith("VARIABLE_VALUE"))
     assert stored == image_process.network(image_process.initialize()).count_params()
 
 
-def test_card_has_metadata_of_the_hub_and_the_training(exported):
-    folder, about = exported[0], json.loads((exported[0] / "export.json").read_text())
-    _, metadata, text = (folder / "MODEL_CARD.md").read_text().split("---\n", 2)
+def test_card_has_metadata_of_the_hub_and_the_training(exported_images):
+    about = json.loads((exported_images / "export.json").read_text())
+    _, metadata, text = (exported_images / "MODEL_CARD.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)
     assert (metadata["license"], metadata["library_name"]) == ("unknown", "tensorflow")
     assert metadata["pipeline_tag"] == "image-classification" and metadata["metrics"] == ["loss", "accuracy"]
@@ -243,43 +277,25 @@ def test_card_has_metadata_of_the_hub_and_the_training(exported):
     assert "Weights: not stated." in text and "| classes | 10" in text
 
 
-def test_card_code_runs(exported, image_process):
-    scripts = []
-    for folder in exported:
-        code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
-        assert code.startswith("import tensorflow as tf\n")
-        scripts.append(f"os.chdir({str(folder)!r})\n{code}")
-    card = (exported[0] / "MODEL_CARD.md").read_text()
+def test_card_code_runs(exported_images, stranger):
+    card = (exported_images / "MODEL_CARD.md").read_text()
     assert "**NOT THE REAL DATA: trained on a stand-in for mnist**" in card and "| level | a (width 1) |" in card
-    accuracy = json.loads((exported[0] / "export.json").read_text())["measured"]["accuracy"]
+    accuracy = json.loads((exported_images / "export.json").read_text())["measured"]["accuracy"]
     assert f"accuracy {accuracy:.4g}, the whole test set" in card
     assert "`serve_uint8`: image uint8 [any, 14, 14, 1] -> class int32 [any]" in card
-    picture = exported[0] / "picture.png"
-    picture.write_bytes(tf.io.encode_png(image_process.dataset.test.x[0]).numpy())
-    try:
-        printed = run([sys.executable, "-I", "-c", "import os\n" + "\n".join(scripts)], exported[0].parent)
-    finally:
-        picture.unlink()
-    assert "shape=(1, 10)" in printed and "shape=(1, 3, 5), dtype=string" in printed
+    assert "shape=(1, 10)" in stranger[1] and "shape=(1, 3, 5), dtype=string" in stranger[1]
 
 
-def test_narrow_level_is_exported(image_process, tmp_path):
-    state = perturbed_state(image_process)
-    statistics = image_process.statistics(state, "e")
-    folder, returned = export.export(image_process, state, statistics, tmp_path, {}, level="e")
-    assert folder == tmp_path / "e" / "1"
-    pixels = image_process.dataset.test.x[:3] / np.float32(255)
-    model = image_process.network(state, "e", statistics)
-    expected = model((pixels - np.float32(0.1307)) / np.float32(0.3081), training=False)
-    logits = saved_model.load_runtime(folder)(image=pixels)["logits"]
+def test_narrow_level_is_exported(eager):
+    process, version = exports.process(*exports.NARROW_IMAGES), exports.narrow_images()
+    state, pixels = exports.state(process), images.pixels(process.dataset.test.x[:3])
+    expected = process.network(state, "b", version.statistics)((pixels - 0.5) / 0.25, training=False)
+    logits = saved_model.load_runtime(version.folder)(image=pixels)["logits"]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
-    about = json.loads((folder / "export.json").read_text())
-    assert (about["level"], about["width"]) == ("e", 0.0625)
-    metrics, _ = image_process.evaluate(state, levels="all")
-    expected = {name: metrics[f"level_{name}_e"] for name in ("loss", "accuracy")}
-    assert about == returned and {name: returned["measured"][name] for name in expected} == pytest.approx(
-        expected, rel=1e-5
-    )
+    assert (version.about["level"], version.about["width"]) == ("b", 0.5)
+    metrics, _ = process.evaluate(state, levels="all")
+    expected = {name: metrics[f"level_{name}_b"] for name in ("loss", "accuracy")}
+    assert {name: version.about["measured"][name] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
 def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkeypatch):
@@ -290,14 +306,15 @@ def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkey
         return lambda **inputs: {name: value * 1.001 for name, value in ask(**inputs).items()}
 
     monkeypatch.setattr(saved_model, "load_runtime", wrong)
-    message = refusal(export.export, text_process, perturbed_state(text_process), {}, tmp_path / "out", {})
+    exports.text().reuse(monkeypatch)
+    message = refusal(export.export, text_process, exports.state(text_process), {}, tmp_path / "out", {})
     assert message.startswith(
-        f"{tmp_path / 'out' / 'a'}: outputs differ from those of the trained model, so the export was removed"
+        f"{tmp_path / 'out' / 'b'}: outputs differ from those of the trained model, so the export was removed"
     )
     assert os.listdir(tmp_path) == []
 
 
-def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path):
+def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path, eager):
     state = image_process.initialize()
     statistics = image_process.statistics(state)
 
@@ -352,16 +369,16 @@ def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_sav
     def write(run, **options):
         return export.export(text_process, state, {}, folder, {"run": run}, **options)[0]
 
-    assert write(1) == folder / "a" / "1" and write(2) == folder / "a" / "2"
-    assert write(7, version=7) == folder / "a" / "7" and write(8) == folder / "a" / "8"
+    assert write(1) == folder / "b" / "1" and write(2) == folder / "b" / "2"
+    assert write(7, version=7) == folder / "b" / "7" and write(8) == folder / "b" / "8"
     assert refusal(write, 9, version=2) == (
-        f"{folder / 'a' / '2'}: already exists, and versions never change; choose another --export_version, or leave "
+        f"{folder / 'b' / '2'}: already exists, and versions never change; choose another --export_version, or leave "
         "it out for the next one"
     )
     assert write(10, level="e") == folder / "e" / "1"
-    runs = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("a/*/export.json")}
+    runs = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("b/*/export.json")}
     assert runs == {"1": 1, "2": 2, "7": 7, "8": 8}
-    assert sorted(os.listdir(folder)) == ["a", "e"] and sorted(os.listdir(folder / "a")) == ["1", "2", "7", "8"]
+    assert sorted(os.listdir(folder)) == ["b", "e"] and sorted(os.listdir(folder / "b")) == ["1", "2", "7", "8"]
 
 
 def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, fake_saved_model):
@@ -378,7 +395,7 @@ def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, fake
     with monkeypatch.context() as full, pytest.raises(DiskProblem, match="could not name: No space left on device"):
         full.setattr(os, "rename", stop)
         export.export(text_process, state, {}, folder, {})
-    assert os.listdir(folder / "a") == ["1"]
+    assert os.listdir(folder / "b") == ["1"]
 
 
 def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatch, fake_saved_model):
@@ -397,7 +414,7 @@ def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatc
 
 def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, fake_saved_model):
     """Files of other programs, and the draft of a running program, are kept."""
-    level = tmp_path / "a"
+    level = tmp_path / "b"
     mine = [".tmp-mine", f".tmp-version.{os.getppid()}", "notes"]
     for name in (".tmp-version.4194999", *mine):
         (level / name).mkdir(parents=True)
@@ -410,14 +427,14 @@ def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatc
     write, seen = saved_model.write, []
 
     def look(folder, *others):
-        seen.append((os.listdir(tmp_path / "a"), [path.name for path in folder.rglob("vocabulary.txt")]))
+        seen.append((os.listdir(tmp_path / "b"), [path.name for path in folder.rglob("vocabulary.txt")]))
         return write(folder, *others)
 
     monkeypatch.setattr(saved_model, "write", look)
     export.export(text_process, text_process.initialize(), {}, tmp_path, {})
     assert seen == [([f".tmp-version.{os.getpid()}"], ["vocabulary.txt"])]
     written = ["MODEL_CARD.md", "assets.extra", "export.json", "saved_model.pb"]
-    assert sorted(os.listdir(tmp_path / "a" / "1")) == written
+    assert sorted(os.listdir(tmp_path / "b" / "1")) == written
 
 
 def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, fake_saved_model):
@@ -428,17 +445,17 @@ def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, fake_sa
 
     (tmp_path / "afile").touch()
     assert refuse(tmp_path / "afile") == f"{tmp_path / 'afile'}: exists and is not a folder; choose another folder"
-    (tmp_path / "a").touch()
-    assert refuse(tmp_path).startswith(f"{tmp_path / 'a'}: exists and is not a folder")
+    (tmp_path / "b").touch()
+    assert refuse(tmp_path).startswith(f"{tmp_path / 'b'}: exists and is not a folder")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "export.json").touch()
     assert refuse(tmp_path / "old").startswith(
         f"{tmp_path / 'old'}: holds an export of hetero_tf 0.1, which has one level"
     )
-    assert sorted(os.listdir(tmp_path)) == ["a", "afile", "old"]
+    assert sorted(os.listdir(tmp_path)) == ["afile", "b", "old"]
 
 
-def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path):
+def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path, eager):
     state = image_process.initialize()
     statistics = {path: np.full_like(value, np.nan) for path, value in image_process.statistics(state).items()}
     assert refusal(export.export, image_process, state, statistics, tmp_path / "x", {}) == (
@@ -450,6 +467,8 @@ def test_full_disk_during_save_is_reported(text_process, tmp_path, monkeypatch):
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")
 
+    # Without signatures to trace.
+    monkeypatch.setattr(masked_text.MaskedTextTask, "endpoints", lambda *_: ({}, ()))
     monkeypatch.setattr(tf.saved_model, "save", full)
     with pytest.raises(DiskProblem, match="could not write the SavedModel: No space left on device; check the"):
         export.export(text_process, text_process.initialize(), {}, tmp_path / "out", {})

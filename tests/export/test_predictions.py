@@ -1,7 +1,9 @@
 """`predict`: predictions for pictures, rows and texts, equal to those of the evaluation and the export."""
 
 import dataclasses
+import shutil
 
+import exports
 import numpy as np
 import predicted
 import pytest
@@ -11,7 +13,6 @@ import tiny
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf import export
 from hetero_tf.export import predictions
 from hetero_tf.export.predictions import predict, predictor_of_export, predictor_of_process
 from hetero_tf.inputs import all_labels
@@ -23,17 +24,19 @@ NAMES = tuple(f"digit {index}" for index in range(10))
 
 @pytest.fixture(scope="module")
 def pictures():
-    """A process with class names, and its model."""
+    """A process with class names, its model and its predictor."""
     recipe = load("tiny/digits", ["levels.mix=a"])
     dataset = dataclasses.replace(load_data(recipe, None), class_names=NAMES)
     process = hetero_tf.learning_process(recipe, dataset=dataset)
-    return process, process.network(tiny.perturbed(process.initialize()))
+    with tiny.eagerly():
+        model = process.network(exports.state(process))
+    return process, model, predictor_of_process(process, model)
 
 
 @pytest.fixture(scope="module")
 def sentences():
-    process = hetero_tf.learning_process(load("tiny/wikitext2", ["levels.mix=a", "input.segment=5", "data.length=40"]))
-    return process, process.network(process.initialize())
+    process = exports.process(*exports.TEXT)
+    return predictor_of_process(process, process.network(exports.state(process)))
 
 
 def picture(folder, pixels, name="picture.png"):
@@ -43,7 +46,7 @@ def picture(folder, pixels, name="picture.png"):
 
 
 def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
-    process, model = pictures
+    process, model, predictor = pictures
     raw = np.rint(process.dataset.test.x[:2] * (255 / process.dataset.test.x.max())).astype(np.uint8)
     paths = [picture(tmp_path, prediction, f"{index}.png") for index, prediction in enumerate(raw)]
     inputs, _ = process.input.batch(
@@ -56,7 +59,7 @@ def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
         training=False,
     )
     probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
-    for prediction, path, expected in zip(predicted.of_process(*pictures, paths), paths, probabilities, strict=True):
+    for prediction, path, expected in zip(predicted.run(predictor, paths), paths, probabilities, strict=True):
         best = np.argsort(-expected)[:3]
         names, shares = list(prediction.fields.values())[::2], list(prediction.fields.values())[1::2]
         assert list(prediction.fields)[2:4] == ["class_2", "probability_2"] and names == [
@@ -67,11 +70,10 @@ def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
 
 
 def test_each_mask_gets_likely_words(sentences):
-    process, _ = sentences
-    (prediction,) = predicted.of_process(*sentences, ["word3 <mask> word4<MASK>"], top=9)
+    (prediction,) = predicted.run(sentences, ["word3 <mask> word4<MASK>"], top=9)
     words, shares = list(prediction.fields.values())[::2], np.array(list(prediction.fields.values())[1::2])
     assert [len(pair) for pair in words] == [2] * 5 and {word for pair in words for word in pair} <= {
-        *process.dataset.vocabulary
+        *exports.process(*exports.TEXT).dataset.vocabulary
     }
     assert (np.diff(shares, axis=0) <= 0).all() and (shares > 0).all() and (shares.sum(0) <= 1).all()
 
@@ -87,7 +89,7 @@ def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path)
     damaged[45] ^= 255
     (tmp_path / "damaged.png").write_bytes(damaged)
     paths = [good, tmp_path / "notes.txt", glass, cut, tmp_path / "damaged.png", tmp_path / "gone.png", colour]
-    results = predicted.of_process(*pictures, paths)
+    results = predicted.run(pictures[2], paths)
     assert [prediction.error for prediction in results] == [
         None,
         "is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP",
@@ -98,17 +100,17 @@ def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path)
         None,
     ]
     assert set(results[1].fields.values()) == {None} and results[0].fields == results[-1].fields
-    bad, best = predicted.of_process(*sentences, ["no hidden word", "one <mask>"])
+    bad, best = predicted.run(sentences, ["no hidden word", "one <mask>"])
     assert bad.error == "a sentence must contain <mask> for the word to predict" and best.error is None
-    process = dataclasses.replace(sentences[0], dataset=dataclasses.replace(sentences[0].dataset, vocabulary=None))
-    assert refusal(predictor_of_process, process, sentences[1]).startswith(
+    process = exports.process(*exports.TEXT)
+    process = dataclasses.replace(process, dataset=dataclasses.replace(process.dataset, vocabulary=None))
+    assert refusal(predictor_of_process, process, process.network(process.initialize())).startswith(
         "predict needs a data set with a vocabulary."
     )
 
 
 def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences, monkeypatch):
-    predictor = predictor_of_process(*sentences)
-    texts = [f"{'word3 ' * (index % 4)}<mask> word{index}" for index in range(9)]
+    predictor, texts = sentences, [f"{'word3 ' * (index % 4)}<mask> word{index}" for index in range(9)]
     alone = [predicted.run(predictor, [text])[0] for text in texts]
     requests = []
 
@@ -135,13 +137,12 @@ def test_batches_keep_the_order_and_an_item_above_a_limit_fails_alone(sentences,
 
 
 def test_an_export_predicts_the_same_as_its_run(tmp_path):
-    process = tables.process()
-    state = process.initialize()
-    folder, about = export.export(process, state, {}, tmp_path / "export", {})
+    process, version = tables.process(), exports.narrow_table()
+    folder, about = shutil.copytree(version.folder, tmp_path / "export"), version.about
     table = tmp_path / "rows.csv"
     rows = [f"{index % 2},{['red', 'blue'][index % 2]},{1e4 + index},no,{index / 1e4}" for index in range(40)]
     table.write_text("\n".join(["kind,colour,size (cm),coat,weight", *rows]))
-    expected, notes = predictor_of_process(process, process.network(state)), []
+    expected, notes = predictor_of_process(process, process.network(exports.state(process), "b")), []
     same = predictor_of_export(folder)
     assert same.form == expected.form and same.limits == expected.limits and about["items"]["labels"] == []
     results = [list(predict(predictor, [str(table)], 3, notes.append)) for predictor in (expected, same)]

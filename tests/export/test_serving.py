@@ -11,36 +11,28 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 
+import exports
 import numpy as np
 import programs
 import pytest
+import tables
 import tensorflow as tf
 import tiny
 from refusals import refusal
 from servers import fetch, start_server
 
-import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import images, saved_model
 from hetero_tf.export.serve import run
-from hetero_tf.recipe import load
 
 
 @pytest.fixture(scope="module")
-def pictures():
-    process = hetero_tf.learning_process(load("tiny/mnist"))
-    return process, tiny.perturbed(process.initialize())
-
-
-@pytest.fixture(scope="module")
-def folder(pictures, tmp_path_factory):
-    """Exports of two levels of an image model, and of a text model as another level."""
-    process, state = pictures
+def folder(tmp_path_factory):
+    """An export of images as two levels, and an export of text as another level."""
     folder = tmp_path_factory.mktemp("exports")
-    for level in ("a", "e"):
-        export.export(process, state, process.statistics(state, level), folder, {}, level=level)
-    words = hetero_tf.learning_process(load("tiny/wikitext2", ["levels.mix=b", "input.segment=5", "data.length=40"]))
-    export.export(words, words.initialize(), {}, folder, {}, level="b")
+    images, text = exports.images().folder, exports.text().folder
+    for level, version in {"a": images, "e": images, "b": text}.items():
+        shutil.copytree(version, folder / level / "1")
     return folder
 
 
@@ -53,8 +45,8 @@ def png(pixels):
     return base64.b64encode(tf.io.encode_png(pixels).numpy()).decode()
 
 
-def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder, pictures):
-    raw = pictures[0].dataset.test.x[:3]
+def test_rows_and_columns_give_the_outputs_of_the_saved_model(address, folder):
+    raw = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
     pixels = images.pixels(raw)
     expected = saved_model.load_runtime(folder / "e" / "1")(image=pixels)
     for request in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
@@ -98,7 +90,7 @@ def test_text_gives_words(address):
     assert status == 200 and np.shape(body["predictions"]) == (1, 3, 50)
 
 
-IMAGE = "image must be float32 [any, 14, 14, 1]"
+IMAGE = "image must be float32 [any, 8, 8, 1]"
 BOMB = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IHDR" + b"\x00\x00\x2e\xe0" * 2 + bytes(20)).decode()
 REFUSED = {
     "another rank": ({"instances": [[1.0, 2.0]]}, f"{IMAGE}. Received: [1, 2]"),
@@ -121,7 +113,7 @@ REFUSED = {
     "very deep": (b"[" * 100_000, "the body is not JSON: "),
     "pixels too large": (
         {"signature_name": "serve_uint8", "instances": [[[[256]]]]},
-        "image must be uint8 [any, 14, 14, 1]: numbers from 0 to 255 are expected",
+        "image must be uint8 [any, 8, 8, 1]: numbers from 0 to 255 are expected",
     ),
     "a key twice": (b'{"instances": [], "instances": []}', "the body is not JSON: a key appears twice in an object"),
     "a key that is not Unicode": (b'{"\\ud800": []}', "optionally signature_name. Received: \\ud800"),
@@ -177,7 +169,7 @@ def test_status_metadata_and_summary(address, folder):
     signatures = fetch(f"{address}/v1/models/a/metadata")[1]["metadata"]["signature_def"]["signature_def"]
     image = signatures["serving_default"]["inputs"]["image"]
     sizes = [one["size"] for one in image["tensor_shape"]["dim"]]
-    assert (image["dtype"], sizes) == ("DT_FLOAT", ["-1", "14", "14", "1"])
+    assert (image["dtype"], sizes) == ("DT_FLOAT", ["-1", "8", "8", "1"])
     summaries = fetch(f"{address}/v1/models")[1]
     about = json.loads((folder / "e" / "1" / "export.json").read_text())
     assert summaries["e"]["measured"] == about["measured"] and summaries["b"]["input"]["kind"] == "text"
@@ -221,30 +213,29 @@ def test_curl_lines_of_a_model_card_work(address, folder):
     assert fetch(f"{address}/v1/models/e:predict", body.encode())[0] == 200
 
 
-def test_new_version_replaces_old_one_without_failed_requests(pictures, tmp_path):
-    process, state = pictures
-    statistics = process.statistics(state)
-    export.export(process, state, statistics, tmp_path, {})
+def test_new_version_replaces_old_one_without_failed_requests(tmp_path):
+    process = tables.process()
+    stored = exports.narrow_table().folder
+    shutil.copytree(stored, tmp_path / "b" / "1")
     address, messages = start_server(tmp_path)
-    pixels = images.pixels(process.dataset.test.x[:1])
-    request = json.dumps({"inputs": pixels.tolist()}).encode()
-    first = saved_model.load_runtime(tmp_path / "a" / "1")(image=pixels)["logits"]
-    second_state = tiny.perturbed(state, seed=1)
+    row = process.dataset.test.x[:1]
+    request = json.dumps({"inputs": row.tolist()}).encode()
+    first = saved_model.load_runtime(stored)(features=row)["logits"]
     stop, responses = threading.Event(), []
 
     def send_requests():
         while not stop.is_set():
-            responses.append(fetch(f"{address}/v1/models/a:predict", request))
+            responses.append(fetch(f"{address}/v1/models/b:predict", request))
 
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(send_requests) for _ in range(3)]
-        export.export(process, second_state, process.statistics(second_state), tmp_path, {})
-        assert messages.get(timeout=60).startswith("serving level a, version 2: ")
-        responses.append(fetch(f"{address}/v1/models/a:predict", request))
+        export.export(process, tiny.perturbed(process.initialize(), seed=1), {}, tmp_path, {}, "b")
+        assert messages.get(timeout=60).startswith("serving level b, version 2: ")
+        responses.append(fetch(f"{address}/v1/models/b:predict", request))
         stop.set()
         for one in futures:
             one.result()
-    second = saved_model.load_runtime(tmp_path / "a" / "2")(image=pixels)["logits"]
+    second = saved_model.load_runtime(tmp_path / "b" / "2")(features=row)["logits"]
     assert {status for status, _ in responses} == {200} and len(responses) > 3
 
     def is_of(body, logits):

@@ -2,17 +2,15 @@
 
 import types
 
+import exports
 import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.framework import tensor_pb2
 
-import hetero_tf
-from hetero_tf import export
 from hetero_tf.export import warmup
 from hetero_tf.export.serve.serving import Serving
-from hetero_tf.recipe import load
 
 # The fields of tensorflow_serving/apis that a request needs: {message: {number: (name, type)}}.
 MESSAGES = {
@@ -43,14 +41,11 @@ def prediction_log():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("apis.PredictionLog"))
 
 
-@pytest.fixture(scope="module", params=["tiny/mnist", "tiny/wikitext2"])
-def version(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=[exports.images, exports.text])
+def version(request):
     """`(contents of export.json, folder of the version)`."""
-    process = hetero_tf.learning_process(load(request.param, ["levels.mix=e"]))
-    state = process.initialize()
-    folder = tmp_path_factory.mktemp("exports")
-    path, about = export.export(process, state, process.statistics(state, "e"), folder, {}, level="e")
-    return about, path
+    version = request.param()
+    return version.about, version.folder
 
 
 def test_server_can_parse_and_compute_warmup_requests(version):
@@ -98,7 +93,7 @@ class CountedSignature:
 
 
 def test_version_is_warmed_up_before_it_is_served(version, monkeypatch):
-    _, path = version
+    about, path = version
     calls = []
     load_folder = tf.saved_model.load
 
@@ -109,5 +104,5 @@ def test_version_is_warmed_up_before_it_is_served(version, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "load", load_counted)
     serving = Serving(path.parent.parent)
-    assert [sentence.split(":")[0] for sentence in serving.refresh()] == ["serving level e, version 1"]
-    assert sorted(calls) == sorted(serving.find("e", None).manifest["signatures"])
+    assert [sentence.split(":")[0] for sentence in serving.refresh()] == [f"serving level {about['level']}, version 1"]
+    assert sorted(calls) == sorted(serving.find(about["level"], None).manifest["signatures"])

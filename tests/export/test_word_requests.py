@@ -2,11 +2,11 @@
 
 import json
 
+import exports
 import numpy as np
 import predicted
 import pytest
 import tensorflow as tf
-import tiny
 from refusals import refusal
 
 import hetero_tf
@@ -24,14 +24,13 @@ from hetero_tf.recipe import load
 @pytest.fixture(scope="module", params=["text_topics", "wikitext2_lstm"])
 def trained(request):
     """The process of a tiny recipe, and a state that differs from its initial one."""
-    process = hetero_tf.learning_process(load(f"tiny/{request.param}"))
-    return process, tiny.perturbed(process.initialize())
+    process = exports.process(f"tiny/{request.param}")
+    return process, exports.state(process)
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    process, state = trained
-    return export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, level="a")
+def exported(trained):
+    return exports.versions(trained[0])["a"]
 
 
 def logits_of(trained, ids):
@@ -82,7 +81,7 @@ def test_graph_splits_signs_and_capitals_like_the_loader(tmp_path):
     np.testing.assert_array_equal(ids, encode_sentences(list(map(split_words, sentences)), vocabulary, 9))
 
 
-def test_files_are_measured_on_the_whole_test_set(trained, exported):
+def test_files_are_measured_on_the_whole_test_set(trained, exported, eager):
     process, state = trained
     metrics, _ = process.evaluate(state)
     for name, value in exported[1]["measured"].items():
@@ -110,11 +109,11 @@ def test_predict_accepts_a_sentence(trained):
 
 
 @pytest.mark.parametrize("name", ["litert", "litert_int8"])
-def test_litert_rejects_recurrent_layers(trained, tmp_path, name):
-    process, state = trained
-    sentence = refusal(export.export, process, state, {}, tmp_path / "out", {}, level="c", others=[name])
+def test_litert_rejects_recurrent_layers(trained, exported, tmp_path, monkeypatch, name):
+    exported.reuse(monkeypatch)
+    sentence = refusal(export.export, *trained, {}, tmp_path / "out", {}, level="a", others=[name])
     assert "LiteRT cannot run the loop over positions of a recurrent layer; export to onnx or keras" in sentence
-    assert not list(tmp_path.glob("out/c/[0-9]*"))
+    assert not list(tmp_path.glob("out/a/[0-9]*"))
 
 
 def test_targets_are_the_next_words():
@@ -190,7 +189,7 @@ def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("tokenizer", ["characters", "subwords"])
 def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
-    process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}"]))
+    process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}", "model.settings.blocks=1"]))
     state, vocabulary = process.initialize(), process.dataset.vocabulary
     model = process.network(state)
     (prediction,) = predicted.of_process(process, model, ["in <mask>"], top=5)

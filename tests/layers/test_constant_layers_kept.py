@@ -37,7 +37,10 @@ def plugin():
 
 @functools.cache
 def built(*overrides, base=BASE, device="cpu"):
-    return tiny.process(base, "precision=float64", "evaluate.statistics_batch=25", *overrides, device=device)
+    few_steps = ("client.epochs=1", "client.batch_size=5")
+    return tiny.process(
+        base, "precision=float64", "evaluate.statistics_batch=25", *few_steps, *overrides, device=device
+    )
 
 
 def fixed(values):

@@ -36,7 +36,7 @@ REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl"
 
 
 # One recipe of each kind of method: exits, stages of blocks, sub-models, masks, nested widths, personal units, server
-# state, ensembles. The others differ in a plug-in that `tests/rounds/test_methods.py` trains as well.
+# state, ensembles. The others differ in a plug-in that `tests/rounds/test_round_methods.py` trains as well.
 QUICK = ("depthfl", "fedepth_branches", "fedrolex", "fiarse", "fjord", "lg_fedavg", "scaffold", "splitmix")
 
 
@@ -44,7 +44,7 @@ QUICK = ("depthfl", "fedepth_branches", "fedrolex", "fiarse", "fjord", "lg_fedav
     "name", [pytest.param(name, marks=[] if name.endswith(QUICK) else pytest.mark.long) for name in METHODS]
 )
 def test_round_changes_the_trained_values(name, eager):
-    """Run eagerly, buffered where that is possible; `test_methods` has every method compiled."""
+    """Run eagerly, buffered where that is possible; `test_round_methods` has every method compiled."""
     loaded = recipe.load(name)
     policy = "wait" if name in BUFFERED else "{name: buffered, size: 1}"
     # Without blockwise stages, budgets say nothing about fewer blocks.

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 # A stem, a unit between, and a head.
 THREE = methods.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, ReLU]\n    - Dense")
-ALONE = ("precision=float64", "levels.mix=a1", "optimizer.clip_norm=null", *methods.PLAIN)
+ALONE = ("precision=float64", "levels.mix=a1", "optimizer.clip_norm=null", "client.batch_size=5", *methods.PLAIN)
 STAGES = "client.stages={name: blockwise, peers: true}"
 
 

@@ -13,27 +13,32 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import tables
 import tiny
 from programs import ROOT
 
 import hetero_tf
 from hetero_tf import export, recipe
 from hetero_tf.data.described import describe
-from hetero_tf.export import saved_model
+from hetero_tf.export import formats, saved_model
 
 FOLDER = ROOT / ".cache" / "exports"
 # Everything that an export depends on, apart from its recipe.
 SOURCES = ("hetero_tf", "recipes", "tests/support")
 LIBRARIES = ("tensorflow", "keras", "numpy", "ai-edge-litert", "tf2onnx")
-IMAGES = ("tiny/digits", "levels.mix=a-b")
-TEXT = ("tiny/wikitext2", "levels.mix=a-b", "input.segment=5", "data.length=40", "model.settings.blocks=1")
+IMAGES = ("tiny/digits", "levels.mix=a")
+# With two channels there is no graph that decodes pictures.
+NARROW_IMAGES = (
+    *("tiny/digits", "levels.mix=a-b", "input={name: images, mean: [0.5, 0.5], std: [0.25, 0.25]}"),
+    "data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 2}",
+)
+TEXT = ("tiny/wikitext2", "levels.mix=b", "input.segment=5", "data.length=40", "model.settings.blocks=1")
 
 
 @functools.cache
-def process(text, *overrides):
-    """The learning process of a shipped recipe, or of the text of one."""
-    load = recipe.loads if "\n" in text else recipe.load
-    return hetero_tf.learning_process(load(text, overrides=overrides))
+def process(name, *overrides):
+    """The learning process of a shipped recipe."""
+    return hetero_tf.learning_process(recipe.load(name, overrides))
 
 
 def state(process):
@@ -60,6 +65,11 @@ class Version(NamedTuple):
         monkeypatch.setattr(saved_model, "write", write)
 
 
+def formats_without(*names):
+    """All formats but some."""
+    return tuple(name for name in formats.names() if name not in names)
+
+
 def versions(process, levels=("a",), others=()):
     """`{level: Version}` of a process with `state(process)`; tests must not change the files."""
     key = [process.recipe.source, describe(process.dataset), process.dataset.sha256, process.partition.sha256, others]
@@ -78,6 +88,24 @@ def _version(process, level, others, key):
     with np.load(folder / "statistics.npz") as statistics:
         about = json.loads((folder / level / "1" / "export.json").read_text("utf-8"))
         return Version(folder / level / "1", about, dict(statistics))
+
+
+def images():
+    return versions(process(*IMAGES))["a"]
+
+
+def text():
+    return versions(process(*TEXT), ("b",))["b"]
+
+
+def narrow_images():
+    """The export of level b of `NARROW_IMAGES`, with all formats but that for training."""
+    return versions(process(*NARROW_IMAGES), ("b",), formats_without("litert_train"))["b"]
+
+
+def narrow_table():
+    """The export of level b of `tables.process()`, with all formats for tables."""
+    return versions(tables.process(), ("b",), formats_without("litert_int8"))["b"]
 
 
 def stored(write, key):
@@ -117,9 +145,9 @@ def _version_of(library):
 def _open(folder, key):
     """Create the folder of a key, and return it with a lock that this process keeps to its end.
 
-    The first process of a session removes the folders of other keys.
+    A process that is alone removes the folders of other keys.
     """
-    (folder / key).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,4 +155,5 @@ def _open(folder, key):
             if other.name not in (key, "lock"):
                 shutil.rmtree(other)
     fcntl.flock(lock, fcntl.LOCK_SH)
+    (folder / key).mkdir(exist_ok=True)
     return folder / key, lock
