@@ -20,32 +20,13 @@ from hetero_tf.base import hardware  # noqa: E402
 # The programs under test must print only their own messages.
 hardware.import_quietly()
 
-from campaign import (  # noqa: E402
-    columnar,
-    data_files,
-    fleet,
-    forgeries,
-    identity,
-    inputs,
-    installation,
-    interruptions,
-    loopback,
-    serving,
-)
+from campaign import columnar, data_files, fleet, forgeries, inputs, interruptions, loopback  # noqa: E402
 from campaign.world import Failed, World  # noqa: E402
 
-MODULES = (interruptions, forgeries, inputs, data_files, columnar, serving, loopback, fleet, identity, installation)
+MODULES = (interruptions, forgeries, inputs, data_files, columnar, loopback, fleet)
 KINDS = {trial.__name__: trial for module in MODULES for trial in module.TRIALS}
-# Number of trials in a turn for trials of milliseconds, and turns between two trials for trials of minutes.
-AT_ONCE = {
-    "recipe_is_read": 50,
-    "data_file": 50,
-    "data_folder": 10,
-    "columnar_file": 25,
-    "refused_devices": 10,
-    "cluster_is_read": 20,
-}
-SELDOM = {"installed_at_once": 12, "local_workers_expose_no_port": 4}
+# Number of trials in a turn for trials of milliseconds.
+AT_ONCE = {"recipe_is_read": 50, "data_file": 50, "data_folder": 10, "columnar_file": 25, "refused_devices": 10}
 
 
 def attempt(world, kind, seed, number):
@@ -80,7 +61,7 @@ def campaign(world, kinds, seed, first=0, trials=None, minutes=None, on_failure=
     end = None if minutes is None else time.monotonic() + 60 * minutes
     counts, failures, number = {kind: Counter() for kind in kinds}, [], first
     while (trials is None or number < first + trials) and (end is None or time.monotonic() < end):
-        for kind in (kind for kind in kinds if number % SELDOM.get(kind, 1) == 0):
+        for kind in kinds:
             for index in range(AT_ONCE.get(kind, 1)):
                 outcome, failed = attempt(world, kind, seed, f"{number}.{index}")
                 counts[kind]["FAILED" if failed else outcome] += 1

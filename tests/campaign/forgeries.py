@@ -1,15 +1,12 @@
-"""Trials with changed run folders: swapped, old, damaged or linked files give an error or the same results."""
+"""Trials with run folders that have files of another run: an error, or the same results."""
 
 import json
-import os
 import shutil
 
 import numpy as np
 import programs
 
 from campaign.world import Failed, newest, rows
-
-KINDS = ("flip", "truncate", "zero", "delete", "append", "empty", "swap", "link", "pipe", "folder")
 
 
 def stopped(world, rng, case):
@@ -40,45 +37,6 @@ def outcome(world, case, folder):
         wrong = sorted(name for name in {*actual, *expected} if actual.get(name) != expected.get(name))
         raise Failed(f"other results without a message: {', '.join(wrong)}; {run.out[-600:]}")
     return "same", run.out
-
-
-def damaged(world, rng):
-    """Damage or delete a file, or replace it by another file, a link, a pipe or a folder."""
-    case, kind = rng.choice(world.cases), rng.choice(KINDS)
-    folder = stopped(world, rng, case)
-    unread = ("log.txt", "timings.jsonl", "costs.json", "data.json", "README.txt", "run.lock")
-    names = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in unread)
-    path, other = rng.sample(names, 2)
-    outside = world.folder / "outside"
-    outside.write_bytes(b"mine")
-    data = bytearray(path.read_bytes())
-    position = rng.randrange(len(data) + 1)
-    if kind == "flip" and data:
-        data[position % len(data)] ^= 1 << rng.randrange(8)
-    elif kind == "truncate":
-        del data[position:]
-    elif kind == "zero":
-        data[position : position + 512] = bytes(len(data[position : position + 512]))
-    elif kind == "append":
-        data += rng.randbytes(rng.randint(1, 600))
-    elif kind == "empty":
-        data.clear()
-    elif kind == "swap":
-        data = other.read_bytes()
-    path.unlink()
-    if kind == "link":
-        path.symlink_to(outside)
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind != "delete":
-        path.write_bytes(data)
-    result, _ = outcome(world, case, folder)
-    if outside.read_bytes() != b"mine":
-        raise Failed(f"{kind} {path.name}: wrote outside of the run folder")
-    world.drop(folder)
-    return f"{kind}: {result}"
 
 
 def of_another_run(world, rng):
@@ -121,25 +79,4 @@ def of_another_run(world, rng):
     return f"{part}, {command}: {result}"
 
 
-def lost(world, rng):
-    """Delete a part of the run folder: no run restarts without a message."""
-    case = rng.choice(world.cases)
-    folder = stopped(world, rng, case)
-    part = rng.choice(("best", "checkpoints", "metrics.jsonl", "partition.npz", "environment.json", "recipe.yaml"))
-    before = rows(folder)
-    if (folder / part).is_dir():
-        shutil.rmtree(folder / part)
-    else:
-        (folder / part).unlink()
-    result, output = outcome(world, case, folder)
-    if part == "checkpoints" and result != "refused":
-        raise Failed("restarted without its checkpoints")
-    if result == "refused" and rows(folder) != ([] if part == "metrics.jsonl" else before):
-        raise Failed("rejected, but the metrics changed")
-    if result == "same" and part in ("best", "metrics.jsonl") and "note:" not in output.replace("note: local_*", ""):
-        raise Failed(f"{part} was lost without a message")
-    world.drop(folder)
-    return f"{part}: {result}"
-
-
-TRIALS = (damaged, of_another_run, lost)
+TRIALS = (of_another_run,)

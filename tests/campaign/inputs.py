@@ -1,10 +1,13 @@
-"""Trials with invalid recipes, overrides and flags: one message within seconds, or a valid run."""
+"""Trials with invalid recipes, overrides, flags and starts: one message within seconds, or a valid run."""
 
 import copy
+import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
+import programs
 import yaml
 
 from campaign.cases import CASES, IMAGES
@@ -22,8 +25,8 @@ NASTY = (
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
 # Limit of processor seconds for reading a recipe or a file.
 SECONDS = 2
-
-
+# Prefix that runs a command with a read-only /dev/shm.
+WITHOUT_SHARED_MEMORY = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"', "sh")
 # The recipe's own tags are texts while a recipe is mutated.
 TAGS = r"!(w \S+?|setting [\w.]+|classes)(?=[\s,}\]])"
 
@@ -165,4 +168,43 @@ def extreme_runs(world, rng):
     return f"exit {run.code}"
 
 
-TRIALS = (recipe_is_read, recipe_is_described, flags, extreme_runs)
+def started_among_strangers(world, rng):
+    """Start the program with closed streams, without a home or shared memory, beside modules with well-known names."""
+    shell = rng.choice((">&-", "2>&-", "<&-", ">&- 2>&-", ">&- 2>&- <&-", "| head -c 20", ">/dev/full", ""))
+    variables = rng.choice(
+        (
+            {},
+            {"HOME": None},
+            {"LC_ALL": "C"},
+            {"PYTHONPATH": ""},
+            {"PYTHONPATH": ":"},
+            {"TMPDIR": "/nowhere"},
+            {"PYTHONIOENCODING": "ascii"},
+            {"HOME": "/nowhere", "LC_ALL": "POSIX"},
+        )
+    )
+    folder, whole = world.fresh(), world.unbroken("heterofl")[0]
+    command, alone = rng.choice(("train", "describe", "help")), rng.random() < 0.3
+    arguments = {
+        "train": f"--recipe {world.recipes['heterofl']} --run_dir {folder}",
+        "describe": f"describe --recipe {world.recipes['heterofl']}",
+        "help": "--help",
+    }[command]
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in {**inherited, **variables}.items() if value is not None}
+    line = f"{programs.ROOT / 'bin' / 'hetero_tf'} {arguments} {shell}"
+    shared_memory = WITHOUT_SHARED_MEMORY if alone and not os.getuid() else ()
+    done = subprocess.run([*shared_memory, "sh", "-c", line], cwd=world.here, env=environment, capture_output=True, text=True, timeout=600,
+                          stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+    if "Traceback" in done.stderr or "defect" in done.stderr or "Exception ignored" in done.stderr:
+        raise Failed(f"{line}, {variables}: {done.stderr[-400:]}")
+    # A full standard output counts as a disk error; the results of a training are complete.
+    if done.returncode not in ((0, 3) if "full" in shell else (0,)):
+        raise Failed(f"{line}, {variables}: exit code {done.returncode}: {done.stderr[-400:]}")
+    if command == "train" and programs.contents(folder) != whole:
+        raise Failed(f"{line}, {variables}: other results")
+    world.drop(folder)
+    return f"{command} {shell}{' without shared memory' * bool(shared_memory)}".strip()
+
+
+TRIALS = (recipe_is_read, recipe_is_described, flags, extreme_runs, started_among_strangers)

@@ -64,55 +64,6 @@ def signalled(world, rng):
     return case
 
 
-def several_starts(world, rng):
-    """Two to six simultaneous starts on one folder, one of them killed: each trains, or names the process that trains."""
-    case, folder = rng.choice(world.cases), world.fresh()
-    world.unbroken(case)
-    runs = [world.start(case, folder) for _ in range(rng.randint(2, 6))]
-    time.sleep(4 * rng.random())
-    rng.choice(runs).kill(rng.choice((signal.SIGKILL, signal.SIGTERM)))
-    for run in runs:
-        if run.wait() not in (0, 5, -9, 143, -15):
-            raise Failed(f"exit code {run.code}: {run.err}")
-    world.expect_same_end(case, folder)
-    world.drop(folder)
-    return case
-
-
-def small_disk(world, rng):
-    """A file system that is too small or becomes read-only; the run continues in another one."""
-    case, disk = rng.choice(world.cases), world.fresh()
-    _, _, whole = world.unbroken(case)
-    size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
-    disk.mkdir(parents=True)
-    room = f"size={int(size * rng.uniform(0.3, 2)) // 4096 * 4096 + 8192}"
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", room, "none", disk], capture_output=True, check=False).returncode:
-        return "not allowed to mount"
-    folder = world.fresh()
-    try:
-        run = world.start(case, disk / "run")
-        if rng.random() < 0.5:
-            run.until(lambda: len(lines(disk / "run")) >= rng.randint(1, 3))
-            subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True, check=False)
-        world.proper(run, (0, 2, 3))
-        if (disk / "run").exists():
-            shutil.copytree(disk / "run", folder)
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
-        disk.rmdir()
-    world.expect_same_end(case, folder)
-    world.drop(folder)
-    return case
-
-
-def lines(folder):
-    """Current lines of metrics.jsonl."""
-    try:
-        return (folder / "metrics.jsonl").read_bytes().splitlines()
-    except OSError:
-        return []
-
-
 def odd_names(world, rng):
     """Run folder names with blanks, line breaks, quotes, bytes outside UTF-8, or very long names."""
     case = rng.choice(("heterofl", "text"))
@@ -120,21 +71,9 @@ def odd_names(world, rng):
     base = world.fresh()
     base.mkdir(parents=True)
     name = rng.choice(
-        [
-            "with blanks",
-            "line\nbreak",
-            "'quo\"tes'",
-            "-dash",
-            "ünïcödé 漢字",
-            b"\xff\xfe".decode("utf-8", "surrogateescape"),
-            "x" * 255,
-            "x" * 300,
-            "a/" * 60 + "b",
-            "\x1b[31mred",
-            "%s{0}$HOME",
-            "~",
-        ]
-    )
+        ["with blanks", "line\nbreak", "'quo\"tes'", "-dash", "ünïcödé 漢字", b"\xff\xfe".decode("utf-8", "surrogateescape"),
+         "x" * 255, "x" * 300, "a/" * 60 + "b", "\x1b[31mred", "%s{0}$HOME", "~"]
+    )  # fmt: skip
     folder = base / name
     run = world.train(case, folder)
     if run.code == 0 and programs.contents(folder) != contents:
@@ -143,40 +82,6 @@ def odd_names(world, rng):
         raise Failed(f"{name!r}: {run.err}")
     shutil.rmtree(base)
     return "refused" if run.code else "trained"
-
-
-def export_killed(world, rng):
-    """Kill an export at a file operation; earlier versions remain, and the next export succeeds."""
-    case = rng.choice(("heterofl", "text"))
-    _, _, whole = world.unbroken(case)
-    folder, log = world.fresh(), world.folder / "log"
-    shutil.copytree(whole, folder)
-    arguments = ("export", "--run_dir", folder, "--level", "all")
-
-    def faults(at):
-        log.unlink(missing_ok=True)
-        return {"root": str(folder), "at": at, "how": rng.choice(("before", "after")), "log": str(log)}
-
-    if world.command(*arguments, faults=faults(0)).code:
-        raise Failed("does not export")
-    operations = log.stat().st_size
-    run = world.programs.start(*arguments, cwd=world.here, faults=faults(rng.randint(1, operations)))
-    run.wait()
-    if rng.random() < 0.5:
-        world.expect_same_end(case, folder)
-    levels = sorted(path.name for path in (folder / "export").iterdir())
-    if any(not (folder / "export" / level / "1" / "export.json").is_file() for level in levels):
-        raise Failed("an export is lost")
-    half = [path for path in (folder / "export").glob("*/[0-9]*") if not (path / "export.json").is_file()]
-    if half:
-        raise Failed(f"an incomplete export has a version name: {half}")
-    if world.command(*arguments).code or not (folder / "export" / levels[0] / "2" / "saved_model.pb").is_file():
-        raise Failed("cannot export any more")
-    left = list((folder / "export").glob("*/.*"))
-    if left:
-        raise Failed(f"left behind: {left}")
-    world.drop(folder)
-    return case
 
 
 def other_users(world, rng):
@@ -234,13 +139,4 @@ def state(folder):
     return [(path, one.st_uid, one.st_mode, one.st_size, one.st_mtime_ns) for path, one in about.items()]
 
 
-TRIALS = (
-    killed_at_an_operation,
-    operation_fails,
-    signalled,
-    several_starts,
-    small_disk,
-    odd_names,
-    export_killed,
-    other_users,
-)
+TRIALS = (killed_at_an_operation, operation_fails, signalled, odd_names, other_users)

@@ -1,15 +1,12 @@
-"""Trials with `serve` over loopback: hostile requests, and versions that change while it serves."""
+"""Trials with `serve` over loopback: hostile requests."""
 
 import base64
 import contextlib
 import http.client
 import json
 import re
-import shutil
 import signal
 import socket
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -154,63 +151,28 @@ NONSENSE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: x\r\n\r\n",
 )  # fmt: skip
-# Host names of a page of another site that reaches the server (DNS rebinding).
-FOREIGN_HOSTS = (
-    "evil.example",
-    "evil.example:80",
-    "127.0.0.1.evil.example",
-    "0.0.0.0",
-    "169.254.169.254",
-    "localhost.evil.example",
-    "",
-)
 
 
-def bodies(server, rng, pending):
+def bodies(server, rng):
     """A body that is odd, large or deep."""
     kind = rng.random()
     body = nested(rng) if kind < 0.4 else rng.choice(RAW_BODIES) if kind < 0.6 else rng.choice(BODIES)
     return server.send(post(body))[0]
 
 
-def paths(server, rng, pending):
+def paths(server, rng):
     """An odd path, by GET or POST."""
     path = rng.choice(PATHS)
     return server.send(get(path) if rng.random() < 0.6 else post(rng.choice(BODIES), path))[0]
 
 
-def nonsense(server, rng, pending):
+def nonsense(server, rng):
     """Bytes that form no request; the server may wait for more, so do not wait for a response."""
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection, contextlib.suppress(OSError):
         connection.sendall(rng.choice(NONSENSE))
 
 
-def foreign_names(server, rng, pending):
-    """A request from a page of another site, which must be rejected."""
-    name = rng.choice(FOREIGN_HOSTS)
-    if rng.random() < 0.5:
-        data = post({"instances": []}, host=name) if rng.random() < 0.5 else get("/v1/models", host=name)
-    else:
-        origin = rng.choice((f"http://{name or 'evil.example'}", "null", "https://127.0.0.1.evil.example"))
-        data = post({"instances": []}, host=f"127.0.0.1:{server.port}", Origin=origin)
-    status, _ = server.send(data)
-    if status is not None and status < 400:
-        raise Failed(f"answers a foreign page with {status}: {data[:120]}")
-    return status
-
-
-def idle(server, rng, pending):
-    """Open connections without a request, or with half of one."""
-    data = rng.choice(
-        (b"", b"GET / HT", b"POST /v1/models/a:predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n{")
-    )
-    for _ in range(rng.randint(1, 40)):
-        connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
-        connection.sendall(data)
-        pending.append(connection)
-
-
-def disconnects(server, rng, pending):
+def disconnects(server, rng):
     """A client that disconnects after or during its request, with or without a reset."""
     data = post({"instances": np.zeros((rng.choice((1, 200)), 6, 6, 1)).tolist()})
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection, contextlib.suppress(OSError):
@@ -219,51 +181,26 @@ def disconnects(server, rng, pending):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
 
 
-def too_large(server, rng, pending):
-    """A body that exceeds the limit, or whose announced length does."""
-    size = rng.choice((33 * 2**20, 2**33, 10**30))
-    return server.send(
-        post(b" " * min(size, 33 * 2**20), Content_Length=size) if size < 2**30 else post(b"{}", Content_Length=size), 5
-    )[0]
-
-
-def several_large(server, rng, pending):
-    """Several simultaneous large bodies."""
-    body = b'{"instances": [' + b"[0.5]," * rng.choice((200_000, 2_000_000)) + b"[0]]}"
-    statuses = []
-    threads = [threading.Thread(target=lambda: statuses.append(server.send(post(body))[0])) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return max((status for status in statuses if status is not None), default=None)
-
-
-ACTIONS = {bodies: 8, paths: 6, nonsense: 4, foreign_names: 4, idle: 1, disconnects: 4, too_large: 1, several_large: 1}
+ACTIONS = {bodies: 8, paths: 6, nonsense: 4, disconnects: 4}
 
 
 def hostile_requests_arrive(world, rng):
     """Random requests; /healthz responds after each, and at the end memory is bounded and the log is clean."""
-    statuses, pending = [], []
+    statuses = []
     with Server(world, exports(world)) as server:
         for action in rng.choices(list(ACTIONS), list(ACTIONS.values()), k=REQUESTS):
             # A server may close a connection without a response.
             with contextlib.suppress(TimeoutError, ConnectionError):
-                status = action(server, rng, pending)
+                status = action(server, rng)
                 statuses.append(status)
                 if status is not None and status >= 500 and status != 503:
                     raise Failed(f"{action.__name__}: HTTP {status}")
             health(server, action.__name__)
-        for connection in pending:
-            connection.close()
         if server.memory() > MEMORY:
             raise Failed(f"took {server.memory() / 2**30:.1f} GiB")
-        status, answer = server.request("POST", "/v1/models/a:predict", json.dumps({"instances": picture()}))
-        if (
-            status != 200
-            or answer["predictions"]
-            != server.request("POST", "/v1/models/a:predict", json.dumps({"instances": picture()}))[1]["predictions"]
-        ):
+        picture = (np.arange(36).reshape(1, 6, 6, 1) / 36).tolist()
+        status, answer = server.request("POST", "/v1/models/a:predict", json.dumps({"instances": picture}))
+        if status != 200 or not np.isfinite(answer["predictions"][0]["logits"]).all():
             raise Failed(f"does not predict any more: {status} {answer}")
     return f"{sum(status is not None for status in statuses)} of {REQUESTS} with a response"
 
@@ -278,11 +215,6 @@ def health(server, action):
         raise Failed(f"{action}: /healthz responds with {status}")
 
 
-def picture():
-    """One image of the small recipe as JSON."""
-    return (np.arange(36).reshape(1, 6, 6, 1) / 36).tolist()
-
-
 def exports(world):
     """Exports of the case "heterofl", created once: levels a and b, each with version 1."""
     folder = world.folder / "served exports"
@@ -294,124 +226,4 @@ def exports(world):
     return folder
 
 
-def other_versions(world):
-    """Another model of the same shape for level a, from another seed, created once."""
-    folder = world.folder / "other exports"
-    if not folder.exists():
-        other = world.fresh()
-        for command in (
-            ("--recipe", world.recipes["heterofl"], "--set=seed=4", "--set=rounds=1", "--run_dir", other),
-            ("export", "--run_dir", other, "--level", "a", "--out", folder),
-        ):
-            run = world.command(*command)
-            if run.code:
-                raise Failed(f"does not export: {run.err}")
-    return folder / "a" / "1"
-
-
-def versions_change(world, rng):
-    """Versions are added, deleted, replaced or copied file by file; the newest complete one must soon respond."""
-    models = {"first": exports(world) / "a" / "1", "second": other_versions(world)}
-    folder = world.fresh()
-    shutil.copytree(exports(world), folder)
-    present, events = {1: "first"}, []
-    with Server(world, folder) as server:
-        expected = {"first": answer_of(server)}
-        for _ in range(rng.randint(2, 4)):
-            action = rng.choice(("add", "add in pieces", "remove", "replace", "half", "odd"))
-            number, name = rng.randint(2, 9), rng.choice(list(models))
-            path = folder / "a" / str(number)
-            events.append(f"{action} {number} {name}")
-            if action == "add" and number not in present:
-                arrive(models[name], path)
-                present[number] = name
-            elif action == "add in pieces" and number not in present:
-                in_pieces(models[name], path, rng)
-                present[number] = name
-            elif action == "remove" and len(present) > 1:
-                number = max(present)
-                shutil.rmtree(folder / "a" / str(number))
-                del present[number]
-            elif action == "replace" and max(present) > 1:
-                number = max(present)
-                shutil.rmtree(folder / "a" / str(number))
-                time.sleep(2 * rng.random())
-                arrive(models[name], folder / "a" / str(number))
-                present[number] = name
-            elif action == "half" and number not in present:
-                arrive(models[name], path)
-                (path / "saved_model.pb").write_bytes(models[name].joinpath("saved_model.pb").read_bytes()[:500])
-                shutil.rmtree(path / "variables")
-                time.sleep(1.5)
-                shutil.rmtree(path)
-            elif action == "odd" and number not in present:
-                path.mkdir()
-                (path / "export.json").write_bytes(
-                    rng.choice((b"[]", b"", b"{}", b'"x"', b"[" * 9999, b"\xff", b"null"))
-                )
-                time.sleep(1.5)
-                shutil.rmtree(path)
-            settle(server, present, expected, events)
-            health(server, "; ".join(events))
-    world.drop(folder)
-    return f"{len(events)} changes"
-
-
-def arrive(source, path):
-    """Move a complete copy to its name in one step."""
-    copy = path.parent / f".copy-{path.name}"
-    shutil.copytree(source, copy)
-    copy.rename(path)
-
-
-def in_pieces(source, path, rng):
-    """Copy a version slowly, file by file, in random order."""
-    files = [file for file in sorted(source.rglob("*")) if file.is_file()]
-    rng.shuffle(files)
-    for file in files:
-        copy = path / file.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        data = file.read_bytes()
-        copy.write_bytes(data[: len(data) // 2])
-        time.sleep(0.5 * rng.random())
-        copy.write_bytes(data)
-
-
-def answer_of(server, path="/v1/models/a"):
-    """Predictions of the newest version for one image."""
-    return server.request("POST", f"{path}:predict", json.dumps({"instances": picture()}))[1].get("predictions")
-
-
-def settle(server, present, expected, events):
-    """Wait until the newest version is reported and predicts like its model; deleted versions respond with 404."""
-    newest, end = max(present), time.monotonic() + PATIENCE
-    while True:
-        status, body = server.request("GET", "/v1/models/a")
-        reported = [
-            int(each["version"]) for each in body.get("model_version_status", []) if each["state"] == "AVAILABLE"
-        ]
-        answer = answer_of(server)
-        right = expected.get(present[newest], answer)
-        if status == 200 and max(reported, default=0) == newest and set(reported) <= present.keys() and answer == right:
-            break
-        if time.monotonic() > end:
-            raise Failed(
-                f"{'; '.join(events)}: present {present}, reported {reported}, right answer: {answer == right}"
-            )
-        time.sleep(0.3)
-    expected.setdefault(present[newest], answer)
-    if len(expected) == 2 and expected["first"] == expected["second"]:
-        raise Failed(f"{'; '.join(events)}: both models have equal predictions")
-    gone = next(number for number in range(2, 11) if number not in present)
-    path = f"/v1/models/a/versions/{gone}"
-    status, body = server.request("GET", path)
-    states = {each["state"] for each in body.get("model_version_status", [])}
-    # A version that could not be loaded keeps its state END, with the reason.
-    if not (status == 404 or status == 200 and states == {"END"}):
-        raise Failed(f"{'; '.join(events)}: version {gone} is gone, but its status is {status} {sorted(states)}")
-    status, _ = server.request("POST", f"{path}:predict", json.dumps({"instances": picture()}))
-    if status != 404:
-        raise Failed(f"{'; '.join(events)}: version {gone} is gone, but answers {status}")
-
-
-TRIALS = (hostile_requests_arrive, versions_change)
+TRIALS = (hostile_requests_arrive,)
