@@ -44,7 +44,7 @@ def build_process(function, text=WITHOUT_MODEL):
     return learning_process(text, *tiny.images(), parallel=1, model=function)
 
 
-def test_rounds_equal_those_of_the_same_layers_in_a_recipe():
+def test_rounds_equal_those_of_the_same_layers_in_a_recipe(eager):
     """Checks also the scale, the cut of absent labels, and equal paths at all widths."""
     custom, from_recipe = (
         build_process(dense),
@@ -76,7 +76,7 @@ def test_initial_values_depend_on_the_seed_alone_and_have_equal_paths():
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_residual_model_is_trained_cut_described_and_predicts_from_pixels():
+def test_residual_model_is_trained_cut_described_and_predicts_from_pixels(eager):
     process = build_process(lambda width, classes: static_norms(residual(width, classes)))
     assert process.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
     state = process.initialize()
@@ -128,7 +128,7 @@ def without_input(width, classes, scale=1.0):
 
 
 @pytest.mark.parametrize("function", [subclassed, without_input])
-def test_model_without_inputs_trains_like_the_functional_one(function):
+def test_model_without_inputs_trains_like_the_functional_one(function, eager):
     process, expected_process = build_process(function), build_process(dense)
     expected = expected_process.initialize()
     state = process.begin(dict(zip(process.initialize().weights, expected.weights.values(), strict=True)))
