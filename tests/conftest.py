@@ -1,4 +1,4 @@
-"""Settings of all tests: no GPU, quiet TensorFlow, fixed threads; and the selection of tests.
+"""Settings of all tests: no GPU, quiet TensorFlow, fixed threads; `suite` selects them.
 
 All settings are environment variables, set before any test imports TensorFlow. Tests without TensorFlow stay fast, and
 programs that a test starts inherit the settings.
@@ -30,41 +30,20 @@ gc.set_threshold(100_000, 50, 100)
 # Linux: the pages of a process, and the function that returns freed memory to the system.
 PAGES = Path("/proc/self/statm")
 _trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)
-MAX_RESIDENT = pytest.StashKey[int]()
+RESIDENT = pytest.StashKey[int]()
 # A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP ignored. The programs that tests start and
 # stop would inherit that.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
-
-def pytest_addoption(parser):
-    """Add `--all`, which includes the long tests."""
-    parser.addoption("--all", action="store_true", help="also run the tests marked `long`")
+pytest_plugins = ["suite"]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """One process per core; with --all one more, since long tests also wait for clocks and other programs."""
-    return hardware.core_count() + config.getoption("--all")
-
-
-def pytest_collection_modifyitems(config, items):
-    """Skip the tests marked `long` without --all, and those marked `gpu` without a visible GPU.
-
-    Files with long tests run first, so that no core is idle at the end.
-    """
-    slow = {item.path for item in items if item.get_closest_marker("long")}
-    items.sort(key=lambda item: item.path not in slow)
-    hidden = os.environ["CUDA_VISIBLE_DEVICES"] in ("", "-1")
-    reasons = {
-        "long": None if config.getoption("--all") else "long test: run it with --all",
-        "gpu": "CUDA_VISIBLE_DEVICES hides the GPU" if hidden else None,
-    }
-    for item in items:
-        for name, reason in reasons.items():
-            if reason and item.get_closest_marker(name):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    """One process per core; one more for long tests, which also wait for clocks and other programs."""
+    return hardware.core_count() + bool(config.getoption("--all") or config.getoption("--part"))
 
 
 @pytest.fixture
@@ -93,24 +72,26 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
-def release_memory():
-    """Free unreachable graphs and return their memory to the system."""
-    gc.collect()
-    _trim_heap(0)
-
-
 def resident_bytes():
     """Resident memory of this process; 0 on systems without /proc."""
     return int(PAGES.read_text().split()[1]) * resource.getpagesize() if PAGES.exists() else 0
 
 
+def release_memory(config, growth):
+    """Free unreachable graphs and return their memory to the system, if the process has grown by so many bytes."""
+    if resident_bytes() < config.stash.get(RESIDENT, 0) + growth:
+        return False
+    gc.collect()
+    _trim_heap(0)
+    config.stash[RESIDENT] = resident_bytes()
+    return True
+
+
 # After the fixtures: some tests replace the functions that read files.
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item):
-    """Free the graphs of a file's earlier tests whenever the process has grown by another gigabyte."""
-    if resident_bytes() > item.config.stash.get(MAX_RESIDENT, 2 * 2**30):
-        release_memory()
-        item.config.stash[MAX_RESIDENT] = resident_bytes() + 2**30
+    """Free the graphs of a file's earlier tests."""
+    release_memory(item.config, 2**30)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -138,9 +119,6 @@ def clear_caches(request):
                 value.cache_clear()
     if "runs" in sys.modules:
         sys.modules["runs"].clear()
-    # A file with fewer new objects than the first threshold has built no graph.
-    if "keras" in sys.modules and any(gc.get_count()[1:]):
-        release_memory()
-        # Objects that remain after the first file belong to libraries; freeze them to keep later collections fast.
-        if not gc.get_freeze_count():
-            gc.freeze()
+    # Objects that remain belong to libraries; freeze them to keep later collections fast.
+    if "keras" in sys.modules and release_memory(request.config, 2**28):
+        gc.freeze()

@@ -114,12 +114,20 @@ class Console:
     @property
     def width(self) -> int | None:
         """Number of columns of the terminal; None for other streams."""
+        if not self.is_terminal:
+            return None
+        try:
+            columns = os.get_terminal_size(self.stream.fileno()).columns
+        except OSError:
+            return None  # The terminal was closed after the check.
         # Some terminals report no width; some wrap after the last column.
-        return (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1 if self.is_terminal else None
+        return (columns or 80) - 1
 
     def _cut(self, text):
         width = self.width
-        return text if len(text) <= width else text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
+        if width is None or len(text) <= width:
+            return text
+        return text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
 
     def _write(self, text):
         if self.stream is None or self._quiet:

@@ -331,7 +331,7 @@ ANNOTATION_FORMS = (
     "| None, or a name for one of these"
 )
 # Names that `parse_annotation` does not look up in the module.
-_FORMS = {
+_FORMS: dict[str, Any] = {
     **{form.__name__: form for form in (int, float, str, bool, tuple, dict, Range, Text)},
     "Annotated": Annotated,
     "Literal": Literal,
@@ -374,7 +374,8 @@ def _evaluate(node, path):
         case ast.Tuple(elts=items):
             return tuple(_evaluate(item, path) for item in items)
         case ast.Call(func=ast.Name(id=("Range" | "Text") as name), args=[], keywords=limits):
-            return _FORMS[name](**{limit.arg: _evaluate(limit.value, path) for limit in limits})
+            # The name of `**limits` is None, which no form accepts.
+            return _FORMS[name](**{str(limit.arg): _evaluate(limit.value, path) for limit in limits})
     return ast.literal_eval(node)
 
 
@@ -387,12 +388,18 @@ def _lookup(name, path):
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 for imported in names:
                     if name == (imported.asname or imported.name):
-                        return _lookup(imported.name, _source_file(module, path))
+                        return _lookup(imported.name, _imported_file(module, path))
     raise InputError(f"{path.name}: {name!r} is not a type of an option; it must be {ANNOTATION_FORMS}")
 
 
-def _source_file(module, path):
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+def _imported_file(module, path):
+    source = find_source(module)
+    if source is None:
         raise InputError(f"{path.name}: cannot read option types from {module}: it has no source file")
-    return Path(spec.origin)
+    return source
+
+
+def find_source(module: str) -> Path | None:
+    """Return the source file of a module without importing it; None if it has none."""
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None

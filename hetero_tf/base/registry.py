@@ -7,7 +7,6 @@ A recipe can only name registered plug-ins; `register_plugin` is the only way to
 import ast
 import functools
 import importlib
-import importlib.util
 import inspect
 import re
 import sys
@@ -23,6 +22,7 @@ from hetero_tf.base.constraints import (
     Option,
     argument_docs,
     build_option,
+    find_source,
     parse_annotation,
     parse_source,
 )
@@ -142,6 +142,8 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
             f"--plugin {requested}: defines nothing to add; it must define a Keras layer or one of the "
             f"functions {', '.join(EXPORTS.values())}"
         )
+    if find_source(module_name) is None:
+        raise InputError(f"--plugin {requested}: must have a source file (.py), from which its options are read")
     for kind, name in added:
         if name in names(kind) and _registered[kind].get(name) != module_name:
             raise InputError(f"--plugin {requested}: {name!r} already exists in {kind}; rename yours")
@@ -222,7 +224,9 @@ def _module_name(kind, name):
 def _source(kind, name):
     module = _module_name(kind, name)
     if name in _registered[kind]:
-        return Path(importlib.util.find_spec(module).origin)
+        source = find_source(module)
+        assert source is not None  # `register_plugin` has found it
+        return source
     return _shipped(kind)[name]
 
 

@@ -56,7 +56,7 @@ def _restore_handlers():
 
 def run_in_thread(work: Callable, *arguments: Any) -> Any:
     """Call `work` in a second thread while this one handles signals; return its result or raise its exception."""
-    results = []
+    results: list[tuple[Any, BaseException | None]] = []
 
     def run():
         try:

@@ -211,7 +211,8 @@ def _concatenate(path, batches, schema, names, packed):
     """Concatenates batches and checks their size while reading: repeated values may unpack to more than estimated."""
     import pyarrow as pa
 
-    parts, size, dictionaries = [], 0, {}
+    parts, size = [], 0
+    dictionaries: dict[str, list[int | None]] = {}
     for batch in batches:
         # Otherwise pyarrow trusts the offsets and strings of malformed files.
         batch.validate(full=True)

@@ -99,5 +99,6 @@ def _read_header(path) -> Iterable[WavHeader]:
 
 def _summarize(headers):
     durations = np.array([header.seconds for header in headers])
-    quantiles = tuple(float(value) for value in np.quantile(durations, (0, 0.5, 0.9, 1)))
-    return SoundSummary(len(headers), quantiles, tuple(Counter(header.rate for header in headers).most_common()))
+    shortest, median, long, longest = map(float, np.quantile(durations, (0, 0.5, 0.9, 1)))
+    rates = Counter(header.rate for header in headers).most_common()
+    return SoundSummary(len(headers), (shortest, median, long, longest), tuple(rates))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetero_tf.base.errors import InputError, find_nearest
-from hetero_tf.data.column_types import parse_numbers
-from hetero_tf.data.columns import is_number, sort_categories
+from hetero_tf.data.column_types import require_numbers
+from hetero_tf.data.columns import sort_categories
 from hetero_tf.data.inspection import inspect_column
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import LABEL, LABEL_SET, NUMBERS
@@ -168,10 +168,7 @@ def read_numbers(table, name):
         InputError: A value is missing, or not such a number.
     """
     table.check_complete(name)
-    values = parse_numbers(table.columns[name])
-    if values is None:
-        row, text = table.read_texts(name).find(lambda text: not is_number(text))
-        raise table.value_error(row, name, f"must be a number. Received: {text!r}")
+    values = require_numbers(table, name)
     invalid = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(invalid):
         raise table.value_error(

@@ -143,7 +143,7 @@ def build_column(table: RawTable, name: str, roles: ColumnRoles, is_training: np
     column = replace(_infer_column(values, name, kind, roles), scale=roles.scale.get(name, "standard"))
     if roles.missing in ("error", "drop"):
         return column
-    fill = _fill_value(values.columns[name], column, roles.missing, is_training)
+    fill = _fill_value(values, column, roles.missing, is_training)
     if roles.missing == "category" and values is not table:
         if column.categories:
             column = replace(column, categories=sort_categories({*column.categories, MISSING_CATEGORY}))
@@ -192,19 +192,21 @@ def _date_order(table, name, column):
     )
 
 
-def _fill_value(values, column, missing, is_training):
+def _fill_value(table, column, missing, is_training):
     """Returns the text that replaces a missing value, from the values of the training rows."""
+    values = table.columns[column.name]
     if isinstance(values, np.ndarray) and column.categories:
         values = TextColumn.from_numbers(values)
     if not column.categories and not column.date:
-        numbers = parse_numbers(values)[is_training]
+        numbers = require_numbers(table, column.name)[is_training]
         if missing == "most_frequent":
             distinct, counts = np.unique(numbers, return_counts=True)
             return repr(float(distinct[counts.argmax()]))
         return repr(float(np.median(numbers) if missing == "median" else numbers.mean()))
     counts = np.bincount(values.codes[is_training], minlength=len(values.texts))
     if column.date and missing != "most_frequent":
-        by_date = sorted(range(len(counts)), key=lambda code: parse_date(values.texts[code], column.date))
+        dates = [date for text in values.texts if (date := parse_date(text, column.date))]
+        by_date = sorted(range(len(dates)), key=dates.__getitem__)
         middle = np.searchsorted(np.cumsum(counts[by_date]), counts.sum() / 2)
         return values.texts[by_date[int(middle)]]
     most = max(range(len(counts)), key=lambda code: (counts[code], values.texts[code]))
@@ -267,3 +269,12 @@ def parse_numbers(column: np.ndarray | TextColumn) -> np.ndarray | None:
         return column.astype(np.float64)
     numbers = to_numbers(column.texts)
     return None if numbers is None else numbers[column.codes]
+
+
+def require_numbers(table, name):
+    """Returns a column as float64 `[n]`; `InputError` for the first text that is not a finite number."""
+    numbers = parse_numbers(table.columns[name])
+    if numbers is None:
+        row, text = table.read_texts(name).find(lambda text: not is_number(text))
+        raise table.value_error(row, name, f"must be a number. Received: {text!r}")
+    return numbers

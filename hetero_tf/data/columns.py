@@ -90,7 +90,7 @@ class Column:
         if self.categories:
             return self._encode_category(value)
         if self.date:
-            return self._encode_date(value)
+            return self._encode_date(value, self.date)
         number = parse_number(value, self.name)
         return [number, float(missing)] if self.marks_missing else [number]
 
@@ -104,12 +104,10 @@ class Column:
         index = self.categories.index(value)
         return [float(index == one) for one in range(len(self.categories))] if self.one_hot else [float(index)]
 
-    def _encode_date(self, value):
-        date = parse_date(value, self.date)
+    def _encode_date(self, value, order):
+        date = parse_date(value, order)
         if date is None:
-            raise InputError(
-                f"column {self.name!r} must be a date such as {DATE_EXAMPLES[self.date]}. Received: {value!r}"
-            )
+            raise InputError(f"column {self.name!r} must be a date such as {DATE_EXAMPLES[order]}. Received: {value!r}")
         return date_features(date)
 
 

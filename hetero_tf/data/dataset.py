@@ -318,7 +318,7 @@ def _check_targets(location, example, split, dataset):
     expected = dataset.targets if split is dataset.test else form
     if y is None or form is None or form != expected or len(y) != len(split.x):
         received = "none" if y is None else f"{y.dtype} {y.shape}"
-        description = DESCRIPTIONS.get(expected, DESCRIPTIONS[LABEL]).replace("[n", f"[{len(split.x)}")
+        description = DESCRIPTIONS.get(expected or LABEL, DESCRIPTIONS[LABEL]).replace("[n", f"[{len(split.x)}")
         raise InputError(f"{location}: expected {description}, one per {example}. Received: {received}")
     if form in (LABEL, LABEL_MAP):
         _check_range(location, "label", y, dataset.classes)

@@ -164,7 +164,8 @@ def _find_classes(folder, kind):
 
 def _list_files(folder, names, kind):
     number = {name: label for label, name in enumerate(names)}
-    files, labels = [], []
+    files: list[str] = []
+    labels: list[int] = []
     for name in list_folders(folder):
         if name not in number:
             raise InputError(f"{folder / name}: is not a class of the training {kind.noun}: {', '.join(names[:10])}")

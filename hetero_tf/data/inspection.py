@@ -33,6 +33,8 @@ FEW_TEXTS, FEW_NUMBERS = 10, 20
 MOST_FREQUENT = 5
 # Pictures that a loader examines, and the bytes that it reads of each; a header after longer metadata is skipped.
 MAX_PICTURES, HEADER_BYTES = 100, 2**18
+ColumnType = Literal["number", "category", "date", "text", "id"]
+ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class ColumnSummary:
     """
 
     name: str
-    type: Literal["number", "category", "date", "text", "id"]
+    type: ColumnType
     rows: int
     missing: int
     distinct: int
@@ -69,7 +71,7 @@ class ColumnSummary:
     date_orders: tuple[DateOrder, ...]
     numbers_rows: bool = False
     has_times: bool = False
-    role: Literal["feature", "label", "owner", "time", "ignored"] = "feature"
+    role: ColumnUse = "feature"
 
     @property
     def is_continuous(self) -> bool:
@@ -201,11 +203,12 @@ def _format(number):
 
 def _text_summary(name, rows, texts, counts, frequent):
     present, orders = int(counts.sum()), date_orders(texts)
+    kind: ColumnType
     low, high, has_times = "", "", False
     if orders:
         dates = [date for text in texts if (date := parse_date(text, orders[0]))]
         kind, low, high = "date", str(min(dates)), str(max(dates))
-        has_times = any(parse_time(text, orders[0]).time() != datetime.time() for text in texts)
+        has_times = any(time.time() != datetime.time() for text in texts if (time := parse_time(text, orders[0])))
     elif len(texts) <= FEW_TEXTS or len(texts) <= MAX_DISTINCT_SHARE * present:
         kind = "category"
     else:

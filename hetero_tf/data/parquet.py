@@ -203,8 +203,8 @@ def _picture_dataset(tables, roles, shape, test_share, names, form):
     names, targets = read_targets(tables, label, owner, names, targets=form)
     splits = []
     for table, target in zip(tables, targets):
-        pictures = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
-        splits.append(Split(decode_pictures(table.source, pictures, table.rows, *shape), *target))
+        contents = ((table.locate(row), lambda data=data: data) for row, data in enumerate(table.columns[image]))
+        splits.append(Split(decode_pictures(table.source, contents, table.rows, *shape), *target))
     train, tests = splits if len(splits) == 2 else hold_out(splits[0], test_share, tables[0].source)
     source, pictures = (
         f"pictures ({tables[0].source})",

@@ -18,7 +18,7 @@ from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.dates import date_orders, parse_time
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.inspection import inspect_table
+from hetero_tf.data.inspection import ColumnUse, inspect_table
 from hetero_tf.data.raw_table import RawTable, to_names
 from hetero_tf.data.targets import LABEL, NUMBERS
 
@@ -134,7 +134,12 @@ def _build_split(x, y, owners, base):
 
 def _inspect(table, channels, time, series, label):
     """Returns the summaries of all columns with their use."""
-    roles = {**dict.fromkeys(label, "label"), **dict.fromkeys(channels, "feature"), series: "owner", time: "time"}
+    roles: dict[str, ColumnUse] = {
+        **dict.fromkeys(label, "label"),
+        **dict.fromkeys(channels, "feature"),
+        series: "owner",
+        time: "time",
+    }
     return tuple(replace(summary, role=roles.get(summary.name, "ignored")) for summary in inspect_table(table))
 
 

@@ -41,7 +41,8 @@ def learn_pieces(words: Iterable[str], count: int) -> tuple[str, ...]:
 def _merge_pairs(frequencies):
     """Yield the merged pairs of chunks `{chunk: frequency}`; some of them more than once."""
     chunks, weights = [list(chunk) for chunk in frequencies], list(frequencies.values())
-    counts, indices = Counter(), defaultdict(set)
+    counts: Counter[tuple[str, str]] = Counter()
+    indices: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for index, symbols in enumerate(chunks):
         for pair in pairwise(symbols):
             counts[pair] += weights[index]

@@ -143,8 +143,8 @@ def _owners(count, owners):
 
 def _clips(examples, test_examples, length, classes, owners, rate, seed):
     # First and last pitch of each class in hertz, at equal distances for the ear.
-    extent = np.log(np.minimum(PITCHES, MAX_PITCH * rate))
-    pitches = np.exp(rng(seed, "synthetic patterns").uniform(*extent, (classes, 2)))
+    low, high = np.log(np.minimum(PITCHES, MAX_PITCH * rate))
+    pitches = np.exp(rng(seed, "synthetic patterns").uniform(low, high, (classes, 2)))
     times = np.arange(length) / rate
 
     def make_split(purpose, count):

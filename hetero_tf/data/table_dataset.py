@@ -118,6 +118,7 @@ def _fill(table, column):
     if column.fill is None:
         return table
     values = table.columns[column.name]
+    filled: np.ndarray | TextColumn
     if isinstance(values, np.ndarray) and not column.categories:
         filled = np.where(np.isnan(values), float(column.fill), values)
     else:
@@ -129,8 +130,8 @@ def _fill(table, column):
 def _read_dates(table, column):
     """Returns the features of a column of dates, float64 [n, features]."""
     texts = table.read_texts(column.name)
-    dates = [parse_date(text, column.date) for text in texts.texts]
-    if None in dates:
+    dates = [date for text in texts.texts if (date := parse_date(text, column.date))]
+    if len(dates) < len(texts.texts):
         row, text = texts.find(lambda text: parse_date(text, column.date) is None)
         example = DATE_EXAMPLES[column.date]
         raise table.value_error(row, column.name, f"must be a date such as {example}. Received: {text!r}")

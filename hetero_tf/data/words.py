@@ -43,7 +43,8 @@ def read_words(path: Path) -> list[str]:
 
 def _read_lines(path, file, limit):
     """Reads the words of a file of at most `limit` bytes."""
-    words, number, size = [], 0, 0
+    words: list[str] = []
+    number = size = 0
     try:
         # Limit readline: a small gzip file may unpack to a line larger than memory.
         while line := file.readline(LONGEST_LINE + 1):

@@ -169,7 +169,7 @@ def _memory(description):
 
 
 def _split(summary):
-    rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
+    rows: list[tuple[str, ...]] = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
     for name in filter(summary.__contains__, ("train_examples", "held_out_examples", "test_examples", "labels")):
         cells = {"min": ",", "mean": ",.1f", "std": ",.1f", "max": ","}
         rows.append((name.replace("_", " "), *(format(summary[name][key], spec) for key, spec in cells.items())))

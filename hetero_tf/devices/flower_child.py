@@ -53,7 +53,7 @@ def _serve_at(listener):
 
     import uvicorn
 
-    uvicorn.Config = functools.partial(uvicorn.Config, fd=listener.fileno())
+    uvicorn.Config = functools.partial(uvicorn.Config, fd=listener.fileno())  # type: ignore[misc, assignment]
 
 
 def flwr() -> None:

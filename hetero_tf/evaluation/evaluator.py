@@ -195,7 +195,8 @@ class Evaluator:
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
         levels = self.family.recipe.levels
-        if self.family.recipe.evaluate.members == "first" or levels.members_of(level) == levels.ensemble:
+        networks = levels.ensemble
+        if networks is None or self.family.recipe.evaluate.members == "first" or levels.members_of(level) == networks:
             return state
 
         def accuracy(ensemble_state):
@@ -206,7 +207,7 @@ class Evaluator:
                 )["accuracy"]
             )
 
-        return sort_networks(state, levels.ensemble, accuracy)
+        return sort_networks(state, networks, accuracy)
 
     def _measured(self, predictor, state):
         """Return the metrics of the first networks of a state on the test set, and their normalisation statistics."""
@@ -216,7 +217,8 @@ class Evaluator:
 
     def _of_personal_models(self, state):
         """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
-        values, metrics = self.client_values(state), {}
+        values = self.client_values(state)
+        metrics: dict[str, float] = {}
         if self.dataset.test.y is not None and self.tests.clients.size:
             metrics |= self.measure_clients(*values)
         if self.dataset.train.y is not None and "validation" in self._splits:
@@ -227,7 +229,8 @@ class Evaluator:
     def _of_levels(self, state, global_metrics, statistics):
         """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
         names, key_of = self.family.recipe.levels.names, self.family.prediction_key
-        metrics, by_level = {}, {self._global.level: statistics}
+        by_level = {self._global.level: statistics}
+        metrics: dict[str, float] = {}
         measured = {key_of(self._global.level): (global_metrics, statistics)}
         # Sort an ensemble once for all levels, if the level with the fewest networks needs it.
         state = self._predicting(state, min(names, key=lambda name: self.family.recipe.levels.networks_of(name)))

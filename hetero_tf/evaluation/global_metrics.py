@@ -243,7 +243,7 @@ def build_text_metrics(
     mean_loss, x = _text_loss(model, classes), tf.constant(x)
 
     def metrics(weights, state):
-        grid = stored(np.asarray(first_positions, np.int32))
+        grid: tf.Tensor = stored(np.asarray(first_positions, np.int32))
         first, end = replicas.share(len(first_positions))
 
         def body(index, record):

@@ -132,7 +132,8 @@ def _write_model(task, level, draft, folder, others):
         files.write_new(draft / LABELS, "".join(f"{name}\n" for name in task.process.dataset.class_names).encode())
     predict, reference, digest = saved_model.load_runtime(draft), reference_logits(task), _weights_sha256(task.model)
     entry = _compare(task, reference, predict, str(folder), "these files")
-    source = ConversionSource(draft, task, *endpoints[task.PORTABLE_SIGNATURE], level, digest)
+    function, portable_specs = endpoints[task.PORTABLE_SIGNATURE]
+    source = ConversionSource(draft, task, function, portable_specs, level, digest)
     return {
         "signatures": signatures,
         "input": task.input_spec,

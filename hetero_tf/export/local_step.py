@@ -227,7 +227,7 @@ def _drawing(model, draw):
     """Replace the draws of each Dropout of a model by `draw(layer, inputs)`."""
     drops = [layer for layer in all_layers(model) if isinstance(layer, Dropout)]
     for layer in drops:
-        layer.draws = functools.partial(draw, layer)
+        layer.draws = functools.partial(draw, layer)  # type: ignore[method-assign]
     try:
         yield
     finally:

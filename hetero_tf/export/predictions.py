@@ -184,7 +184,8 @@ def predict(
 
 def _batches(predictor, items):
     """Yield lists of consecutive items whose valid ones fit into memory together."""
-    batch, longest = [], 0
+    batch: list[Item] = []
+    longest = 0
     for item in items:
         size = 0 if item.value is None else len(item.value)
         if batch and not predictor.fits(len(batch) + 1, max(longest, size)):

@@ -109,13 +109,13 @@ class TransformerBlock(keras.layers.Layer):
         if self.lora_rank is not None:
             for layer in (self.norm1, self.norm2, self.expand, self.contract):
                 layer.trainable = False
-            self._adapter("expand", self.hidden, input_shape)
-            self._adapter("contract", input_shape[-1], wide)
+            self._adapter("expand", self.hidden, self.lora_rank, input_shape)
+            self._adapter("contract", input_shape[-1], self.lora_rank, wide)
 
-    def _adapter(self, name, units, input_shape):
+    def _adapter(self, name, units, rank, input_shape):
         options = {"name": f"{name}_lora", "dtype": self.dtype_policy}
         channels = input_shape[-1:]
-        self.adapters[name] = LowRank(channels, (units,), self.lora_rank, self.lora_scale, self.clients, **options)
+        self.adapters[name] = LowRank(channels, (units,), rank, self.lora_scale, self.clients, **options)
         self.adapters[name].build(input_shape)
 
     def _dense(self, name, inputs):

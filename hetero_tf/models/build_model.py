@@ -136,7 +136,8 @@ def _walk(model, make, layers, inputs, route, link):
     Each layer is created just before it is called, and added to `layers`: some initialisers draw their seeds when they
     are created and others when they are built, so the order decides the initial values.
     """
-    value, branches = inputs, {}
+    value = inputs
+    branches: dict[int, keras.KerasTensor] = {}
     units = set(route.before.units) if route is not None and route.buffered else set()
     for spec in model.layers:
         if not _is_on_route(spec, route):

@@ -140,7 +140,8 @@ def _named(variable):
 @tf.autograph.experimental.do_not_convert
 def _changed(model, fixed):
     """Return the constants that a call in training mode assigns, detected in a trace of it."""
-    watched_ids, changed = {id(variable) for variable in fixed}, []
+    watched_ids = {id(variable) for variable in fixed}
+    changed: list[keras.Variable] = []
 
     @tf.function(autograph=False)
     def step(inputs):

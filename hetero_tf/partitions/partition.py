@@ -58,8 +58,7 @@ class Partition:
                     f"`{name}` must have one entry for each of the {len(mask)} clients of `label_mask`. "
                     f"Received: {len(examples)}"
                 )
-        overlap = np.intersect1d(self.train.ids, self.held_out.ids) if self.held_out.ids.size else ()
-        if len(overlap):
+        if self.held_out.ids.size and (overlap := np.intersect1d(self.train.ids, self.held_out.ids)).size:
             raise InputError(f"`held_out` and `train` must not overlap. Received: example {overlap[0]} in both")
 
     @functools.cached_property

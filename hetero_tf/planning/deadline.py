@@ -37,7 +37,7 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
         # With dynamic assignment any client may have the level.
         clients = ids[(sizes[ids] > 0) & ((assigned == level) | (levels.assignment == "dynamic"))]
         if clients.size:
-            steps, examples = _least_work(clock, int(sizes[clients].min()), division, starts, level)
+            steps, examples = _least_work(clock, policy, int(sizes[clients].min()), division, starts, level)
             same_level, same_steps = (np.full(len(clients), value) for value in (level, steps))
             seconds = min(seconds, clock.times(None, clients, same_level, same_steps, examples).total.min())
     if seconds > policy.deadline * TOLERANCE:
@@ -49,14 +49,14 @@ def check_deadline(clock: RoundClock, sizes: np.ndarray, division: Division, sta
         )
 
 
-def _least_work(clock, size, division, starts, level):
+def _least_work(clock, policy, size, division, starts, level):
     """Return the least steps that a client returns, and their examples in each stage, int [stages].
 
     A late client may return its first step alone, or its first stage if several run in sequence.
     """
     recipe, passes = clock.recipe, division.passes[level]
     (steps,), (examples,) = expected_work(recipe, np.array([size]), len(starts), division, np.array([level]))
-    if round_policy(recipe).partial:
+    if policy.partial:
         first = min(size, recipe.client.batch_size) if passes == 1 else examples[0]
         steps, examples = 1 if passes == 1 else steps // passes, first * np.eye(len(examples))[0]
     if division.drawn:

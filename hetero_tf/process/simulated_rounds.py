@@ -161,10 +161,10 @@ class SimulatedRounds:
         if clock is None:
             return np.ones(len(ids), bool)
         names = None
-        if recipe.fleet.assign == "levels":
+        if clock.fleet.assign == "levels":
             levels = assign_levels(recipe.levels, clock.clients, recipe.seed, round, ids)
             names = [recipe.levels.names[level] for level in levels]
-        return is_available(recipe.fleet, recipe.seed, ids, seconds, clients=clock.clients, levels=names)
+        return is_available(clock.fleet, recipe.seed, ids, seconds, clients=clock.clients, levels=names)
 
     def client_losses(self, state: State, clients: np.ndarray) -> np.ndarray:
         """Return the loss of the global model on the training examples of clients, the mean over batches: float64.
@@ -232,7 +232,7 @@ class SimulatedRounds:
         packed, slots = pack_rounds(planned, federation.setup.block_sizes, federation.family.submodel_of)
         if replicas.count > 1:
             packed = share_blocks(packed, slots[0], federation.round_cost(planned[0]).train_flops, replicas.count)
-        disk_rows = ()
+        disk_rows: list[dict[str, tf.Tensor]] = []
         if federation.setup.examples.on_disk:
             packed, *disk_rows = read_training_rows(federation.setup.examples, packed, replicas.local_range)
         after, records = self.compiled_round(

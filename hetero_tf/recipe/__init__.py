@@ -140,8 +140,9 @@ def _build(source, overrides, custom_model):
         problems += _locate_errors(root, errors, history, custom_model)
     if problems:
         raise join_errors(source.name, problems)
-    history = () if custom_model else tuple(history)
-    return dataclasses.replace(recipe, path=source.name, source=resolved_text(recipe), history=history)
+    return dataclasses.replace(
+        recipe, path=source.name, source=resolved_text(recipe), history=() if custom_model else tuple(history)
+    )
 
 
 def _locate_errors(root, errors, history, custom_model):

@@ -133,8 +133,8 @@ def _unknown_levels(recipe):
                 key = path if values is levels.mix else (*path, name)
                 text = f"levels.widths has no level {name!r}{did_you_mean(name, levels.widths)}"
                 yield InvalidValue(key, text, key != path)
-        for name in levels.names if values is not None and noun else ():
-            if name not in values:
+        for name in levels.names if noun else ():
+            if values is not None and name not in values:
                 yield path, f"level {name!r} is missing; set the {noun} of every level of the mix", values
 
 
@@ -294,7 +294,7 @@ def _clients(recipe):
 
 def _options(recipe):
     """Lists have one number for each channel or increase strictly; the input does not ignore scales of columns."""
-    longest = {}
+    longest: dict[str, int] = {}
     for name in registry.constant("inputs", recipe.input.name, "PER_CHANNEL") or ():
         values = recipe.input.options[name]
         if not values:

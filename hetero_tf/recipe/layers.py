@@ -146,7 +146,7 @@ def _copies(value, unit, path):
 def _layer(part, path):
     """Return the class name, the arguments, and the path of the arguments."""
     if isinstance(part, str):
-        kind, args = part, {}
+        kind, args = part, None
     elif isinstance(part, dict) and len(part) == 1:
         ((kind, args),) = part.items()
         path = (*path, kind)

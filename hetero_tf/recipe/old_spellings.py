@@ -23,7 +23,7 @@ KEYS = {
     ("round", "lost_share"): "non_finite_share",
 }
 # Old values and their new names; for plug-ins, the name of the plug-in.
-VALUES = {
+VALUES: dict[tuple[str, ...], dict[str, str | None]] = {
     ("client", "correction"): {"none": None},
     ("engine",): {"slots": "sequential", "cohort": "stacked"},
     ("levels", "assignment"): {"fix": "fixed"},
@@ -238,9 +238,10 @@ def _new_name(key, child, path):
 
 def _renamed(key, name, child, mapping, path):
     position, before, after = child.key_position, dotted((*path, key)), dotted((*path, name))
-    advice, pattern = f"use {after}", rf"([\"']?){re.escape(key)}\1"
     if name in mapping.value:
         advice, pattern = f"remove it, since {after} is also set", None
+    else:
+        advice, pattern = f"use {after}", rf"([\"']?){re.escape(key)}\1"
     return OldSpelling(position, position.index, before, after, advice, pattern, rf"\1{name}\1")
 
 

@@ -130,7 +130,7 @@ class _TreeReader(Reader, Scanner, Parser):
 
     def mapping(self):
         """Return the keys and values of a mapping."""
-        value = {}
+        value: dict[str, Node] = {}
         while not self.check_event(yaml.MappingEndEvent):
             event, position = self.next_event()
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
@@ -139,7 +139,9 @@ class _TreeReader(Reader, Scanner, Parser):
             if key == "<<":
                 raise self.error(event.start_mark, "merge keys (<<) are not allowed; repeat the keys")
             if key in value:
-                line = f" on line {value[key].key_position.label.split(':')[-2]}" if self.is_file else ""
+                first = value[key].key_position
+                assert first is not None  # `node` has stored it
+                line = f" on line {first.label.split(':')[-2]}" if self.is_file else ""
                 raise self.error(event.start_mark, f"the key {format_value(key)} occurs twice, first{line}")
             self.path.append(key)
             value[key] = self.node(position)

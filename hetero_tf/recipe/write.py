@@ -109,14 +109,19 @@ def _leaves(value, path):
         yield path, value
 
 
+def _plain_section(section, cls):
+    """Return a section of the schema as a dict; the options of its inline plug-in are keys of the section."""
+    plugin = inline_plugin(cls)
+    options = {} if plugin is None else _plain_value(getattr(section, plugin.name))
+    return {**options, **{name: _plain_value(getattr(section, name)) for name in keys(cls)}}
+
+
 def _plain_value(value):
     """Return a value of the schema as dicts, lists and single values."""
     if isinstance(value, Plugin):
         return {"name": value.name, **_plain_value(value.options)}
     if dataclasses.is_dataclass(value):
-        plugin = inline_plugin(type(value))
-        options = {} if plugin is None else _plain_value(getattr(value, plugin.name))
-        return {**options, **{name: _plain_value(getattr(value, name)) for name in keys(type(value))}}
+        return _plain_section(value, type(value))
     if isinstance(value, Mapping):
         return {name: _plain_value(child) for name, child in value.items()}
     if isinstance(value, (list, tuple)):

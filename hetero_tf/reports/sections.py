@@ -234,7 +234,8 @@ def _levels_and_clients(groups, rows):
 
 def _classes(groups):
     """Return the confusion of the classes for the first seed of each recipe, up to `MOST_SPLITS`, if it was stored."""
-    pictures, class_tables = [], []
+    pictures: list[Picture] = []
+    class_tables = []
     for name, runs in groups.items():
         path = RunFolder(Path(runs[0].folder)).classes
         if not path.exists() or len(pictures) == MOST_SPLITS:

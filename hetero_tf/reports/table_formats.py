@@ -267,7 +267,7 @@ def to_csv(rows: Sequence[dict]) -> str:
 
 
 def _flat(row):
-    flat = {}
+    flat: dict[str, object] = {}
     for key, value in row.items():
         if isinstance(value, dict):
             flat |= {key: value["mean"], f"{key} spread": value["spread"], f"{key} runs": value["of"]}

@@ -109,8 +109,9 @@ def _align(table, width):
     for head, *cells in zip(table.heads, *table.rows):
         is_text = head in WORDS
         longest = None if is_text else max(map(len, (head, *cells)))
-        justify = "left" if is_text else "right"
-        grid.add_column(Text(head), justify=justify, overflow="fold", no_wrap=not is_text, min_width=longest)
+        grid.add_column(
+            Text(head), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text, min_width=longest
+        )
     for row in table.rows:
         grid.add_row(*map(Text, row))
     output = io.StringIO()

@@ -9,7 +9,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.column_types import MAX_CATEGORIES, ColumnRoles, build_column
-from hetero_tf.data.columns import has_leading_zero
+from hetero_tf.data.columns import Notation, has_leading_zero
 from hetero_tf.data.inspection import ColumnSummary, inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.table_dataset import convert_notation, drop_rows
@@ -158,7 +158,7 @@ def _choose_notation(columns, ignored, types):
     has_numbers = columns.label.task.value == "regression"
     targets = [columns.summaries[name] for name in columns.label.names] if has_numbers else []
     features = [each for each in columns.features if each.name not in ignored and each.name not in types]
-    names = {"point": [], "comma": []}
+    names: dict[Notation, list[ColumnSummary]] = {"point": [], "comma": []}
     for summary in (*features, *targets):
         if summary.type == "number" and summary.notation != "plain":
             names[summary.notation].append(summary)
@@ -185,7 +185,7 @@ def _choose_missing(columns, ignored):
 
 def _roles(columns, ignored, types, numbers, missing):
     form = registry.constant("tasks", columns.label.task.value, "TARGETS")
-    notation = "plain" if numbers is None else numbers.value
+    notation: Notation = "plain" if numbers is None else numbers.value
     missing = "error" if missing is None else missing.value
     owner, names = columns.owner, columns.label.names
     return ColumnRoles(names, owner, tuple(ignored), (), types, True, notation, missing, {}, form)

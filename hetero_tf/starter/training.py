@@ -80,8 +80,8 @@ def keys_for(dataset: Dataset, task: Choice) -> dict[str, Choice]:
 
 def _input(dataset):
     if dataset.kind == "images":
-        mean, std = picture_statistics(dataset)
-        return Choice({"name": "images", "mean": mean, "std": std}, "mean and deviation of the training pictures")
+        means, stds = picture_statistics(dataset)
+        return Choice({"name": "images", "mean": means, "std": stds}, "mean and deviation of the training pictures")
     if dataset.kind == "audio":
         mean, std = spectrogram_statistics(dataset)
         return Choice({"name": "audio", "mean": mean, "std": std}, "mean and deviation of the training spectrograms")
@@ -146,7 +146,7 @@ def _rounds(dataset, rounds):
 
 
 def _evaluation(dataset):
-    evaluate = {"batch_size": min(max(len(dataset.test.x), 1), 500)}
+    evaluate: dict[str, int | list[str]] = {"batch_size": min(max(len(dataset.test.x), 1), 500)}
     if dataset.kind == "text":
         return Choice({"batch_size": min(len(dataset.test.x), 10)})
     share = majority_share(dataset)

@@ -240,7 +240,7 @@ def _next_name(folder, round_number):
 
 
 def _prune(folder, round_number, keep):
-    newest = {}
+    newest: dict[int, Path] = {}
     for path in rounds(folder):
         newest.setdefault(_number(path.name)[0], path)
     remaining = [path for number, path in newest.items() if number <= round_number][:keep]

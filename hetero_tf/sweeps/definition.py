@@ -209,7 +209,8 @@ def _seeds(node):
     texts = [str(number) for number in value] if isinstance(value, list) else str(value).split(",")
     seeds: list[int] = []
     for text in map(str.strip, texts):
-        first, last = _RANGE.fullmatch(text).groups() if _RANGE.fullmatch(text) else (text, text)
+        match = _RANGE.fullmatch(text)
+        first, last = match.groups() if match else (text, text)
         if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + MOST_SEEDS):
             raise _invalid(node, ("seeds",), "must be whole numbers such as 0-2 or [0, 1]")
         seeds += range(int(first), int(last) + 1)

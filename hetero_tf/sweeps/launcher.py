@@ -79,9 +79,7 @@ class Launcher:
             return _result(process.wait(), message)
 
     def _run_fork(self, words, on_round):
-        if self._server is None:
-            self._start_server()
-        server, results = self._server, self._results
+        server, results = self._server or self._start_server(), self._results
         # If the server has ended, its results end too.
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(words), file=server.stdin, flush=True)
@@ -97,8 +95,9 @@ class Launcher:
         self._results, descriptor = os.pipe()
         self._resources.callback(os.close, self._results)
         with open(descriptor, "wb"):
-            self._server = children.start([*self._program.command, "--fork", str(descriptor)], descriptors=[descriptor])
-        self._resources.enter_context(self._server)
+            server = children.start([*self._program.command, "--fork", str(descriptor)], descriptors=[descriptor])
+        self._server = self._resources.enter_context(server)
+        return server
 
 
 def _follow(process, has_ended, on_round):

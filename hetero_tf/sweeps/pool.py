@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.console import Console, ProgressDisplay
@@ -177,7 +178,7 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
 def _stored_threads(run_folder, default):
     """Return the stored thread count of a run."""
     try:
-        environment = plain_json.parse(
+        environment: Any = plain_json.parse(
             files.read_bytes(run_folder.environment, plain_json.LIMIT), run_folder.environment
         )
         threads = environment["threads"]["inter_op"]

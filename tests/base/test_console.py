@@ -65,6 +65,16 @@ def terminal(monkeypatch, kind="xterm", columns=40, quiet=False):
     return Console(stream, quiet=quiet), read
 
 
+def test_a_terminal_that_closes_after_the_check_does_not_stop_the_work(monkeypatch):
+    def size_of_closed(descriptor):
+        raise OSError("Input/output error")
+
+    console, read = terminal(monkeypatch)
+    monkeypatch.setattr(os, "get_terminal_size", size_of_closed)
+    console.live("round 1" + "." * 100)
+    assert read() == "\r\x1b[2K\x1b[2mround 1" + "." * 100 + "\x1b[22m"
+
+
 def test_terminal_shows_one_progress_line_that_fits(monkeypatch):
     console, read = terminal(monkeypatch)
     console.progress("round 1" + "." * 100, keep=False)

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from disk import record_disk
 from refusals import refusal
 
 from hetero_tf import recipe
@@ -23,6 +24,21 @@ def test_write_atomic_replaces_whole_files(tmp_path):
     files.write_atomic(path, b"one")
     files.write_atomic(path, memoryview(b"two"))
     assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("write", "calls"),
+    [
+        (files.write_new, ["sync a 2"]),
+        (files.write_private, ["sync a 2"]),
+        (files.write_atomic, ["sync .tmp-a.PID 2", "rename .tmp-a.PID a", "sync ."]),
+        (lambda path, data: files.sync_folder(path.parent), ["sync ."]),
+    ],
+)
+def test_contents_and_names_are_on_the_disk_when_a_call_returns(tmp_path, monkeypatch, write, calls):
+    recorded = record_disk(monkeypatch, tmp_path)
+    write(tmp_path / "a", b"12")
+    assert recorded == calls
 
 
 WRITERS = {

@@ -6,6 +6,7 @@ import runs
 import tiny
 
 from hetero_tf.base import metrics, registry
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 
 MEASURED = ("label", "positions")
 # Measured only if the recipe names them.
@@ -13,7 +14,8 @@ OPTIONAL = set(registry.names("metrics")) - {"accuracy"}
 FLEET = "fleet={devices: {any: {seconds_per_step: 0.1, dropout: 0.3}}}"
 
 
-def test_metrics_table_matches_written_rows(train, tmp_path):
+def test_metrics_table_matches_written_rows(train, tmp_path, monkeypatch, eager):
+    monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
     tuned = (*more, "evaluate.fine_tune={epochs: 1, units: [all]}", 'round.personal=["0"]')
     train(tmp_path / "images", programs.RECIPE, *tuned, "levels.assignment=fixed", "levels.mix=a1-b1", FLEET)

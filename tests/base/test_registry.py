@@ -1,5 +1,6 @@
 """The closed registry of plug-ins, options read from source, and user modules."""
 
+import py_compile
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,15 @@ def test_plugin_is_registered_by_its_function(plugged):
     assert list(options) == ["clients", "share", "names"], "`spare` has no annotation"
     assert options["clients"].doc == "how many there are, over two lines"
     assert options["names"].doc == options["share"].doc == "used together"
+
+
+def test_a_plugin_without_its_source_is_rejected(plugged, tmp_path):
+    source = tmp_path / f"{plugged('compiled_split', PLUGIN)}.py"
+    py_compile.compile(source, source.with_suffix(".pyc"))
+    source.unlink()
+    assert refusal(registry.register_plugin, "compiled_split") == (
+        "--plugin compiled_split: must have a source file (.py), from which its options are read"
+    )
 
 
 def test_plugin_registers_only_layers_it_defines(plugged):

@@ -1,5 +1,9 @@
 """Randomness as pure functions: generators, and one number for each id."""
 
+import ast
+import collections
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -79,3 +83,50 @@ def test_purposes_that_differ_in_one_word_are_uncorrelated():
         assert abs(np.corrcoef(base, other)[0, 1]) < 0.01
         # Nor is one the other with its ids moved by a few.
         assert not np.isin(other[:1000], base).any()
+
+
+PACKAGE = Path(seeds.__file__).parents[1]
+# Modules with several uses of a purpose, which draw equal numbers unless a line says otherwise.
+SHARED = {
+    # A device has the order of batches of the simulated client.
+    "batches": ["devices/litert_client.py", "planning/plan.py"],
+    # Different numbers: the class of a client's device, and the steps on it, which have the round and client as key.
+    "device": ["devices/litert_client.py", "fleets/devices.py"],
+    # A recipe has one network, or the numbered ones of an ensemble.
+    "model": 2 * ["models/family.py"],
+    # Clients, devices and predictions draw the same masks.
+    "round": ["devices/tensorflow_client.py", "evaluation/predictor.py", "process/federation.py"],
+    # The expected work of a client is that of the stages that its steps draw.
+    "stages": 2 * ["planning/plan.py"],
+    "statistics": ["devices/litert_client.py", "evaluation/predictor.py"],
+    # A data set has one kind: images or arrays, series, sequences or text.
+    **{f"synthetic {use}": 4 * ["data/synthetic.py"] for use in ("patterns", "test", "train")},
+    # An exported model is measured with the masks of the global model's test.
+    "test masks": ["evaluation/global_metrics.py", "export/text.py"],
+}
+
+
+def purposes(tree):
+    """Yield the purpose of each use of random numbers in a module; None if it is not a text."""
+    nodes = list(ast.walk(tree))
+    functions = {f"seeds.{name}": 1 for name in ("entropy", "rng", "seed32", "uniform")}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "hetero_tf.base.seeds":
+            functions |= {alias.name: 1 for alias in node.names}
+        # Calls of a function with such a parameter are the uses.
+        names = [argument.arg for argument in node.args.args] if isinstance(node, ast.FunctionDef) else []
+        functions |= {node.name: names.index("purpose")} if "purpose" in names else {}
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in functions:
+            purpose = node.args[functions[ast.unparse(node.func)]]
+            if ast.unparse(purpose) != "purpose":
+                yield purpose.value if isinstance(purpose, ast.Constant) else None
+
+
+def test_each_purpose_has_one_use():
+    modules = collections.defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for purpose in purposes(ast.parse(path.read_text("utf-8"))):
+            modules[purpose].append(path.relative_to(PACKAGE).as_posix())
+    assert {purpose: names for purpose, names in modules.items() if purpose is None or len(names) > 1} == SHARED
+    assert {"cohort", "device speed", "shapes test"} <= modules.keys()

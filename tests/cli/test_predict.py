@@ -31,7 +31,7 @@ def run_dir(tmp_path_factory):
     rows = [f"{index % 2 * 5 + index / 100},{index},{['cow', 'ox'][index % 2]}" for index in range(60)]
     (folder / "train.csv").write_text("\n".join(["size,age,kind", *rows]))
     path = programs.recipe_file(folder, TABLE)
-    run = programs.shared().run("--recipe", path, "--run_dir", folder / "run", "--data_dir", folder)
+    run = programs.shared().run("--recipe", path, "--run_dir", folder / "run", "--data_dir", folder, stub=True)
     assert run.code == 0, run.err
     (folder / "train.csv").unlink()
     return folder / "run"
@@ -104,6 +104,7 @@ def test_a_full_disk_leaves_no_file(run_dir, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
+@pytest.mark.long
 def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
     (tmp_path / "rows.csv").write_text("size,age\n" + "1,2\n" * 300_000)
     words = [sys.executable, "-m", "hetero_tf", "predict", "--run_dir", str(run_dir), str(tmp_path / "rows.csv")]
@@ -122,7 +123,7 @@ def test_a_closed_pipe_or_a_full_disk_ends_the_command(run_dir, tmp_path):
 
 def test_pictures_of_a_folder(tmp_path):
     path = programs.recipe_file(tmp_path)
-    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", "--set", "rounds=2").code == 0
+    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", stub=True).code == 0
     folder = tmp_path / "pictures"
     (folder / "deep").mkdir(parents=True)
     for name, shape in (("a.png", (6, 6, 1)), ("b.png", (20, 9, 3)), ("deep/c.png", (1, 1, 1))):

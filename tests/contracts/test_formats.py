@@ -6,41 +6,38 @@ import os
 import subprocess
 import sys
 
+import exports
 import numpy as np
 import pytest
 import tables
-import tiny
 from programs import ROOT
 from refusals import refusal
 
-import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import formats, images, measured, saved_model
 from hetero_tf.export.card import model_card
-from hetero_tf.recipe import load
 
-RECIPES = {
-    "images": ("tiny/digits", ("levels.mix=a-b",)),
-    "table": (tables.RECIPE, ()),
-    "text": ("tiny/wikitext2", ("levels.mix=a-b", "input.segment=5", "data.length=40")),
+PROCESSES = {
+    "images": lambda: exports.process(*exports.IMAGES),
+    "table": tables.process,
+    "text": lambda: exports.process(*exports.TEXT),
 }
+KINDS = ["images", "table", pytest.param("text", marks=pytest.mark.long)]
 
 
-LONG = {"text": pytest.mark.long}
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=LONG.get(name, ())) for name in RECIPES])
-def exported(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=KINDS)
+def exported(request):
     """`(process, folder, contents of export.json)` of a narrow level with every format."""
-    name, overrides = RECIPES[request.param]
-    process = tables.process() if request.param == "table" else hetero_tf.learning_process(load(name, overrides))
-    state = tiny.perturbed(process.initialize())
-    statistics = process.statistics(state, "b")
-    folder = tmp_path_factory.mktemp("export")
+    process, version = narrow(request.param)
+    return process, version.folder, version.about
+
+
+def narrow(kind):
+    """A process, and the export of a narrow level with every format."""
+    process = PROCESSES[kind]()
     # Rows of a table are refused in eight bits.
-    others = [name for name in formats.names() if (request.param, name) != ("table", "litert_int8")]
-    version_folder, about = export.export(process, state, statistics, folder, {}, level="b", others=others)
-    return process, version_folder, about
+    others = tuple(name for name in formats.names() if (kind, name) != ("table", "litert_int8"))
+    return process, exports.versions(process, ("b",), others)["b"]
 
 
 def of(exported, name):
@@ -131,7 +128,6 @@ def test_the_card_begins_with_the_warnings_of_the_formats(exported):
 
 EXPORT_AGAIN = """
 import json, sys
-import hetero_tf
 from hetero_tf import export
 from hetero_tf.recipe import load
 digests = []
@@ -169,28 +165,31 @@ def test_eight_bit_weights_change_the_logits(exported):
     assert np.abs(actual["logits"] - expected["logits"]).max() > 0
 
 
-def test_a_missing_converter_is_reported_before_anything_is_written(exported, tmp_path, monkeypatch):
-    process, _, _ = exported
+def refused_onnx(tmp_path, monkeypatch):
+    """The error of an export of images to ONNX, which leaves no files."""
+    process, version = narrow("images")
+    version.reuse(monkeypatch)
+    arguments = (process, exports.state(process), version.statistics, tmp_path / "out", {}, "b")
+    message = refusal(export.export, *arguments, others=("onnx",))
+    assert os.listdir(tmp_path) == []
+    return message
+
+
+def test_a_missing_converter_is_reported_before_anything_is_written(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find(name))
-    state = process.initialize()
-    message = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    message = refused_onnx(tmp_path, monkeypatch)
     assert message == "--format onnx: needs tf2onnx, which is not installed; pip install 'hetero_tf[onnx]'"
-    assert os.listdir(tmp_path) == []
     assert refusal(formats.find, "onx").startswith("--format onx: no such format; did you mean 'onnx'?")
 
 
-def test_a_failed_conversion_is_reported_and_leaves_no_files(exported, tmp_path, monkeypatch):
-    process, _, _ = exported
-    state = process.initialize()
-
+def test_a_failed_conversion_is_reported_and_leaves_no_files(tmp_path, monkeypatch):
     def fails(model, path):
         raise RuntimeError("operation Foo\nis unknown")
 
     monkeypatch.setattr(formats.find("onnx"), "convert", fails)
-    message = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    message = refused_onnx(tmp_path, monkeypatch)
     assert message.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in message
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

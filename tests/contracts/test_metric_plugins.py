@@ -69,6 +69,13 @@ def test_calibration_error_is_the_weighted_gap_of_the_bins():
     np.testing.assert_allclose(error, 100 * (abs(1 - 1.8) + abs(2 - 1.2)) / 4, rtol=1e-12)
 
 
+def test_a_confidence_on_an_edge_is_in_the_lower_bin(monkeypatch):
+    # Of two bins the first has confidence 0.5 and the second 0.6, so the gaps do not cancel.
+    monkeypatch.setattr(registry.find("metrics", "calibration_error"), "BINS", 2)
+    error = value_of("calibration_error", np.array([[0, 0], np.log([6, 4])]), np.array([0, 1], np.int32))
+    np.testing.assert_allclose(error, 100 * (0.5 + 0.6) / 2, rtol=1e-12)
+
+
 def test_classes_without_targets_do_not_count():
     scores, targets = np.eye(4)[[0, 1, 1]], np.array([0, 1, 1], np.int32)
     assert value_of("macro_f1", scores, targets) == value_of("balanced_accuracy", scores, targets) == 100

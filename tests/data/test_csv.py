@@ -326,6 +326,8 @@ def test_missing_values_are_replaced_by_values_of_the_training_rows(tmp_path, mi
     tests = [SPARSE[0], ",,u", "500,red,v"]
     write(tmp_path, tests, "test.csv")
     dataset = load(write(tmp_path, SPARSE), test="test.csv", missing=missing)
+    with pytest.raises(InputError, match="own.csv:2: column 'colour' must be a number. Received: 'blue'"):
+        load(tmp_path, test="test.csv", missing=missing, columns={"colour": "number"})
     size, colour = dataset.columns
     numbers = np.array([n for n in range(20) if n != 3])
     expected = {"mean": numbers.mean(), "category": numbers.mean(), "median": np.median(numbers), "most_frequent": 0}

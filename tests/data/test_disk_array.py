@@ -115,26 +115,36 @@ def train_and_evaluate(process, rounds=2):
     return {name: np.asarray(value).tobytes() for name, value in arrays.items()}, message
 
 
-@pytest.mark.parametrize(
-    ("base", "overrides", "device"),
-    [
-        (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), "cpu"),
-        (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients"), "cpu"),
-        (tiny.DENSE, ORDINAL, "cpu"),
-        pytest.param(tiny.DENSE, ("levels.mix=c",), "gpu", marks=pytest.mark.long),
-    ],
-    ids=["images", "augmented", "ordinal", "xla"],
-)
-def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides, device):
+def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
+    """Processes of the same recipe and images."""
     dataset, partition = tiny.images()
-    process = tiny.process(base, *overrides, data=(folders.on_disk(tmp_path, dataset), partition), device=device)
-    assert train_and_evaluate(process) == train_and_evaluate(
-        tiny.process(base, *overrides, data=(dataset, partition), device=device)
-    )
-    assert process.runner.compiled_round.experimental_get_tracing_count() == 1
+    sets = (folders.on_disk(folder, dataset), dataset)
+    return [tiny.process(base, *overrides, data=(each, partition), device=device) for each in sets]
 
 
-def test_personal_models_and_validation_equal_those_in_memory(tmp_path):
+@pytest.mark.parametrize(
+    ("base", "overrides"),
+    [
+        (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",)),
+        (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
+        (tiny.DENSE, ORDINAL),
+    ],
+    ids=["images", "augmented", "ordinal"],
+)
+def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides, eager):
+    on_disk, in_memory = on_disk_and_in_memory(tmp_path, base, *overrides)
+    assert train_and_evaluate(on_disk) == train_and_evaluate(in_memory)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.long)])
+def test_compiled_rounds_equal_those_in_memory(tmp_path, device):
+    on_disk, in_memory = on_disk_and_in_memory(tmp_path, tiny.DENSE, "levels.mix=c", device=device)
+    states = [each.run(each.initialize(), tiny.plans(each, 2))[0] for each in (on_disk, in_memory)]
+    assert tiny.same(*map(tiny.arrays, states))
+    assert on_disk.runner.compiled_round.experimental_get_tracing_count() == 1
+
+
+def test_personal_models_and_validation_equal_those_in_memory(tmp_path, eager):
     one = methods.built("lg")
     process = learning_process(
         one.recipe, dataset=folders.on_disk(tmp_path, one.dataset), partition=one.partition, parallel=2, device="cpu"
@@ -200,8 +210,7 @@ def test_file_truncated_during_evaluation_is_reported(tmp_path):
 
 
 def test_round_without_steps_changes_nothing(tmp_path):
-    dataset, partition = tiny.images()
-    process = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
+    process, _ = on_disk_and_in_memory(tmp_path, tiny.DENSE, "levels.mix=c")
     plan = process.plan(0)
     none = {name: getattr(plan, name)[:, :0] for name in ("rows", "starts", "stages")}
     idle = dataclasses.replace(plan, steps=0 * plan.steps, **none)

@@ -96,6 +96,7 @@ def test_transposed_images_are_swapped(prepared):
         ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
         ({"image": "label"}, f"{PIXELS}. Received: image='label', ClassLabel"),
         ({"test": "validation"}, f"{SPLITS}. Received: 'validation'"),
+        ({"train": "validation"}, f"{SPLITS}. Received: 'validation'"),
     ],
 )
 def test_wrong_names_list_the_right_ones(prepared, options, message):

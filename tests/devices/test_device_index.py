@@ -1,0 +1,90 @@
+"""Values that a device receives and returns, by hand; the coverage of the devices of a round; unsupported recipes."""
+
+import numpy as np
+import pytest
+import tiny
+from refusals import refusal
+
+from hetero_tf.devices.device_index import DeviceIndex, check_deployable
+
+FIXED = ("levels.assignment=fixed", "engine=sequential")
+LABELS = np.array([1, 5])
+THREE_UNITS = tiny.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, ReLU]\n    - Dense")
+PEERS = ("client.stages={name: blockwise, peers: true}", "levels.mix=a1", "levels.budgets={a: 2}")
+PEERS += ("client.coupling={name: mutual, ramp: null, weight: 1}",)
+CHANNELS, HALF, CLASSES = np.arange(8), np.arange(4), np.arange(tiny.CLASSES)
+
+
+def transfer(*overrides, level="b", client=0, round=0):
+    return DeviceIndex(tiny.process(tiny.DENSE, *FIXED, *overrides)).transfer_of(client, level, LABELS, round)
+
+
+def axes(way):
+    """The indices of each axis, by path."""
+    return {path: [axis.ravel().tolist() for axis in index] for path, index in way.items()}
+
+
+def values_of(channels, labels):
+    """Indices of the kernels and biases of both layers."""
+    kernels = {"0_1_dense/kernel": [range(2), channels], "1_0_dense/kernel": [channels, labels]}
+    biases = {"0_1_dense/bias": [channels], "1_0_dense/bias": [labels]}
+    return {path: [list(map(int, axis)) for axis in index] for path, index in (kernels | biases).items()}
+
+
+def test_a_device_receives_and_returns_its_width_and_its_labels():
+    moved = transfer()
+    assert axes(moved.down) == axes(moved.up) == values_of(HALF, LABELS)
+    assert axes(transfer(level="a").up) == values_of(CHANNELS, LABELS)
+
+
+def test_without_the_cut_of_labels_a_device_receives_all_outputs_and_returns_those_of_its_labels():
+    moved = transfer("client.label_cut=false")
+    assert axes(moved.down) == values_of(HALF, CLASSES) and axes(moved.up) == values_of(HALF, LABELS)
+    moved = transfer("client.label_cut=false", "round.label_rows=all")
+    assert axes(moved.down) == axes(moved.up) == values_of(HALF, CLASSES)
+
+
+def test_channels_are_those_of_the_submodel_in_the_round():
+    windows = [transfer("round.submodel=rolling", round=round).merged for round in (0, 3)]
+    (axis,) = [axis for axis in windows[0] if not axis.label]
+    assert [sorted(window[axis].tolist()) for window in windows] == [[0, 1, 2, 3], [0, 5, 6, 7]]
+
+
+def test_values_of_personal_and_frozen_units_do_not_move():
+    assert axes(transfer('round.personal=["0"]').up).keys() == {"1_0_dense/kernel", "1_0_dense/bias"}
+    frozen = transfer('model.frozen=["0"]')
+    # Each device computes the initial values of frozen units itself.
+    assert axes(frozen.down).keys() == axes(frozen.up).keys() == {"1_0_dense/kernel", "1_0_dense/bias"}
+
+
+def test_coverage_is_the_sum_of_the_weights_of_the_devices_with_an_entry():
+    process = tiny.process(tiny.DENSE, *FIXED)
+    index = DeviceIndex(process)
+    counted = [(index.transfer_of(0, "a", LABELS, 0), 2.0), (index.transfer_of(1, "c", np.array([1, 2]), 0), 0.5)]
+    expected = []
+    for path, value in process.blank().weights.items():
+        sums = np.zeros(value.shape)
+        for moved, weight in counted:
+            sums[moved.up[path]] += weight
+        expected.append(sums.ravel())
+    covered = index.coverage(counted).numpy()
+    np.testing.assert_array_equal(covered[: sum(map(len, expected))], np.concatenate(expected))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("round.selection={name: power_of_choice, candidates: 4}",), "round.selection"),
+        (("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 1, c: 1}"), "levels.members"),
+        (("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 0.5}"), "round.mask"),
+        (
+            ("client.correction={name: dynamic, alpha: 0.1}", "round.server={name: dynamic, alpha: 0.1}"),
+            "client.correction: dynamic",
+        ),
+        (PEERS, "client.stages: blockwise"),
+    ],
+)
+def test_methods_that_store_state_on_devices_are_refused(overrides, key):
+    process = tiny.process(THREE_UNITS, *FIXED, "evaluate.statistics=clients", *overrides)
+    message = refusal(check_deployable, process)
+    assert "cannot be deployed on devices" in message and message.endswith(f"Received: {key}")

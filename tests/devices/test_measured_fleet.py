@@ -19,7 +19,7 @@ from hetero_tf.recipe import load
 
 OVERRIDES = (
     *("levels.assignment=fixed", "evaluate.statistics=clients", "engine=sequential"),
-    *("partition.clients=4", "round.clients=4", "levels.mix=a-c"),
+    *("partition.clients=4", "round.clients=4", "levels.mix=a-c", "client.batch_size=100"),
 )
 
 
@@ -43,7 +43,7 @@ def rounds(process, path, wrong, count=1, selection=DEFAULT_SELECTION):
     return rows, fleet.messages
 
 
-def test_the_fleet_of_a_run_loads_and_repeats_the_times_of_its_devices(process, tmp_path):
+def test_the_fleet_of_a_run_loads_and_repeats_the_times_of_its_devices(process, tmp_path, eager):
     path, steps = tmp_path / "fleet.yaml", process.plan(0, cohort=[0]).steps[0]
     link = {"download_bytes": 4e6, "download_seconds": 2.0, "upload_bytes": 1e6, "upload_seconds": 4.0}
     seconds = {0: 1.0, 1: 0.25, 2: 2.0, 3: 0.25}

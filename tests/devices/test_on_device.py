@@ -1,10 +1,13 @@
 """Training on devices: `hetero_tf.devices.on_device` repeats the simulator's clients, and whole rounds of them."""
 
+import functools
 import json
 
+import exports
 import numpy as np
 import programs
 import pytest
+import tiny
 from refusals import refusal
 from simulated import Simulated, round_by_devices
 
@@ -25,12 +28,15 @@ WHOLE = "client.label_cut=false"
 FIXED = "levels.assignment=fixed"
 # Rounding grows over the steps, with TensorFlow's and LiteRT's graphs.
 OPTIMIZE_GRAPHS = True
-STEPS = 20
-# Half as many layers as the recipe has, which take half of the time to convert.
+MOST_STEPS = 20
+# Few layers, which take half of the time to convert; an export of two channels has no graph that decodes pictures.
 TWO_CONVOLUTIONS = (
     "model.settings={}",
     "model.layers=[[PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU, MaxPooling2D], "
-    "[PaddedConv2D: {filters: !w 16}, Norm: {kind: sbn}, ReLU], GlobalAveragePooling2D, Dense: {units: !classes}]",
+    "[PaddedConv2D: {filters: !w 8}, ReLU], GlobalAveragePooling2D, Dense: {units: !classes}]",
+    "data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 2}",
+    "input={name: images, mean: [0.5, 0.5], std: [0.25, 0.25]}",
+    "partition={name: iid, clients: 10}",
 )
 # Two blocks have seven Dropouts with the embedding; a block takes much longer to convert than the other six.
 MANY_DROPOUTS = (
@@ -45,10 +51,17 @@ RECIPES = {
     # Batches of 8 and 4 examples: each size is a signature of its own.
     "cnn": (
         "tiny/mnist_noniid",
-        ("levels.mix=a1-c1", "client.epochs=10", "client.batch_size=8", *TWO_CONVOLUTIONS),
+        ("levels.mix=a1-c1", "client.epochs=4", "client.batch_size=8", *TWO_CONVOLUTIONS),
         WHOLE,
     ),
-    "regression": ("tiny/table_regression", ("client.epochs=10",)),
+    "regression": (
+        "tiny/table_regression",
+        (
+            "client.epochs=4",
+            "model.settings={}",
+            "model.layers=[[Dense: {units: !w 8}, Scaler, ReLU], Dense: {units: !classes}]",
+        ),
+    ),
     "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10"), WHOLE),
     "multi_label": ("tiny/table_multi_label", ("client.epochs=10",)),
     "ordinal": ("tiny/table_ordinal", ("client.epochs=10",)),
@@ -70,22 +83,19 @@ RECIPES = {
 }
 
 
-def exported(name, folder):
-    """(process, state, {level: folder of its export}) of a recipe."""
+@functools.cache
+def exported(name, *levels):
+    """(process, state, {level: folder of its export}) of a recipe and some of its levels; of all levels by default."""
+    pytest.importorskip("ai_edge_litert")
     recipe, overrides, *whole = RECIPES[name]
     process = hetero_tf.learning_process(load(recipe, (FIXED, *ALONE, *whole, *overrides)))
-    state = process.initialize()
-    versions = {}
-    for level in process.recipe.levels.names:
-        statistics = process.statistics(state, level)
-        versions[level], _ = export.export(process, state, statistics, folder, {}, level, others=("litert_train",))
-    return process, state, versions
+    versions = exports.versions(process, levels or process.recipe.levels.names, ("litert_train",))
+    return process, exports.state(process), {level: version.folder for level, version in versions.items()}
 
 
-@pytest.fixture(scope="module")
-def cnn(tmp_path_factory):
-    pytest.importorskip("ai_edge_litert")
-    return exported("cnn", tmp_path_factory.mktemp("cnn"))
+@pytest.fixture
+def cnn():
+    return exported("cnn")
 
 
 def everybody_plan(process):
@@ -98,13 +108,14 @@ def check_steps(process, state, versions):
     plan = everybody_plan(process)
     for level, version in versions.items():
         slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
-        client, local = Simulated(process, state, plan, slot, STEPS), on_device.Client(version)
+        client, local = Simulated(process, state, plan, slot, MOST_STEPS), on_device.Client(version)
         start = client.cut()
         local.push(start)
         reports = [local.train([batch], client.learning_rate, client.present, None) for batch in client.batches()]
-        losses, trained = client.train()
+        with tiny.eagerly():
+            losses, trained = client.train()
         pulled = local.pull()
-        assert len(reports) == STEPS and pulled.keys() == trained.keys()
+        assert len(reports) == client.steps >= 8 and pulled.keys() == trained.keys()
         np.testing.assert_allclose([report.loss for report in reports], losses, atol=1e-4)
         moved = [np.abs(trained[path] - start[path]).max() for path in trained]
         assert max(moved) > 1e-3
@@ -112,8 +123,9 @@ def check_steps(process, state, versions):
             np.testing.assert_allclose(pulled[path], value, atol=1e-3 * max(np.abs(value).max(), 0.01), err_msg=path)
 
 
-def test_steps_of_a_cnn_are_the_simulators(cnn):
-    check_steps(*cnn)
+@pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
+def test_steps_of_a_cnn_are_the_simulators(level):
+    check_steps(*exported("cnn", level))
 
 
 def check_round(name, process, state, versions):
@@ -123,7 +135,8 @@ def check_round(name, process, state, versions):
     plan = process.plan(0, cohort=[clients[0] for clients in of_levels] + [of_levels[-1][1]])
     # Its steps as they are written: others round otherwise, and so many steps amplify that.
     alike = load(recipe, (FIXED, *overrides, "engine=sequential"))
-    wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
+    with tiny.eagerly():
+        wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
     local = {level: on_device.Client(version) for level, version in versions.items()}
     actual = round_by_devices(process, state, plan, local)
     moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
@@ -139,11 +152,9 @@ def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
 @pytest.mark.parametrize(
     "name", ["regression", *(pytest.param(name, marks=pytest.mark.long) for name in list(RECIPES)[2:])]
 )
-def test_steps_and_rounds_of_other_models_and_tasks_are_the_simulators(name, tmp_path):
-    pytest.importorskip("ai_edge_litert")
-    parts = exported(name, tmp_path)
-    check_steps(*parts)
-    check_round(name, *parts)
+def test_steps_and_rounds_of_other_models_and_tasks_are_the_simulators(name):
+    check_steps(*exported(name))
+    check_round(name, *exported(name))
 
 
 WITHOUT_TENSORFLOW = """
@@ -157,7 +168,7 @@ from hetero_tf.devices import on_device
 
 client = on_device.Client(sys.argv[1])
 rng = np.random.default_rng(0)
-x, y = rng.integers(0, 256, (20, 14, 14, 1), np.uint8), rng.integers(0, 10, 20)
+x, y = rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 10, 20)
 before = client.pull()
 report = client.train(client.batches(x, y, 2, rng), 0.1, client.present(y), rng)
 after = client.pull()
@@ -230,7 +241,7 @@ def test_push_resets_the_optimizer(cnn):
 
 def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     process, state, versions = cnn
-    newer, _ = process.next(state)
+    newer = tiny.perturbed(state, seed=1)
     statistics, local = process.statistics(newer, "c"), on_device.Client(versions["c"])
     network, data = process.network(newer, "c", statistics), process.dataset
     weights = {variable.path: variable.numpy() for variable in network.variables if variable.path in local.shapes}
@@ -273,7 +284,7 @@ def test_device_refuses_invalid_inputs(cnn, tmp_path):
         with pytest.raises(ValueError, match="`weights` must have") as refused:
             local.push(values)
         assert sentence in str(refused.value)
-    batch = {"image": np.zeros((3, 14, 14, 1), np.float32), "label": np.zeros(3, np.int32)}
+    batch = {"image": np.zeros((3, 8, 8, 2), np.float32), "label": np.zeros(3, np.int32)}
     with pytest.raises(ValueError, match=r"one of \[\(4, 1\), \(8, 1\)\]. Received: \(3, 1\)"):
         local.train([batch], 0.1, np.ones(10, bool), None)
     with pytest.raises(ValueError, match="at least one batch"):
@@ -282,7 +293,7 @@ def test_device_refuses_invalid_inputs(cnn, tmp_path):
         with pytest.raises(ValueError, match="must hold finite float32 numbers. Received: NaN or infinity"):
             local.push(weights | {path: np.full(weights[path].shape, value)})
     np.testing.assert_array_equal(local.pull()[path], weights[path])
-    batch = {"image": np.zeros((4, 14, 14, 1), np.float32), "label": np.zeros(4, np.int32)}
+    batch = {"image": np.zeros((4, 8, 8, 2), np.float32), "label": np.zeros(4, np.int32)}
     for rate in (np.nan, np.inf, 1e39, -0.1, True, "0.1"):
         with pytest.raises(ValueError, match="`learning_rate` must "):
             local.train([batch], rate, np.ones(10, bool), None)

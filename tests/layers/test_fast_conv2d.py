@@ -17,6 +17,7 @@ from hetero_tf.layers.fast_conv2d.taps import conv2d_by_taps
 from hetero_tf.layers.fast_conv2d.winograd import conv2d_by_winograd
 from hetero_tf.models.costs import counting
 from hetero_tf.models.variables import all_layers
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.rounds import engine
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -97,32 +98,31 @@ def test_each_form_is_used_where_it_was_measured_to_be_faster(map_size, kernel, 
     assert fastest_form(map_size, kernel, "bfloat16", batch) == other
 
 
-def operations(process):
-    """Numbers of convolutions and products in a round."""
+def convolutions(process):
+    """Number of convolutions in a round."""
     graphs = [process.runner.compiled_round.get_concrete_function().graph]
     graphs += [graphs[0]._get_function(name).graph for name in graphs[0]._functions]
-    kinds = [operation.type for graph in graphs for operation in graph.get_operations()]
-    return kinds.count("Conv2D"), kinds.count("MatMul") + kinds.count("BatchMatMulV2")
+    return [operation.type for graph in graphs for operation in graph.get_operations()].count("Conv2D")
 
 
 def test_rounds_and_statistics_equal_those_of_convolutions(form):
-    settings = ("precision=float64", "round.clients=4")
+    settings = ("precision=float64", "levels.mix=a", "round.clients=2")
     fast, plain = (tiny.process(tiny.IMAGES, *settings, f"engine={name}") for name in ("auto", "sequential"))
     plans = [plain.plan(round) for round in range(2)]
-    assert fast.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
-    assert [process.engine_report()[f"by_{form}"] for process in (fast, plain)] == [["a", "c"], []]
+    assert fast.engine_report()["clients_at_once"] == {"a": 1}
+    assert [process.engine_report()[f"by_{form}"] for process in (fast, plain)] == [["a"], []]
     state, rows = fast.run(fast.initialize(), plans)
     expected, metrics = oracle.play(plain, tiny.arrays(plain.initialize()), plans)
     assert tiny.gap(tiny.arrays(state), expected) < 1e-11
     np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-10)
-    statistics, queried = fast.statistics(state), plain.statistics(state)
+    assert fast.runner.compiled_round.experimental_get_tracing_count() == 1
+    # Of four layers, those with a stride.
+    assert convolutions(fast) == 2
+    with tiny.eagerly():
+        statistics, queried = fast.statistics(state), plain.statistics(state)
     assert statistics.keys() == queried.keys() and len(statistics) > 0
     for path, value in statistics.items():
         np.testing.assert_allclose(value, queried[path], atol=1e-11)
-    assert fast.runner.compiled_round.experimental_get_tracing_count() == 1
-    # At both levels the first layer and the second one of the block; what has a stride, or one tap, is a convolution.
-    (convolutions, products), (all_of_them, few) = operations(fast), operations(plain)
-    assert convolutions < all_of_them and products > few
 
 
 def forms(model):
@@ -145,7 +145,8 @@ def test_exported_and_counted_models_use_convolutions(form):
     assert forms(dataclasses.replace(fast, device="gpu").single_client_model(route, 9)) == {None}
 
 
-def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path):
+def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path, monkeypatch, eager):
+    monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
     # Runs of one recipe share a process, so each form has its seed.
     text, name, seed = programs.RECIPE, f"by_{form}", f"seed={list(FORMS).index(form)}"
     train(tmp_path, text, "rounds=1", seed)

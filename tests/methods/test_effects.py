@@ -4,9 +4,12 @@ Options come from the registry, so a new option is tested automatically."""
 
 import dataclasses
 import inspect
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
@@ -32,6 +35,17 @@ BESIDE = {
     ("data", "text"): {"train": "words.txt", "rows": 3, "test_rows": 2},
     ("data", "text", "test_share"): {"train": "words.txt", "rows": 3, "test_rows": 2, "test": None},
     ("data", "npz"): {"path": "images.npz"},
+    ("data", "masks"): {"path": "streets", "size": 4},
+    ("data", "labelled_text"): {"path": "rows.csv", "label": "kind", "vocabulary": 9},
+    ("data", "series"): {
+        "path": "series.csv",
+        "label": "size",
+        "horizon": 1,
+        "time": "day",
+        "window": 2,
+        "targets": "numbers",
+    },
+    ("data", "parquet"): {"path": "rows.parquet", "label": "kind", "ignore": ("text",), "numbers": "point"},
     ("partitions", "class_deck", "least"): {"sizes": "dirichlet"},
     ("partitions", "class_deck", "test_least"): {"sizes": "dirichlet"},
     ("partitions", "file"): {"path": "split.npz"},
@@ -57,32 +71,37 @@ TRIED = {
     ("partitions", "dirichlet", "least"): (30,),
     ("inputs", "masked_text", "segment"): (4,),
     ("couplings", "weighted", "from_round"): (3,),
+    # Other files test the other options of these loaders.
+    ("data", "masks", "test_share"): (0.5,),
+    ("data", "labelled_text", "tokenizer"): ("characters",),
+    ("data", "labelled_text", "vocabulary"): (4,),
+    ("data", "labelled_text", "vocabulary_file"): ("other.txt",),
+    ("data", "series", "delimiter"): ("semicolon", "tab", "space"),
+    ("data", "parquet", "categories"): ("numbers",),
+    ("data", "parquet", "numbers"): ("comma", "plain"),
 }
-# Options that other tests cover, with the reason.
+TESTS = Path(__file__).parents[1]
+# Options that other tests cover: the file that sets or names them, and the reason. An option in `TRIED` is tested here.
 ELSEWHERE = {
     ("selections", "available"): "planning/test_selection.py: how long the server waits",
     ("selections", "oort", "filled_utility"): "parity/test_replay_async.py: the utility of a recorded run",
-    ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
-    ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
-    ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
-    ("data", "npy"): "test_data_npy.py: needs a folder of arrays",
-    ("data", "audio"): "test_audio.py: needs folders of WAV files",
-    ("data", "folder"): "test_data_folder.py: needs folders of pictures",
-    ("data", "masks"): "test_masks.py: needs folders of pictures and masks",
-    ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
-    ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
-    ("data", "text", "column"): "test_text_data.py: needs Parquet files",
-    ("data", "text", "vocabulary_file"): "test_vocabulary_file.py: needs a vocabulary file",
-    ("data", "series"): "test_series.py: needs a file of series",
-    ("data", "csv"): "test_data_csv.py: needs tables",
-    ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
-    ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
-    ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
-    ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
-    ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
-    ("layers", "SelfAttention", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
-    ("layers", "TransformerBlock", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
-    ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
+    ("data", "tfds"): "data/test_tfds.py: needs data sets in the format of TensorFlow Datasets",
+    ("data", "tiny_imagenet"): "data/test_tiny_imagenet.py: needs the archive's folders",
+    ("data", "femnist"): "data/test_femnist.py: needs LEAF's folders",
+    ("data", "npy"): "data/test_npy.py: needs a folder of arrays",
+    ("data", "audio"): "data/test_audio.py: needs folders of WAV files",
+    ("data", "folder"): "data/test_folder.py: needs folders of pictures",
+    ("data", "masks"): "data/test_picture_masks.py: needs folders of pictures and masks",
+    ("data", "labelled_text"): "data/test_labelled_text.py: needs texts with labels",
+    ("data", "text", "column"): "data/test_text_data.py: needs Parquet files",
+    ("data", "text", "vocabulary_file"): "data/test_vocabulary_file.py: needs a vocabulary file",
+    ("data", "series"): "data/test_series.py: needs a file of series",
+    ("data", "csv"): "data/test_csv.py: needs tables",
+    ("data", "parquet"): "data/test_parquet.py: needs tables and pyarrow",
+    ("data", "wikitext2", "download"): "data/test_fetch.py: needs a server",
+    ("data", "wikitext2", "verify"): "data/test_text_data.py: needs the published text",
+    ("layers", "Embedding", "padding"): "layers/test_layers_recurrent.py: steps that later layers leave out",
+    ("layers", "Dropout", "rate"): "layers/test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
 CLIPS = np.random.default_rng(2).integers(-9000, 9000, (6, 900)).astype(np.int16)
@@ -123,8 +142,9 @@ SIZES |= {
     "rate": 0.3,
 }
 
-# Not required, but the defaults suit other images.
+# Not required, but the defaults suit other images, or have no adapters.
 NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling1D": {"pool_size": 4}, "MaxPooling2D": {"pool_size": 4}}
+NEEDED |= dict.fromkeys(("SelfAttention", "TransformerBlock"), {"lora_rank": 3})
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +160,19 @@ def folder(tmp_path_factory):
     (folder / "wikitext-2").mkdir()
     for name in ("train", "test"):
         (folder / "wikitext-2" / f"{name}.txt").write_text("a b c d e f g " * 30)
+    table = {"text": ["a b c", "b d", "a e f"], "size": ["1,250", "2,500", "3,000"], "part": ["u", "v", "w"]}
+    table = {**table, "kind": ["x", "y", "y"]}
+    pyarrow.parquet.write_table(
+        pyarrow.table({name: 8 * cells for name, cells in table.items()}), folder / "rows.parquet"
+    )
+    texts = zip(8 * table["text"], 8 * table["kind"])
+    for name, rows in (("rows", [("text", "kind"), *texts]), ("series", [("day", "size"), *zip(range(24), range(24))])):
+        (folder / f"{name}.csv").write_text("".join(f"{first},{second}\n" for first, second in rows))
+    for name in ("images", "masks"):
+        (folder / "streets" / name).mkdir(parents=True)
+        for index in range(8):
+            pixels = np.full((4, 4, 3 if name == "images" else 1), index % 2, np.uint8)
+            (folder / "streets" / name / f"{index}.png").write_bytes(tf.io.encode_png(pixels).numpy())
     iid = registry.find("partitions", "iid")
     iid.split(LABELS, TEST_LABELS, 10, np.random.default_rng(0), clients=20).save(folder / "split.npz")
     return folder
@@ -294,10 +327,14 @@ def layers(name, options):
     keras.utils.set_random_seed(0)
     level = {"scale": 0.5} if "scale" in registry.level_arguments(name) else {}
     layer, x = layer_class(name)(**options, **level, dtype="float64"), INPUTS.get(name, PIXELS)
-    first = layer(x)
+    layer(x)
     begin = {variable.path.split("/", 1)[-1]: variable.numpy() for variable in layer.variables}
+    for variable in layer.trainable_variables:
+        # An adapter adds nothing at first.
+        if not variable.numpy().any():
+            variable.assign(tf.ones_like(variable))
     trains = "training" in inspect.signature(layer.call).parameters
-    outputs = [layer(x, training=training) for training in (True, False)] if trains else [first]
+    outputs = [layer(x, training=training) for training in (True, False)] if trains else [layer(x)]
     return begin, outputs, [variable.numpy() for variable in layer.variables]
 
 
@@ -344,19 +381,34 @@ def outcome(kind, name, options, folder):
         return f"refused: {problem}"
 
 
-PLUGINS = [
-    pytest.param(kind, name, id=f"{kind}-{name}")
+def file_of(*key):
+    """The file that tests an option of a plug-in, and the reason; None: this one."""
+    return None if key in TRIED else ELSEWHERE.get(key, ELSEWHERE.get(key[:2]))
+
+
+OPTIONS = [
+    (kind, name, option)
     for kind in registry.EXPORTS
     for name in registry.names(kind)
-    if registry.options(kind, name) and (kind, name) not in ELSEWHERE
+    for option in registry.options(kind, name)
 ]
+PLUGINS = list(dict.fromkeys(key[:2] for key in OPTIONS if file_of(*key) is None))
+
+
+def test_the_files_of_other_tests_name_the_option():
+    """All options of a plug-in, where a file tests all of them."""
+    layers = [("layers", name, option) for name in layer_table.known_layers() for option in layer_table.options(name)]
+    files = {key: file_of(*key).partition(":")[0] for key in dict.fromkeys([*OPTIONS, *layers]) if file_of(*key)}
+    assert {key if key in ELSEWHERE else key[:2] for key in files} == ELSEWHERE.keys()
+    texts = {file: (TESTS / file).read_text("utf-8") for file in files.values()}
+    assert [key for key, file in files.items() if not re.search(rf"\b{key[2]}\b", texts[file])] == []
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS)
 def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
     for option in registry.options(kind, name).values():
         key = (kind, name, option.name)
-        if key in ELSEWHERE:
+        if file_of(*key) is not None:
             continue
         required = {o.name: REQUIRED.get(o.name) for o in registry.options(kind, name).values() if o.required}
         options = required | BESIDE.get(key, BESIDE.get(key[:2], {}))

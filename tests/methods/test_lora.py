@@ -52,7 +52,7 @@ def tokens(process):
 
 @pytest.mark.parametrize(
     ("engine", "submodel", "most", "uncovered"),
-    [("sequential", "rolling", 1, "zeros"), ("stacked", "prefix", 2, "left_out")],
+    [pytest.param("sequential", "rolling", 1, "zeros", marks=pytest.mark.long), ("stacked", "prefix", 2, "left_out")],
 )
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")
@@ -170,7 +170,7 @@ def test_constant_kernels_cost_no_weight_gradient():
     assert of(process, block).by_constants == 4 * (4 * 64 + 2 * 96)
 
 
-@pytest.mark.parametrize("level", ["a", "c"])
+@pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
 def test_an_export_gives_the_logits_of_the_model(level, tmp_path):
     process = built()
     state = with_adapters(process)

@@ -44,6 +44,9 @@ def trained(process, plan):
     return tiny.arrays(state), tiny.arrays(after), row
 
 
+pytestmark = pytest.mark.usefixtures("eager")
+
+
 @pytest.fixture(scope="module", params=[pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 def process(request):
     return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
@@ -113,15 +116,14 @@ def test_late_clients_of_blockwise_training_return_whole_stages():
         "fleet={assign: levels, jitter: 0.4, devices: {a: {seconds_per_step: 0.01}, b: {seconds_per_step: 0.03}}}",
         "round.policy={name: deadline, seconds: 0.5, late: partial}",
     )
-    state, stage_counts = process.initialize(), set()
-    for round in range(8):
-        plan = process.plan(round)
+    plans, stage_counts = tiny.plans(process, 8), set()
+    for plan in plans:
         for level, stages, rows in zip(plan.levels, plan.stages, plan.rows):
             completed = stages[(rows >= 0).any(axis=1)]
             counts = np.bincount(completed, minlength=1)
             assert level == 0 or len(set(counts.tolist())) == 1
             stage_counts.add((int(level), len(set(completed.tolist()))))
-    state, rows = process.run(state, [process.plan(round) for round in range(8)])
+    state, rows = process.run(process.initialize(), plans[:4])
     assert {(1, 3)} < stage_counts and stage_counts & {(1, 1), (1, 2)}
     assert all(np.isfinite(value).all() for value in tiny.arrays(state).values())
     assert sum(row["partial"] for row in rows) > 0

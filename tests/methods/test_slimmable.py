@@ -35,7 +35,7 @@ def loss(logits, labels):
     return -logs[np.arange(len(labels)), labels].mean()
 
 
-def test_steps_of_a_wide_client_also_train_the_narrow_model():
+def test_steps_of_a_wide_client_also_train_the_narrow_model(eager):
     """To first order the narrow loss falls by rate * |its own gradient|^2 more than in joint training."""
     joint, slimmable = after_one_step("joint"), after_one_step("slimmable")
     assert slimmable[1] < joint[1] - 0.1 * RATE

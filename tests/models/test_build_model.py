@@ -1,5 +1,6 @@
 """Models of the recipes: sizes by hand, initial values, and the interface of a Keras model."""
 
+import inspect
 import random
 
 import keras
@@ -15,6 +16,7 @@ from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.models.build_model import build_model, first_sentence
 from hetero_tf.models.variables import all_layers
+from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import LayerSpec, Model
 
 MNIST, CIFAR, TOKENS = (28, 28, 1), (32, 32, 3), (None,)
@@ -209,3 +211,18 @@ def test_model_is_an_ordinary_keras_model(base, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     assert again(inputs).numpy().tobytes() == outputs.numpy().tobytes()
     assert [v.path for v in again.trainable_variables] == [v.path for v in model.trainable_variables]
+
+
+def test_the_table_of_layers_agrees_with_keras():
+    for name, options in layer_table.KERAS_LAYERS.items():
+        parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
+        required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
+        assert required == {option.name for option in options.values() if option.required}, name
+        for option in options.values():
+            default = parameters[option.name].default
+            # The edges of a cropping may differ by side in Keras.
+            assert option.default == (default[0] if name == "Cropping2D" else default), (name, option.name)
+    for name in layer_table.ACTIVATIONS:
+        assert callable(keras.activations.get(name))
+    for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
+        assert callable(keras.initializers.get(name))

@@ -40,25 +40,25 @@ def test_changed_arrays_are_reported(tmp_path, name, stages):
     assert failed(tmp_path / "changed.npz") == [*stages, "arrays"]
 
 
-@pytest.mark.parametrize(
-    ("name", "stages"),
-    [
-        ("global/w", ["global values"]),
-        ("momentum/b", ["momentum"]),
-        ("arrivals/losses", ["loss"]),
-        ("arrivals/change/w", ["change"]),
-        ("arrivals/weight", ["weight"]),
-        ("arrivals/staleness", ["arrivals"]),
-        ("starts/version", ["starts"]),
-    ],
-)
-def test_changed_arrays_of_asynchronous_rounds_are_reported(tmp_path, name, stages):
+STAGES = {
+    "global/w": "global values",
+    "momentum/b": "momentum",
+    "arrivals/losses": "loss",
+    "arrivals/change/w": "change",
+    "arrivals/weight": "weight",
+    "arrivals/staleness": "arrivals",
+    "starts/version": "starts",
+}
+
+
+def test_changed_arrays_of_asynchronous_rounds_are_reported(tmp_path):
+    """Each array is compared with the replay alone, so one file has all changes."""
     with np.load(SMALL / "fedbuff_poly_momentum.npz") as stored:
         arrays = dict(stored)
-    changed = arrays[name].reshape(len(arrays[name]), -1)
-    changed[-4, 0] += 1
+    for name in STAGES:
+        arrays[name].reshape(len(arrays[name]), -1)[-4, 0] += 1
     np.savez(tmp_path / "changed.npz", **arrays, more=np.zeros(1))
-    assert set(stages) <= set(failed(tmp_path / "changed.npz")) >= {"arrays"}
+    assert {*STAGES.values(), "arrays"} <= set(failed(tmp_path / "changed.npz"))
 
 
 def test_public_quirk_is_an_option(monkeypatch):

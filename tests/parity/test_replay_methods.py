@@ -12,13 +12,11 @@ import replay_methods
 OPTIMIZE_GRAPHS = True
 SMALL = Path(__file__).parent / "small" / "methods"
 # One file of each module runs compiled rounds. The other files would take longer without testing more, so they run
-# eagerly. QUICK has the fast compiled ones.
+# eagerly.
 COMPILED = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
-QUICK = ("fjord",)
-FILES = [
-    pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
-    for path in sorted(SMALL.glob("*.npz"))
-]
+FILES = sorted(SMALL.glob("*.npz"))
+CASES = [pytest.param(SMALL / "fjord.npz", False, id="fjord-eager")]
+CASES += [pytest.param(path, path.stem in COMPILED, id=path.stem, marks=pytest.mark.long) for path in FILES]
 
 
 def rewritten(folder, name, change):
@@ -35,10 +33,10 @@ def failed(path):
     return {stage for stage, good, _ in replay_methods.replay_file(path) if not good}
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_recorded_files_are_replayed(path, request):
+@pytest.mark.parametrize(("path", "is_compiled"), CASES)
+def test_recorded_files_are_replayed(path, is_compiled, request):
     """The module of each method rejects a file with fewer stages than it expects."""
-    if path.stem not in COMPILED:
+    if not is_compiled:
         request.getfixturevalue("eager")
     lines = replay_methods.replay_file(path)
     assert lines and all(good and float(detail) < 1e-12 for _, good, detail in lines)

@@ -56,7 +56,7 @@ def test_a_version_ends_when_all_clients_have_returned():
 
 
 @pytest.mark.parametrize("assignment", ["dynamic", "fixed"])
-def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment):
+def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment, eager):
     # Equal shares, so that clients of equal devices take equally long.
     dataset, partition = tiny.images(sizes=(6, 6, 6, 6))
     words = (EQUAL, f"levels.assignment={assignment}", "levels.mix=a-c")
@@ -94,7 +94,7 @@ def test_plans_do_not_depend_on_the_order_in_which_they_are_made():
     assert max(int(plan.delays.max(initial=0)) for plan in forward) > 0
 
 
-def test_a_run_resumes_in_the_middle_of_a_buffer():
+def test_a_run_resumes_in_the_middle_of_a_buffer(eager):
     words = (FLEET, "round.policy={name: buffered, size: 2}", "round.server={name: momentum}")
     process, other = (tiny.process(tiny.DENSE, *words) for _ in range(2))
     state, rows = process.run(process.initialize(), [process.plan(number) for number in range(6)])
@@ -135,7 +135,9 @@ def test_selections_that_read_no_values(selection):
 
 
 @pytest.mark.parametrize("limit", [0, 4])
-def test_planned_rounds_equal_a_loop_that_keeps_every_result(limit):
+def test_planned_rounds_equal_a_loop_that_keeps_every_result(limit, request):
+    if limit:
+        request.getfixturevalue("eager")
     words = (FLEET, f"round.policy={{name: buffered, size: 2, max_staleness: {limit}}}", "precision=float64")
     process = tiny.process(tiny.DENSE, "levels.mix=a-c", *words)
     plans, state = [process.plan(number) for number in range(8)], process.initialize()

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import cases
 import numpy as np
 import oracle
 import pytest
@@ -109,58 +110,25 @@ def test_fine_tuning_does_not_change_training(eager):
 def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     fleet, policy = "fleet={devices: {any: {seconds_per_step: 1}}}", "round.policy=over_selection"
     base_recipe = recipe.loads(tiny.DENSE, "tiny", [EPOCHS, fleet, policy, "client.correction={name: proximal, mu: 1}"])
-    tuned_recipe = fine_tuning(base_recipe, 7)
-    assert (tuned_recipe.levels.mix, tuned_recipe.levels.assignment, tuned_recipe.round.clients) == (
-        {"a": 1},
-        "fixed",
-        7,
-    )
-    assert (
-        (tuned_recipe.fleet, tuned_recipe.round.policy.name) == (None, "wait")
-        and tuned_recipe.client.correction is None
-        and tuned_recipe.client.epochs == 2
-    )
-    assert (
-        tuned_recipe.optimizer.learning_rate == base_recipe.optimizer.learning_rate
-        and not tuned_recipe.evaluate.fine_tune.epochs
-    )
+    tuned = fine_tuning(base_recipe, 7)
+    assert (tuned.levels.mix, tuned.levels.assignment, tuned.round.clients) == ({"a": 1}, "fixed", 7)
+    assert (tuned.fleet, tuned.round.policy.name, tuned.client.correction) == (None, "wait", None)
+    assert tuned.client.epochs == 2 and not tuned.evaluate.fine_tune.epochs
+    assert tuned.optimizer.learning_rate == base_recipe.optimizer.learning_rate
 
 
-HALVES = ("levels.mix=a", "levels.members={a: 2}")
+INCOMPATIBLE = """
+'evaluate.fine_tune.units=[]' => units: no unit is selected; list units, or all. Received: []
+'evaluate.fine_tune.units=[1]' => units: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. Received: ['1']
+evaluate.fine_tune.learning_rate=1 => learning_rate: has no effect because there is no fine-tuning; set evaluate.fine_tune.epochs or remove this key. Received: 1.0
+evaluate.fine_tune.epochs=2 'evaluate.fine_tune.units=[7]' => units[0]: unknown unit '7'; known: 0, 1, all
+levels.mix=a 'levels.members={a: 2}' evaluate.fine_tune.epochs=2 => epochs: cannot be combined with levels.members {a: 2}: in fine-tuning, each client has a single network. Received: 2
+client.stages=slimmable evaluate.fine_tune.epochs=2 => epochs: cannot be combined with client.stages slimmable: in fine-tuning, each step trains the whole client model. Received: 2
+round.mask=fiarse 'levels.entries={b: 1/2}' evaluate.fine_tune.epochs=2 => epochs: cannot be combined with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. Received: 2
+"""
 
 
-@pytest.mark.parametrize(
-    "overrides, expected",
-    [
-        (("evaluate.fine_tune.units=[]",), "units: no unit is selected; list units, or all. Received: []"),
-        (
-            ("evaluate.fine_tune.units=[1]",),
-            "units: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. "
-            "Received: ['1']",
-        ),
-        (
-            ("evaluate.fine_tune.learning_rate=1",),
-            "learning_rate: has no effect because there is no fine-tuning; set evaluate.fine_tune.epochs or remove this key. "
-            "Received: 1.0",
-        ),
-        ((EPOCHS, "evaluate.fine_tune.units=[7]"), "units[0]: unknown unit '7'; known: 0, 1, all"),
-        (
-            (*HALVES, EPOCHS),
-            "epochs: cannot be combined with levels.members {a: 2}: in fine-tuning, each client has a single network. "
-            "Received: 2",
-        ),
-        (
-            ("client.stages=slimmable", EPOCHS),
-            "epochs: cannot be combined with client.stages slimmable: in fine-tuning, each step trains the whole client model. "
-            "Received: 2",
-        ),
-        (
-            ("round.mask=fiarse", "levels.entries={b: 1/2}", EPOCHS),
-            "epochs: cannot be combined with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. "
-            "Received: 2",
-        ),
-    ],
-)
+@pytest.mark.parametrize("overrides, expected", cases.of_words(INCOMPATIBLE))
 def test_incompatible_keys_are_rejected(overrides, expected):
     message = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
     assert message.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected

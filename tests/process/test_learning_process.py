@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 from refusals import refusal
+from stub_rounds import stubbed
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
@@ -92,11 +93,11 @@ def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeyp
 
 
 def test_the_schedule_multiplies_the_rate_of_each_round():
-    process = dense("schedule={name: steps, at: [1, 3], factor: 0.1}")
+    process = stubbed(dense("schedule={name: steps, at: [1, 3], factor: 0.1}"))
     _, rows = process.run(process.initialize(), tiny.plans(process, 4))
     assert [row["learning_rate"] for row in rows] == pytest.approx([0.1, 0.01, 0.01, 0.001])
     # A rate of zero must leave weights alone: the rate reaches the clients.
-    still = dense("schedule={name: cosine, rounds: 1}")
+    still = dense("schedule={name: cosine, rounds: 1}", "levels.mix=c")
     state, _ = still.next(still.initialize())
     frozen, row = still.next(state)
     assert row["learning_rate"] == 0
@@ -176,7 +177,7 @@ def test_bytes_and_operations_of_a_round_are_counted():
 
 
 def test_dropped_clients_cost_only_the_download():
-    process = dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.5}}}")
+    process = stubbed(dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.5}}}"))
     for round in range(20):
         plan = process.plan(round, [0, 1, 2, 3])
         if 0 < plan.timing.metrics()["dropped"] < 4:
@@ -189,10 +190,10 @@ def test_dropped_clients_cost_only_the_download():
 
 
 def test_a_round_from_which_everybody_dropped_out_changes_nothing():
-    process = dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.99}}}")
-    state = process.initialize()
-    plan = next(plan for plan in tiny.plans(process, 9) if plan.timing.metrics()["dropped"] == 3)
-    after, (row,) = process.run(state, [plan])
+    # A fleet changes the plans alone.
+    fleet, state = dense("fleet={devices: {any: {seconds_per_step: 1, dropout: 0.99}}}"), dense().initialize()
+    plan = next(plan for plan in tiny.plans(fleet, 9) if plan.timing.metrics()["dropped"] == 3)
+    after, (row,) = dense().run(state, [plan])
     assert tiny.same(tiny.arrays(after), tiny.arrays(state))
     assert row["loss"] is None and row["non_finite"] == row["bytes_up"] == row["train_flops"] == 0 < row["bytes_down"]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny
 from oracle import Oracle
+from stub_rounds import stubbed
 
 from hetero_tf.models.state import flatten_state
 from hetero_tf.run import calls, checkpoint
@@ -116,7 +117,7 @@ FLEET = "fleet={devices: {day: {seconds_per_step: 1, hours: [[1, 2]]}, night: {s
 
 
 def test_rounds_wait_for_available_clients():
-    process = tiny.process(tiny.DENSE, FLEET, "round.selection=available", "round.clients=3")
+    process = stubbed(tiny.process(tiny.DENSE, FLEET, "round.selection=available", "round.clients=3"))
     state = process.initialize()
     plan = process.plan(0, state=state)
     # Clients 0 and 1 take part between 1 and 2 o'clock.
@@ -139,7 +140,8 @@ def test_expected_times_exclude_slow_clients():
 
 def test_evaluations_of_candidates_take_device_time():
     device = "{seconds_per_step: 2, gflops: 1.0e-6, down_mbit: 0.1, train_watts: 3, radio_watts: 1}"
-    process = tiny.process(tiny.DENSE, POWER, f"fleet={{devices: {{any: {device}}}}}", *SETTINGS, "client.epochs=2")
+    settings = (f"fleet={{devices: {{any: {device}}}}}", *SETTINGS, "client.epochs=2")
+    process = stubbed(tiny.process(tiny.DENSE, POWER, *settings))
     state = process.initialize()
     plan = process.plan(0, state=state)
     _, (row,) = process.run(state, [plan])

@@ -1,6 +1,7 @@
-"""The benchmark scripts run and print the documented values; nothing is timed."""
+"""The benchmark scripts run and print the documented values; nothing is timed. Those that train are long tests."""
 
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -13,12 +14,10 @@ from types import SimpleNamespace
 import numpy as np
 import programs
 import pytest
+from each import for_each
 from programs import ROOT
 
 from hetero_tf import recipe
-from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.models.family import build_family
 from hetero_tf.sweeps.expansion import SweepRun
 
 
@@ -30,6 +29,7 @@ def printed(script, *arguments):
     return json.loads(run.out)
 
 
+@pytest.mark.long
 def test_round_benchmark_prints_one_json_line():
     result = printed("round", "--levels=a-c", "--repeats=1", "--evaluate", "--live")
     assert result["traces"] == 1 and result["levels"] == "a-c" and result["steps"] > 0
@@ -41,6 +41,7 @@ def test_round_benchmark_prints_one_json_line():
     assert 0 < result["cut_and_merge_ms"] < 1000 * result["first_round_s"]
 
 
+@pytest.mark.long
 def test_convolutions_benchmark_compares_all_forms(monkeypatch, capsys):
     benchmark = programs.script("benchmarks/convolutions.py")
     monkeypatch.setattr(sys, "argv", ["convolutions.py", "--shapes=8x32x32", "--seconds=0", "--json"])
@@ -50,6 +51,7 @@ def test_convolutions_benchmark_compares_all_forms(monkeypatch, capsys):
     assert all(row["ms"] > 0 and 0 < row["error"] < 1e-5 for row in rows) and rows[0]["ratio"] == 1
 
 
+@pytest.mark.long
 def test_new_recipes_benchmark_trains_an_unedited_recipe(monkeypatch, capsys, tmp_path):
     benchmark = programs.script("benchmarks/new_recipes.py")
 
@@ -68,6 +70,7 @@ def test_new_recipes_benchmark_trains_an_unedited_recipe(monkeypatch, capsys, tm
     assert output.err == "lacking: skipped, no_such_package is not installed\n"
 
 
+@pytest.mark.long
 def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     command = [sys.executable, "benchmarks/first_round.py", "tiny/digits", "--set=levels.mix=a", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
@@ -128,12 +131,10 @@ def compared(*words):
     return benchmark, benchmark.parse(["folder", *words])
 
 
-@pytest.mark.parametrize("mode", ["published", "controlled"])
-@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar10_unequal"])
-def test_the_comparison_of_methods_uses_valid_recipes(mode, data):
-    benchmark, args = compared(
-        "--data", data, "--mode", mode, "--rounds", "8", "--data_dir", "somewhere", "--jobs", "2"
-    )
+@for_each(itertools.product(("mnist", "cifar10", "cifar10_unequal"), ("published", "controlled")))
+def test_the_comparison_of_methods_uses_valid_recipes(case):
+    data, mode = case
+    benchmark, args = compared("--data", data, "--mode", mode, "--rounds=8", "--data_dir=somewhere", "--jobs=2")
     assert len(benchmark.methods()) >= 20 and "--data_dir=somewhere" in benchmark.program(args).flags
     shared = set()
     for method in benchmark.methods():
@@ -161,9 +162,8 @@ def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
     assert benchmark.ordered(args) == ["fedavg", "heterofl", "lg_fedavg"]
     rates = {"fedavg": 0.1, "lg_fedavg": 0.03}
     loaded = benchmark.planned(args, "lg_fedavg", 2, rates).recipe
-    assert loaded.model.initial_weights == str(
-        benchmark.folder_of(args).of(benchmark.planned(args, "fedavg", 2, rates))
-    )
+    first = benchmark.folder_of(args).of(benchmark.planned(args, "fedavg", 2, rates))
+    assert loaded.model.initial_weights == str(first)
 
 
 def test_notes_state_the_noise_floor_and_rank_correlations():
@@ -179,21 +179,20 @@ def test_notes_state_the_noise_floor_and_rank_correlations():
     # A method whose clients exceed their budgets is in the table, but in no ranking.
     rows["depthfl"] = row(60.0, a="167.3", d="240.0")
     notes = benchmark.notes(args, rows).splitlines()
-    assert notes[0].startswith(
-        "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
-    )
+    floor = "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
     # FeDepth's Table 3 has SplitMix last, behind FedAvg.
-    assert notes[1:] == [
-        "rank correlation with FeDepth's Table 2 over 3 methods within their budgets: 1.00",
-        "rank correlation with FeDepth's Table 3 over 3 methods within their budgets: 0.50",
+    tables = [
+        f"rank correlation with FeDepth's Table {table} over 3 methods within their budgets: {correlation}"
+        for table, correlation in ((2, "1.00"), (3, "0.50"))
     ]
+    assert notes[0].startswith(floor) and notes[1:] == tables
     lines = benchmark.table(args, rows).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == [
-        *("| depthfl", "| fedavg", "| fedavg again", "| fedepth", "| splitmix")
-    ]
+    names = ["depthfl", "fedavg", "fedavg again", "fedepth", "splitmix"]
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in names]
     assert "| 50.0 ± 0.5 |" in lines[5] and "| within |" in lines[5] and "| a 167 %, d 240 % |" in lines[2]
 
 
+@pytest.mark.long
 def test_a_row_has_the_levels_over_their_budgets(tmp_path):
     benchmark, args = compared()
     args.folder, path = tmp_path / "runs", str(programs.recipe_file(tmp_path))
@@ -206,6 +205,10 @@ def test_a_row_has_the_levels_over_their_budgets(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(("data", "rounds", "shape"), [("mnist", "18", (28, 28, 1)), ("cifar10", "12", (32, 32, 3))])
 def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds, shape):
+    from hetero_tf.models.costs import memory  # here, as it imports TensorFlow
+    from hetero_tf.models.costs.level_costs import LevelCosts
+    from hetero_tf.models.family import build_family
+
     benchmark, args = compared("--data", data, "--rounds", rounds)
     tables = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").split("| method | rate |")[1:]
     rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
@@ -219,42 +222,33 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
         assert row[rows[0].index("of budget") + 2] == expected, row
 
 
-# The module that each benchmark of another framework needs, and its message without it.
+# The module that each benchmark of another framework needs, what it reports without it, and the packages to install.
 PEERS = {
-    "torch_loop": (
-        "torch",
-        "torch_loop.py needs PyTorch, which is not installed; install it in a separate environment: "
-        "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
-        "torch_env/bin/python benchmarks/torch_loop.py\n",
-    ),
-    "flower_rounds": (
-        "flwr",
-        "flower_rounds.py needs Flower, Ray and PyTorch; install them in a separate environment: "
-        "python3 -m venv torch_env && torch_env/bin/pip install torch numpy 'flwr[simulation]', then "
-        "torch_env/bin/python benchmarks/flower_rounds.py\n",
-    ),
+    "torch_loop": ("torch", "PyTorch, which is not installed; install it", "torch", "torch numpy"),
+    "flower_rounds": ("flwr", "Flower, Ray and PyTorch; install them", "torch", "torch numpy 'flwr[simulation]'"),
     "fedjax_rounds": (
-        "fedjax",
-        "fedjax_rounds.py needs FedJAX, which is not installed; install it in a separate environment: "
-        "python3 -m venv jax_env && jax_env/bin/pip install fedjax 'jax<0.4.26' 'jaxlib<0.4.26' 'scipy<1.13' "
-        "'numpy<2' 'dm-haiku<0.0.13', then jax_env/bin/python benchmarks/fedjax_rounds.py\n",
+        *("fedjax", "FedJAX, which is not installed; install it", "jax"),
+        "fedjax 'jax<0.4.26' 'jaxlib<0.4.26' 'scipy<1.13' 'numpy<2' 'dm-haiku<0.0.13'",
     ),
 }
 
 
-@pytest.mark.parametrize("name", PEERS)
+@for_each(PEERS)
 def test_a_benchmark_of_another_framework_reports_how_to_install_it(name):
-    module, message = PEERS[name]
+    module, needed, env, packages = PEERS[name]
     # An entry of None makes the import fail even if the module is installed.
     hide = f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
     done = programs.python(hide, ROOT / "benchmarks" / f"{name}.py")
+    install = f"python3 -m venv {env}_env && {env}_env/bin/pip install {packages}, then {env}_env/bin/python"
+    message = f"{name}.py needs {needed} in a separate environment: {install} benchmarks/{name}.py\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
 def test_benchmarks_of_other_frameworks_compile_and_the_project_never_imports_these():
-    for prefix in ("torch", "flower", "fedjax"):
-        for path in (ROOT / "benchmarks").glob(f"{prefix}_*.py"):
-            compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    for path in itertools.chain(
+        *((ROOT / "benchmarks").glob(f"{name}_*.py") for name in ("torch", "flower", "fedjax"))
+    ):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
     needs = (ROOT / "setup.py").read_text(encoding="utf-8")
     assert "torch" not in needs and "fedjax" not in needs
 
@@ -296,6 +290,7 @@ def test_rows_of_large_populations_are_consistent():
     assert len(text) == 10 and len(set(map(len, text))) == 1 and "| 100,000,000 |" in text[-1]
 
 
+@pytest.mark.long
 def test_one_client_costs_what_describe_says():
     import tiny
 

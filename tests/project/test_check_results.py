@@ -5,6 +5,7 @@ import sys
 
 import programs
 import pytest
+from each import for_each
 from programs import ROOT
 
 benchmark = programs.script("benchmarks/check_results.py")
@@ -31,7 +32,7 @@ def figure(monkeypatch, tmp_path):
     return lambda *commands, band=1: benchmark.Figure("page.md", claim, commands, lambda value: value["points"], band)
 
 
-@pytest.mark.parametrize("name", benchmark.FIGURES)
+@for_each(benchmark.FIGURES)
 def test_a_claim_is_once_on_its_page(name):
     assert benchmark.claimed(benchmark.FIGURES[name]) > 0
 

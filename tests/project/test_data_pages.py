@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import programs
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
+from changed_pages import page_cases
+from each import for_each
 from ports import free_ports
 
 from hetero_tf import recipe
@@ -37,7 +36,7 @@ def requests(page):
     return [json.loads(body) for body in bodies]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@for_each(PAGES)
 def test_recipes_load_and_flags_exist(page):
     text = page.read_text("utf-8")
     blocks = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "\nrounds:" in block]
@@ -59,6 +58,8 @@ def flowers():
 
 
 def write_pictures(folder, count, size=32):
+    import tensorflow as tf  # here, as the other tests need none of it
+
     folder.mkdir(parents=True)
     for index in range(count):
         pixels = RNG.integers(0, 255, (size, size, 3), np.uint8)
@@ -68,6 +69,10 @@ def write_pictures(folder, count, size=32):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working folder with the files that the pages name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import tensorflow as tf
+
     monkeypatch.chdir(tmp_path)
     write_table("flowers.csv", flowers())
     names, *rows = flowers()
@@ -95,8 +100,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", page_cases(PAGES))
 def test_every_command_runs_and_every_request_is_answered(page, folder, capsys):
     """Two rounds of each training; `serve` is started for the requests."""
     for words in commands(page):

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
+from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
@@ -15,13 +15,13 @@ TEXTS = {path.stem: path.read_text("utf-8") for path in sorted(GUIDES.glob("*.md
 OTHERS = re.compile("chromium|tensorflow_model_server|ovms|vit_checkpoint|--side|scaling.py")
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@for_each(TEXTS)
 def test_flags_exist(name):
     lines = "\n".join(line for line in TEXTS[name].splitlines() if not OTHERS.search(line))
     assert set(re.findall(r"(?<![\w-])--([a-z_]+)(?![\w-])", lines)) <= set(define_flags())
 
 
-@pytest.mark.parametrize("line", re.findall(r"`((?:--set [^`|]+)+)`", TEXTS["change_a_recipe"]))
+@for_each(re.findall(r"`((?:--set [^`|]+)+)`", TEXTS["change_a_recipe"]))
 def test_overrides_load_and_change_a_recipe(line):
     overrides = [part.strip().strip("'").replace("='", "=") for part in line.split("--set") if part.strip()]
     if overrides == ["PATH=VALUE"]:

@@ -31,32 +31,22 @@ LINES = (
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
-QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "fleets")
-QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
-QUICK += ("workers/__init__", "workers/cluster", "starter")
-QUICK += ("evaluation/__init__", "evaluation/class_results")
-QUICK += tuple(
-    f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "round_spans", "selection")
-)
-QUICK += ("devices", "process/__init__", "process/data")
-NOT_QUICK = (
-    "base/replicas",
-    "base/graph_random",
-    "base/picture_decoding",
-    "base/sound_decoding",
-    "base/written_gradient",
-)
-NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client"))
+QUICK = {"__init__", "base", "recipe", "store", "data", "partitions", "fleets", "runs", "reports", "sweeps", "cli"}
+QUICK |= {"methods/stages", "methods/schedules", "workers/__init__", "workers/cluster", "starter", "devices"}
+QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
+QUICK |= {f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "round_spans", "selection")}
+QUICK |= {"process/__init__", "process/data"}
+NOT_QUICK = {
+    f"base/{name}" for name in ("replicas", "graph_random", "picture_decoding", "sound_decoding", "written_gradient")
+}
+NOT_QUICK |= {f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client")}
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {
-    "subprocess.getoutput",
-    "subprocess.getstatusoutput",
-}
+UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"}
+UNSAFE_CALLS |= {"subprocess.getoutput", "subprocess.getstatusoutput"}
 YAML_LOADS = {"yaml.load", "yaml.load_all"}
 YAML_UNSAFE = {"yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"}
 YAML_UNSAFE_LOADERS = {"Loader", "UnsafeLoader", "FullLoader", "CLoader", "CFullLoader", "CUnsafeLoader"}
-SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def unit_of(path):
@@ -112,11 +102,11 @@ def only_imports(tree):
     return ast.Module([node for node in at_import(tree) if isinstance(node, ast.Import | ast.ImportFrom)], [])
 
 
-def upward(source, unit, package="hetero_tf"):
-    """Messages about imports of `source`, a part of `unit`, that violate the order."""
+def upward(tree, unit, package="hetero_tf"):
+    """Messages about imports of a module, a part of `unit`, that violate the order."""
     if unit not in LINE_OF:
         return [f"`{unit}` has no position in the order of imports; add it to LINES in tests/project/test_layering.py"]
-    tree, messages = ast.parse(source), []
+    messages = []
     for line, name in imports(only_imports(tree) if unit == "__init__" else tree, package):
         top, *rest = name.split(".")
         other = rest[0] if rest and rest[0] in LINE_OF else "__init__"
@@ -125,15 +115,15 @@ def upward(source, unit, package="hetero_tf"):
     return messages
 
 
-def slow_imports(source, package="hetero_tf"):
-    """Lines that import TensorFlow, or a unit that may import it, when the module is imported."""
-    lines = []
-    for line, name in imports(only_imports(ast.parse(source)), package):
+def slow_imports(tree, package="hetero_tf"):
+    """Messages about imports of TensorFlow, or of a unit that may import it, when a quick module is imported."""
+    messages = []
+    for line, name in imports(only_imports(tree), package):
         top, *rest = name.split(".")
         ours = top == "hetero_tf" and bool(rest) and rest[0] in LINE_OF and rest[0] != "methods"
         if top in SLOW or ours and not is_quick(rest):
-            lines.append(line)
-    return lines
+            messages.append(f"line {line}: imports {name}; quick modules import TensorFlow in functions only")
+    return messages
 
 
 def unsafe_loader(call, safe):
@@ -154,9 +144,9 @@ def safe_loaders(trees):
     return safe - YAML_UNSAFE_LOADERS
 
 
-def unsafe(source, safe=frozenset({"SafeLoader", "CSafeLoader"})):
-    """Messages about code in `source` that could run untrusted code."""
-    tree, messages = ast.parse(source), []
+def unsafe(tree, safe=frozenset({"SafeLoader", "CSafeLoader"})):
+    """Messages about code that could run untrusted code."""
+    messages = []
     for line, name in imports(tree, "hetero_tf"):
         if name.split(".")[0] in UNSAFE_MODULES or name in UNSAFE_CALLS | YAML_LOADS | YAML_UNSAFE:
             messages.append(f"line {line}: imports {name}")
@@ -172,32 +162,44 @@ def unsafe(source, safe=frozenset({"SafeLoader", "CSafeLoader"})):
 
 
 @pytest.fixture(scope="module")
-def safe():
-    return safe_loaders([ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES])
+def trees():
+    """The syntax trees of all modules, by path."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_keeps_the_rules(path, safe):
-    source, unit = path.read_text(encoding="utf-8"), unit_of(path)
-    package = ".".join(path.relative_to(PACKAGE.parent).parts[:-1])
-    assert upward(source, unit, package) == []
-    assert unsafe(source, safe) == []
-    if is_quick(path.relative_to(PACKAGE).parts):
-        assert slow_imports(source, package) == [], f"`{unit}` must import TensorFlow in functions only"
+def test_every_module_keeps_the_rules(trees):
+    safe, broken = safe_loaders(trees.values()), []
+    for path, tree in trees.items():
+        parts, unit = path.relative_to(PACKAGE).parts, unit_of(path)
+        package = ".".join(("hetero_tf", *parts[:-1]))
+        messages = upward(tree, unit, package) + unsafe(tree, safe)
+        messages += slow_imports(tree, package) if is_quick(parts) else []
+        broken += [f"{'/'.join(parts)}: {message}" for message in messages]
+    assert len(trees) > 500
+    assert not broken, "\n".join(broken)
 
 
+def test_every_folder_of_modules_is_a_package(trees):
+    folders = {path.parent for path in trees}
+    assert len(folders) > 5
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+# Started in this order, in one process.
 QUICK_COMMANDS = {
+    "import": "import hetero_tf",
+    "versions": "from hetero_tf.store.environment import environment; environment({}, {})",
+    "recipes": "from hetero_tf import recipe; recipe.load('cifar10')",
     "help": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--help']) == 0",
     "a refusal": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
-    "recipes": "from hetero_tf import recipe; recipe.load('cifar10')",
-    "versions": "from hetero_tf.store.environment import environment; environment({}, {})",
 }
 
 
-@pytest.mark.parametrize("name", QUICK_COMMANDS)
-def test_quick_commands_do_not_import_tensorflow(name):
-    done = programs.python(f"import sys; {QUICK_COMMANDS[name]}; print({SLOW} & set(sys.modules))")
-    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
+def test_quick_commands_do_not_import_tensorflow():
+    checks = [f"{code}; print({name!r}, {SLOW} & set(sys.modules))" for name, code in QUICK_COMMANDS.items()]
+    done = programs.python("\n".join(["import sys", *checks]))
+    printed = [line for line in done.stdout.splitlines() if line.rpartition(" ")[0] in QUICK_COMMANDS]
+    assert printed == [f"{name} set()" for name in QUICK_COMMANDS], done.stdout + done.stderr
 
 
 COMMANDS_OF = {
@@ -229,6 +231,7 @@ def without(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_a_recipe_runs_without_outer_packages_and_their_commands(without, tmp_path):
     train = "main.main(['hetero_tf', '--recipe=tiny/digits', '--run_dir=run', '--set=rounds=1', '--quiet'])"
     done = without(OUTER, f"assert {train} == 0; assert main.main(['hetero_tf', 'evaluate', '--run_dir=run']) == 0")
@@ -236,6 +239,7 @@ def test_a_recipe_runs_without_outer_packages_and_their_commands(without, tmp_pa
     assert (tmp_path / "run" / "costs.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OUTER)
 def test_the_commands_of_other_outer_packages_are_imported_without_one(name, without):
     others = sorted(sum((COMMANDS_OF[other] for other in OUTER if other != name), ()))
@@ -244,102 +248,88 @@ def test_the_commands_of_other_outer_packages_are_imported_without_one(name, wit
     assert done.returncode == 0, done.stderr
 
 
-def test_every_folder_of_modules_is_a_package():
-    folders = {path.parent for path in SOURCES}
-    assert len(folders) > 5
-    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+# (unit, source): the unit in the message; None if the import is allowed.
+IMPORTS = {
+    ("data", "from hetero_tf import rounds"): "rounds",
+    ("rounds", "import hetero_tf.run.loop"): "run",
+    ("run", "def f():\n    from hetero_tf.cli.main import main"): "cli",
+    ("layers", "from ..rounds.cut import Cut"): "rounds",
+    ("base", "from .. import recipe"): "recipe",
+    ("__init__", "from hetero_tf import process"): "process",
+    ("devices", "from hetero_tf.workers import worker_rounds"): "workers",
+    ("data", "from hetero_tf.base import errors, seeds"): None,
+    ("data", "from .dataset import Split"): None,
+    ("base", "import numpy as np"): None,
+    ("__init__", "def open():\n    from hetero_tf import process"): None,
+}
 
 
-@pytest.mark.parametrize(
-    ("source", "unit", "other"),
-    [
-        ("from hetero_tf import rounds", "data", "rounds"),
-        ("import hetero_tf.run.loop", "rounds", "run"),
-        ("from hetero_tf.models import build", "planning", "models"),
-        ("def f():\n    from hetero_tf.cli.main import main", "run", "cli"),
-        ("from ..rounds.cut import Cut", "layers", "rounds"),
-        ("from .. import recipe", "base", "recipe"),
-        ("from hetero_tf import process", "__init__", "process"),
-        ("from hetero_tf.describe import describe", "run", "describe"),
-        ("from hetero_tf.workers import worker_rounds", "devices", "workers"),
-    ],
-)
-def test_imports_against_the_order_are_reported(source, unit, other):
-    package = f"hetero_tf.{unit}" if ".." in source else "hetero_tf"
-    (sentence,) = upward(source, unit, package)
-    assert f"`{unit}` must not import `{other}`" in sentence
-
-
-@pytest.mark.parametrize(
-    ("source", "unit", "package"),
-    [
-        ("from hetero_tf.base import errors, seeds", "data", "hetero_tf.data"),
-        ("from hetero_tf.data.dataset import Split", "data", "hetero_tf.data"),
-        ("from .dataset import Split", "data", "hetero_tf.data"),
-        ("from hetero_tf.base.version import __version__", "recipe", "hetero_tf.recipe"),
-        ("import numpy as np", "base", "hetero_tf.base"),
-        ("def open():\n    from hetero_tf import process", "__init__", "hetero_tf"),
-    ],
-)
-def test_imports_along_the_order_are_allowed(source, unit, package):
-    assert upward(source, unit, package) == []
-
-
-def test_a_unit_without_a_position_is_reported():
-    assert upward("", "wizard") == [
+def test_imports_against_the_order_are_reported():
+    for (unit, source), other in IMPORTS.items():
+        messages = upward(ast.parse(source), unit, "hetero_tf" if unit == "__init__" else f"hetero_tf.{unit}")
+        reported = [message.partition(": ")[2].partition(",")[0] for message in messages]
+        assert reported == ([f"`{unit}` must not import `{other}`"] if other else []), source
+    assert upward(ast.parse(""), "wizard") == [
         "`wizard` has no position in the order of imports; add it to LINES in tests/project/test_layering.py"
     ]
 
 
+# Source of a quick module of `data`: the line of an import that is slow; None without one.
+QUICK_SOURCES = {
+    "import os\nimport tensorflow as tf": 2,
+    "try:\n    from keras import ops\nexcept ImportError:\n    pass": 2,
+    "class A:\n    import tensorflow_datasets": 2,
+    "from hetero_tf.layers import scaler": 1,
+    "from ..layers import scaler": 1,
+    "def load():\n    import tensorflow_datasets as tfds": None,
+    "from hetero_tf.base import errors\nimport numpy": None,
+}
+
+
 def test_slow_imports_are_reported_at_import_time_only():
-    assert slow_imports("import os\nimport tensorflow as tf") == [2]
-    assert slow_imports("try:\n    from keras import ops\nexcept ImportError:\n    pass") == [2]
-    assert slow_imports("class A:\n    import tensorflow_datasets") == [2]
-    assert slow_imports("from hetero_tf.layers import scaler") == [1]
-    assert slow_imports("from ..layers import scaler", "hetero_tf.data") == [1]
-    assert slow_imports("def load():\n    import tensorflow_datasets as tfds") == []
-    assert slow_imports("from hetero_tf.base import errors\nimport numpy") == []
+    for source, line in QUICK_SOURCES.items():
+        messages = slow_imports(ast.parse(source), "hetero_tf.data")
+        assert [message.partition(":")[0] for message in messages] == ([f"line {line}"] if line else []), source
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import pickle",
-        "from marshal import loads",
-        "from os import system",
-        "eval('1')",
-        "exec(text)",
-        "yaml.load(text)",
-        "yaml.load(text, Loader=yaml.Loader)",
-        "yaml.load(text, yaml.FullLoader)",
-        "yaml.load(text, Loader=choose())",
-        "yaml.unsafe_load(text)",
-        "os.system('ls')",
-        "subprocess.run('ls', shell=True)",
-        "subprocess.run('ls', shell=wanted)",
-        "np.load(path, allow_pickle=True)",
-    ],
-)
-def test_unsafe_calls_are_reported(source):
-    assert len(unsafe(source)) == 1
+# Each statement is reported once, or never.
+UNSAFE = [
+    "import pickle",
+    "from marshal import loads",
+    "from os import system",
+    "eval('1')",
+    "exec(text)",
+    "os.system('ls')",
+    "yaml.load(text)",
+    "yaml.load(text, Loader=yaml.Loader)",
+    "yaml.load(text, yaml.FullLoader)",
+    "yaml.unsafe_load(text)",
+    "yaml.load(text, Loader=choose())",
+    "yaml.load(text, Loader=C)",
+    "subprocess.run('ls', shell=True)",
+    "subprocess.run('ls', shell=wanted)",
+    "np.load(path, allow_pickle=True)",
+]
+SAFE = [
+    "yaml.safe_load(text)",
+    "yaml.load(text, Loader=yaml.SafeLoader)",
+    "yaml.load(text, Loader=B)",
+    "model.eval()",
+    "subprocess.run(['ls'], shell=False)",
+    "np.load(path, allow_pickle=False)",
+]
 
 
-def test_safe_calls_are_allowed():
-    source = (
-        "yaml.safe_load(text)\nyaml.load(text, Loader=yaml.SafeLoader)\nnp.load(path, allow_pickle=False)\n"
-        "model.eval()\nsubprocess.run(['ls'], shell=False)"
-    )
-    assert unsafe(source) == []
-
-
-def test_a_loader_is_safe_if_all_its_bases_are():
-    tree = ast.parse(
+def test_unsafe_calls_are_reported():
+    """A loader is safe if all its bases are."""
+    loaders = (
         "class B(A): pass\nclass A(yaml.SafeLoader): pass\nclass C(A, Other): pass\nclass D: pass\n"
         "class FullLoader(yaml.SafeLoader): pass"
     )
-    assert safe_loaders([tree]) == {"SafeLoader", "CSafeLoader", "A", "B"}
-    assert unsafe("yaml.load(text, Loader=B)", safe_loaders([tree])) == []
-    assert unsafe("yaml.load(text, Loader=C)", safe_loaders([tree])) == ["line 1: calls yaml.load"]
+    safe = safe_loaders([ast.parse(loaders)])
+    assert safe == {"SafeLoader", "CSafeLoader", "A", "B"}
+    reported = {source: len(unsafe(ast.parse(source), safe)) for source in (*UNSAFE, *SAFE)}
+    assert reported == dict.fromkeys(UNSAFE, 1) | dict.fromkeys(SAFE, 0)
 
 
 def test_build_md_describes_the_checked_structure():

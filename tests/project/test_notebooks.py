@@ -8,11 +8,16 @@ from pathlib import Path
 
 import programs
 import pytest
+from changed_pages import page_cases
+from each import for_each
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((CHECKOUT / "docs/notebooks").glob("*.ipynb"))
-nbformat = pytest.importorskip("nbformat")
-execute = programs.script("docs/notebooks/execute.py").execute
+
+
+def read(path):
+    """A notebook; its packages are imported by the tests that need them."""
+    return pytest.importorskip("nbformat").read(path, as_version=4)
 
 
 def texts(notebook):
@@ -25,10 +30,10 @@ def texts(notebook):
     return [re.sub(r"\W*\d[\d.,]*\W*|\r", "#", text) for text in streams]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@for_each(NOTEBOOKS)
 def test_outputs_are_stored(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(path)
+    pytest.importorskip("nbformat").validate(notebook)
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not any(output.get("name") == "stderr" or output.output_type == "error" for output in outputs)
@@ -45,14 +50,12 @@ def installed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", page_cases(NOTEBOOKS))
 def test_a_notebook_runs(path, installed, tmp_path, monkeypatch):
     others = [
         entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry) != CHECKOUT
     ]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), *others]))
-    notebook = execute(path, tmp_path)
-    expected = nbformat.read(path, as_version=4)
-    for printed, stored in zip(texts(notebook), texts(expected), strict=True):
+    notebook = programs.script("docs/notebooks/execute.py").execute(path, tmp_path)
+    for printed, stored in zip(texts(notebook), texts(read(path)), strict=True):
         assert set(stored.splitlines()) == set(printed.splitlines())

@@ -5,7 +5,7 @@ import re
 import textwrap
 from pathlib import Path
 
-import pytest
+from each import for_each
 
 PACKAGE = Path(__file__).parents[2] / "hetero_tf"
 # Their modules are plug-ins, which docs/reference lists.
@@ -47,7 +47,7 @@ def update():
         path.write_text(source.replace(docstring, new, 1))
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@for_each(PACKAGES)
 def test_a_package_lists_its_modules(package):
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()), clean=False)
     assert docstring.partition("\n\nModules:\n\n")[2].rstrip("\n").splitlines() == table(package)

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import urllib.request
 
 import ports
@@ -30,17 +29,17 @@ def tracked():
 
 
 def test_the_dockerfile_has_no_lint():
-    if shutil.which("hadolint", path=str(sys.prefix + "/bin")) is None and shutil.which("hadolint") is None:
+    program = shutil.which("hadolint", path=f"{sys.prefix}/bin") or shutil.which("hadolint")
+    if program is None:
         pytest.skip("hadolint is not installed")
-    program = shutil.which("hadolint", path=str(sys.prefix + "/bin")) or shutil.which("hadolint")
     done = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_images_have_a_pinned_base_and_a_user_without_rights():
-    assert [
-        re.fullmatch(r"(python:\d+\.\d+\.\d+-\S+|base) AS \w+", base) is not None for base in instructions("FROM")
-    ] == [True] * 3
+    bases = instructions("FROM")
+    assert len(bases) == 3
+    assert all(re.fullmatch(r"(python:\d+\.\d+\.\d+-\S+|base) AS \w+", base) for base in bases)
     assert instructions("USER") == ["1000:1000"] * 2
     assert {"HOME=/work", "TMPDIR=/tmp", "HETERO_TF_DATA=/data"} <= set(instructions("ENV")[0].split())
 
@@ -50,6 +49,14 @@ def test_the_serving_image_has_the_bounds_of_setup_py():
     (line,) = [run for run in instructions("RUN") if "tensorflow-cpu" in run]
     needs = [need.replace("-cpu", "") for need in re.findall(r'"([^"]+)"', line)]
     assert needs and [need for need in needs if f'"{need}"' not in text] == []
+
+
+def is_ready(port):
+    """True if a server responds that it is ready."""
+    try:
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200
+    except OSError:
+        return False
 
 
 @pytest.mark.long
@@ -81,14 +88,8 @@ def test_the_copied_files_train_and_serve(tmp_path):
     command = [sys.executable, "-m", "hetero_tf", *serve, *words, f"--port={port}"]
     with subprocess.Popen(command, cwd=work, env=env, stdout=subprocess.DEVNULL) as server:
         try:
-            end = time.monotonic() + 300
-            while True:
-                try:
-                    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200
-                    break
-                except OSError:
-                    assert time.monotonic() < end and server.poll() is None
-                    time.sleep(0.5)
+            programs.wait_for(lambda: server.poll() is not None or is_ready(port), 300)
+            assert server.poll() is None
         finally:
             server.terminate()
 

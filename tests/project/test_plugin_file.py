@@ -5,6 +5,7 @@ import shlex
 
 import programs
 import pytest
+from changed_pages import long_unless_changed
 from programs import ROOT
 
 from hetero_tf.base.files import write_atomic
@@ -45,7 +46,7 @@ def test_its_options_are_explained(tmp_path):
     assert programs.shared().run("explain", "windows", cwd=tmp_path).code == 2
 
 
-@pytest.mark.long
+@long_unless_changed(ROOT / "BUILD.md")
 def test_the_printed_commands_work_unchanged(folder):
     lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])

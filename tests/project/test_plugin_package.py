@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import programs
-import pytest
+from changed_pages import long_unless_changed
 from programs import ROOT
 
-TEXT = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+PAGE = ROOT / "docs" / "plugins.md"
+TEXT = PAGE.read_text("utf-8")
 
 
 def written(folder):
@@ -22,7 +23,7 @@ def written(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file())
 
 
-@pytest.mark.long
+@long_unless_changed(PAGE)
 def test_the_package_of_the_page_is_installed_tested_and_trained_with(tmp_path):
     source, site = tmp_path / "source", tmp_path / "site"
     assert written(source) == [

@@ -12,6 +12,8 @@ import yaml
 from hetero_tf.base.version import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# An action at a full commit hash, with its version as a comment.
+PINNED = r"uses: [\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
 # A user's file: the marked lines are errors.
 USER = """\
 import hetero_tf
@@ -26,19 +28,47 @@ state.rounds  # error
 """
 
 
+def read(name):
+    return yaml.safe_load((CHECKOUT / name).read_text("utf-8"))
+
+
 def test_the_citation_is_that_of_this_version():
-    citation = yaml.safe_load((CHECKOUT / "CITATION.cff").read_text("utf-8"))
+    citation = read("CITATION.cff")
     assert citation["version"] == __version__ and citation["license"] == "Apache-2.0"
     papers = [paper["identifiers"][0]["value"] for paper in citation["references"]]
     assert papers == ["arXiv:2010.01264", "arXiv:2303.04887"]
 
 
-def test_the_workflow_runs_ci_on_every_supported_python():
-    text = (CHECKOUT / ".github/workflows/ci.yml").read_text("utf-8")
-    job = yaml.safe_load(text)["jobs"]["test"]
-    supported = re.findall(r"range\((\d+), (\d+)\)", (CHECKOUT / "setup.py").read_text("utf-8"))
-    assert job["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(*map(int, supported[0]))]
-    assert job["steps"][-1] == {"run": ".ci/run"}
+def test_the_workflow_tests_every_supported_python_and_runs_all_tests_at_night():
+    workflow = read(".github/workflows/ci.yml")
+    (supported,) = re.findall(r"range\((\d+), (\d+)\)", (CHECKOUT / "setup.py").read_text("utf-8"))
+    versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert versions == [f"3.{minor}" for minor in range(*map(int, supported))]
+    change, night = ["push", "pull_request"], ["schedule", "workflow_dispatch"]
+    assert list(workflow[True]) == change + night  # YAML 1.1 reads the key `on` as true
+    runs = [(re.findall(r"== '(\w+)'", job["if"]), job["steps"][-1]["run"]) for job in workflow["jobs"].values()]
+    assert runs == [(change, "bin/check"), (change, "bin/test"), (night, "bin/test --all --durations=30")]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (CHECKOUT / ".github/workflows").iterdir()))
+def test_workflows_run_pinned_actions_that_can_only_read(name):
+    workflow = read(f".github/workflows/{name}")
+    uses = re.findall(r"uses: .*", (CHECKOUT / ".github/workflows" / name).read_text("utf-8"))
+    assert uses and [line for line in uses if not re.fullmatch(PINNED, line)] == []
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert "permissions" not in job and job["timeout-minutes"] <= 90
+        for step in job["steps"]:
+            is_checkout = step.get("uses", "").startswith("actions/checkout@")
+            assert not is_checkout or step["with"] == {"persist-credentials": False}
+
+
+def test_the_commit_hooks_are_the_commands_of_bin_check():
+    commands = re.findall(r'^(?:exec )?"\$python" (.*)$', (CHECKOUT / "bin/check").read_text("utf-8"), re.MULTILINE)
+    (local,) = read(".pre-commit-config.yaml")["repos"]
+    assert [hook["entry"] for hook in local["hooks"]] == [f"python3 {command}" for command in commands] != []
+    settings = [(hook["language"], hook["always_run"], hook["pass_filenames"]) for hook in local["hooks"]]
+    assert local["repo"] == "local" and settings == [("system", True, False)] * len(commands)
 
 
 @pytest.mark.long

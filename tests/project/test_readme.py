@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
+from changed_pages import long_unless_changed
+from each import for_each
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
@@ -32,6 +33,7 @@ def anchors(path):
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
+@long_unless_changed(CHECKOUT / "README.md")
 def test_the_example_for_a_notebook_runs():
     (example,) = python_blocks(README)
     # The same structure with tiny data; its clients have ids below 100 too.
@@ -43,6 +45,7 @@ def test_the_example_for_a_notebook_runs():
     assert [line.split()[0] for line in output.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
 
 
+@long_unless_changed(CHECKOUT / "BUILD.md")
 def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
     (example,) = python_blocks(BUILD)
     assert len(example.splitlines()) <= 20
@@ -84,7 +87,7 @@ def test_every_kind_of_part_is_explained():
         assert f"`{function}`" in README, kind
 
 
-@pytest.mark.parametrize("page", PAGES)
+@for_each(PAGES)
 def test_files_and_links_exist(page):
     path = CHECKOUT / page
     text = path.read_text()

@@ -11,11 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import programs
 import pytest
+from each import for_each
 from programs import ROOT
 from refusals import refusal
 
@@ -36,15 +36,14 @@ esac
 """
 
 
-def stub(folder, name, version="3.12.0", answer="complete", complete=1, setup=0):
+def stub(folder, name, text=STUB, version="3.12.0", answer="complete", complete=1, setup=0):
+    """Write an executable stub interpreter into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {"VERSION": version, "ANSWER": answer, "COMPLETE": str(complete), "NAME": name, "SETUP": str(setup)}
-    text = STUB
     for word, value in values.items():
         text = text.replace(word, value)
-    path = folder / name
-    path.write_text(text)
-    path.chmod(0o755)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
 
 
 def ready_venv(checkout):
@@ -79,7 +78,7 @@ def start(checkout, *arguments, command="hetero_tf", **variables):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@for_each(SCRIPTS)
 def test_scripts_are_valid_shell(script):
     text = (ROOT / script).read_text()
     for shell in ("sh", "bash"):
@@ -100,8 +99,10 @@ def test_the_active_environment_is_used_if_complete(checkout):
 
 
 def test_an_environment_uses_the_first_suitable_python(checkout):
+    """Neither an old Python, nor one without venv, nor a shim that fails."""
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", version="3.8.1", answer="")
+    stub(stubs, "python3.13", "#!/bin/sh\necho 'shim: version not installed' >&2\nexit 127\n")
     stub(stubs, "python3.12", answer="bare")
     stub(stubs, "python3.11")
     stub(stubs, "python3.10")
@@ -110,27 +111,16 @@ def test_an_environment_uses_the_first_suitable_python(checkout):
     assert done.stdout.startswith(f"python3.11 ran: {checkout}/bin/start.py --help")
 
 
-def test_a_failing_shim_is_skipped(checkout):
-    stub(checkout.parent / "stubs", "python3.10")
-    shim = checkout.parent / "stubs" / "python3"
-    shim.write_text("#!/bin/sh\necho 'shim: version not installed' >&2\nexit 127\n")
-    shim.chmod(0o755)
-    assert start(checkout).stderr == "python3.10 sets up\n"
-
-
-def test_no_suitable_python_is_reported_in_one_sentence(checkout):
-    stub(checkout.parent / "stubs", "python3", version="3.9.2", answer="")
+@pytest.mark.parametrize(("version", "shown"), [("3.9.2", "Python 3.9.2"), (None, "missing")])
+def test_no_suitable_python_is_reported_in_one_sentence(checkout, version, shown):
+    if version:
+        stub(checkout.parent / "stubs", "python3", version=version, answer="")
     done = start(checkout)
-    assert done.returncode == 1
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "hetero_tf: no Python 3.10, 3.11, 3.12 or 3.13 was found on PATH (python3 is: Python 3.9.2); "
+        f"hetero_tf: no Python 3.10, 3.11, 3.12 or 3.13 was found on PATH (python3 is: {shown}); "
         "install one of them with its venv module and pip, then run this command again.\n"
     )
-
-
-def test_a_missing_python_is_reported(checkout):
-    assert "(python3 is: missing)" in start(checkout).stderr
 
 
 def test_a_failed_set_up_ends_the_command(checkout):
@@ -147,17 +137,14 @@ def test_a_ready_environment_runs_no_other_python(checkout):
     assert start(checkout, "x", VIRTUAL_ENV="/another").stdout.startswith("python3 ran:")
 
 
-@pytest.mark.parametrize("lost", ["lib", "lib/python3.12/site-packages/numpy"])
-def test_an_environment_with_missing_modules_is_rebuilt(checkout, lost):
+@pytest.mark.parametrize(("lost", "name"), [("lib", "tensorflow"), ("lib/python3.12/site-packages/numpy", "numpy")])
+def test_an_environment_with_missing_modules_is_rebuilt(checkout, lost, name):
     """Otherwise the failed import would look like a bug of the program."""
     venv = ready_venv(checkout)
     stub(checkout.parent / "stubs", "python3")
     shutil.rmtree(venv / lost)
-    name = "tensorflow" if lost == "lib" else "numpy"
-    assert start(checkout).stderr == (
-        f"hetero_tf: {venv} is damaged: {name} is missing; it is not used until it is made again\npython3 sets up\n"
-    )
-    assert not (venv / "ready").exists()
+    damaged = f"hetero_tf: {venv} is damaged: {name} is missing; it is not used until it is made again\n"
+    assert start(checkout).stderr == f"{damaged}python3 sets up\n" and not (venv / "ready").exists()
 
 
 def test_a_changed_setup_py_is_installed_again(checkout):
@@ -166,15 +153,32 @@ def test_a_changed_setup_py_is_installed_again(checkout):
     assert start(checkout).stderr == "python3 sets up\n"
 
 
-def test_bin_test_uses_all_cores_hides_the_gpu_and_passes_arguments_on(checkout):
+XDIST = "-m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0"
+REST = "--layer math,graph,programs,export"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (("-k", "a b"), ["--layer pure -k a b", f"{REST} -k a b"]),
+        (("--all",), ["--layer pure --all", f"{REST} --all"]),
+        (("math", "-x"), ["--layer math -x"]),
+        (("setup.py::test_a", "-x"), ["setup.py::test_a -x"]),
+        (("--layer=math,graph",), ["--layer=math,graph"]),
+    ],
+)
+def test_bin_test_uses_all_cores_and_passes_arguments_on(checkout, arguments, runs):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    output = start(checkout, *arguments, command="test").stdout
+    assert re.findall("ran: (.*) path:", output) == [f"{XDIST} {words}" for words in runs]
+
+
+def test_bin_test_hides_the_gpu_and_fails_if_one_of_its_runs_fails(checkout):
     stubs = checkout.parent / "stubs"
-    stub(stubs, "python3", complete=0)
-    (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
-    output = start(checkout, "-k", "a b", command="test").stdout
-    assert (
-        "python3 ran: -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -k a b gpu: <-1>"
-        in output
-    )
+    text = STUB.replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>")
+    stub(stubs, "python3", f'{text}\ncase "$*" in *pure*) exit 3 ;; esac\n', complete=0)
+    done = start(checkout, command="test")
+    assert done.returncode == 3 and done.stdout.count("gpu: <-1>") == 2
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
 
@@ -182,18 +186,6 @@ def test_bin_check_runs_every_checker(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     ran = re.findall("ran: -m (.*) path:", start(checkout, command="check").stdout)
     assert ran == ["ruff check .", "ruff format --check .", "mypy"]
-
-
-@pytest.mark.parametrize(("options", "expected"), [((), "1 passed, 1 skipped"), (("--all",), "2 passed")])
-def test_long_tests_run_only_with_all(tmp_path, options, expected):
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    shutil.copy(ROOT / ".pytest.ini", tmp_path)
-    (tmp_path / "tests").mkdir()
-    body = "import pytest\ndef test_a(): pass\n@pytest.mark.long\ndef test_b(): pass\n"
-    (tmp_path / "tests" / "test_a.py").write_text(body)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert expected in done.stdout
 
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
@@ -296,9 +288,7 @@ def test_the_installer_keeps_the_lock_when_its_parent_is_killed(checkout):
     )
     log = checkout / ".venv" / "install.log"
     parent = subprocess.Popen([sys.executable, "-c", code, checkout / "bin", checkout / ".venv"])
-    end = time.monotonic() + 600
-    while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
-        time.sleep(0.02)
+    programs.wait_for(lambda: log.exists() and log.read_text().strip(), 600)
     child = int(log.read_text())
     try:
         parent.kill()
@@ -329,38 +319,24 @@ def test_a_read_only_folder_is_reported(tmp_path, capsys):
 def test_a_file_instead_of_the_environment_folder_is_reported(tmp_path, capsys):
     (tmp_path / "setup.py").write_text("x")
     (tmp_path / ".venv").write_text("a file")
-    assert environment.main(tmp_path) == 1
-    assert capsys.readouterr().err == (
-        f"hetero_tf: {tmp_path / '.venv'} is a file, not a folder; move it away and run this command again.\n"
-    )
-    assert (tmp_path / ".venv").read_text() == "a file"
+    assert environment.main(tmp_path) == 1 and (tmp_path / ".venv").read_text() == "a file"
+    message = f"{tmp_path / '.venv'} is a file, not a folder; move it away and run this command again."
+    assert capsys.readouterr().err == f"hetero_tf: {message}\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_setup_runs_with_closed_streams(checkout, closed):
     """The stub writes its output to a file, and the streams that are open."""
     stubs = checkout.parent / "stubs"
-    stubs.mkdir()
-    (stubs / "python3").write_text("#!/bin/sh\n[ $1 = -c ] || { : <&0 && : >&1 && : >&2 && echo open >told; }\n")
-    (stubs / "python3").chmod(0o755)
+    stub(stubs, "python3", "#!/bin/sh\n[ $1 = -c ] || { : <&0 && : >&1 && : >&2 && echo open >told; }\n")
     line = f'exec "$0" {closed}'
     env = {"PATH": f"{stubs}:{checkout.parent / 'tools'}"}
     done = subprocess.run(["/bin/sh", "-c", line, checkout / "bin" / "hetero_tf"], env=env, cwd=checkout, timeout=600)
     assert done.returncode == 0 and (checkout / "told").read_text() == "open\n"
 
 
-HOSTILE = (
-    "yaml",
-    "absl",
-    "numpy",
-    "json",
-    "typing",
-    "random",
-    "contextlib",
-    "hetero_tf",
-    "sitecustomize",
-    "tensorflow",
-)
+HOSTILE = ("yaml", "absl", "numpy", "json", "typing", "random", "contextlib")
+HOSTILE += ("hetero_tf", "sitecustomize", "tensorflow")
 
 
 @pytest.mark.parametrize("path", ["", ":", "{other}:"])
@@ -416,9 +392,8 @@ def test_every_required_package_is_checked_at_start(metadata):
 
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):
     assert "hetero_tf.recipes" in metadata["packages"]
-    assert metadata["package_data"]["hetero_tf.export.serve"] == ["page.*"]
-    assert metadata["package_data"]["hetero_tf.fleets"] == ["*.yaml", "LICENCES.md"]
-    assert metadata["package_data"]["hetero_tf.reports"] == ["report.html"]
-    assert metadata["package_data"]["hetero_tf.runs"] == ["published.csv", "published_runs.csv"]
+    files = {"export.serve": ["page.*"], "fleets": ["*.yaml", "LICENCES.md"], "reports": ["report.html"]}
+    for package, names in (files | {"runs": ["published.csv", "published_runs.csv"]}).items():
+        assert metadata["package_data"][f"hetero_tf.{package}"] == names
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
     assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]}

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pages
 import pytest
+from changed_pages import page_cases
+from each import for_each
 
 from hetero_tf.cli.flags import define_flags
 
@@ -12,13 +14,12 @@ FOLDERS = ("gallery", "guides", "start", "tutorials")
 PAGES = [page for folder in FOLDERS for page in sorted(DOCS.glob(f"{folder}/*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@for_each(PAGES)
 def test_flags_exist(page):
     assert pages.program_flags(page) <= set(define_flags())
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize("page", page_cases(PAGES))
 def test_every_command_runs(page, tmp_path):
     pages.Reader(tmp_path).follow(page)
 

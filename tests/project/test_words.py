@@ -26,6 +26,8 @@ REJECTED = frozenset(
         "anew",
     ]
 )
+# Most files have none of them, also in texts and comments.
+CANDIDATE = re.compile(rf"(?<![a-z])({'|'.join(REJECTED)})(?![a-z])", re.IGNORECASE)
 
 
 def rejected(name):
@@ -34,14 +36,15 @@ def rejected(name):
     return REJECTED & set(re.split("[_]+", text))
 
 
-@pytest.mark.parametrize("folder", ["hetero_tf", "tests", "benchmarks"])
-def test_identifiers_say_what_a_value_is(folder):
+def test_identifiers_say_what_a_value_is():
+    paths = [path for folder in ("hetero_tf", "tests", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
     names = {}
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+    for path in paths:
+        source = path.read_text(encoding="utf-8")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline) if CANDIDATE.search(source) else ():
             if token.type == tokenize.NAME and rejected(token.string):
                 names.setdefault(token.string, f"{path.relative_to(ROOT)}:{token.start[0]}")
-    assert names == {}
+    assert len(paths) > 500 and names == {}
 
 
 @pytest.mark.parametrize(

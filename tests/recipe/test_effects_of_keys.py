@@ -4,6 +4,8 @@ Found by listing the schema: a new key needs a line here. Options of plug-ins an
 """
 
 import functools
+import re
+from pathlib import Path
 
 import methods
 import numpy as np
@@ -16,10 +18,12 @@ from hetero_tf.base.constraints import walk_keys
 from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Batching, Division, plan_round
 from hetero_tf.planning.timing import RoundClock
-from hetero_tf.process.data import split
+from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.schema import Recipe
 
+TESTS = Path(__file__).parents[1]
+DATA_KEYS = {"data.class_order", "data.fallback"}
 DENSE, IMAGES, DEEP = tiny.DENSE, tiny.IMAGES, methods.DEEP
 # Two levels are traced faster than three.
 PAIR = DENSE.replace("a-b-c", "a1-b9")
@@ -88,7 +92,9 @@ def measured(text, *overrides):
     }
 
 
+SETTING = DENSE.replace("layers:", "settings: {units: !w 8}\n  layers:").replace("!w 8}, S", "!setting units}, S")
 SLOW = ("fleet={devices: {any: {seconds_per_step: 1}}}", "round.policy={name: deadline, seconds: 2}")
+PHONES = ("fleet={devices: {fast: {seconds_per_step: 1}, slow: {seconds_per_step: 3}}}",)
 FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
 BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
 DEPTHS = (methods.EVEN, "levels.mix=a-b-c", "client.stages.exits=last", "levels.depths={b: 1}")
@@ -116,6 +122,10 @@ KEYS = {
     "fleet.devices": (plans, DENSE, SLOW, "fleet.devices.any.seconds_per_step=0.5"),
     "fleet.spread": (plans, DENSE, SLOW, "fleet.spread=2"),
     "fleet.jitter": (plans, DENSE, SLOW, "fleet.jitter=2"),
+    "fleet.distribution": (plans, DENSE, (*SLOW, "fleet.jitter=2"), "fleet.distribution=half_normal"),
+    "fleet.shared_down_mbit": (plans, DENSE, SLOW, "fleet.shared_down_mbit=1e-5"),
+    "fleet.shared_up_mbit": (plans, DENSE, SLOW, "fleet.shared_up_mbit=1e-5"),
+    "fleet.assign": (plans, DENSE, PHONES, "fleet.assign=order"),
     "client.sampling": (trained, PAIR, (), "client.sampling=balanced"),
     "round.clients": (plans, DENSE, (), "round.clients=2"),
     "round.submodel": (trained, PAIR, (), "round.submodel=random"),
@@ -140,6 +150,7 @@ KEYS = {
     "schedule": (plans, DENSE, (), "schedule=constant"),
     "evaluate.statistics": (measured, IMAGES, (), "evaluate.statistics=clients"),
     "evaluate.statistics_batch": (measured, IMAGES, (), "evaluate.statistics_batch=3"),
+    "evaluate.batch_size": (measured, tiny.TEXT, (), "evaluate.batch_size=3"),
     "evaluate.exits": (measured, TWICE, (methods.EVEN,), "evaluate.exits=mean"),
     "evaluate.metrics": (measured, PAIR, (), "evaluate.metrics=[macro_f1]"),
     "evaluate.levels": (measured, PAIR, (), "evaluate.levels=all"),
@@ -149,43 +160,54 @@ KEYS = {
     "engine": (built, DENSE, (), "engine=stacked"),
     "precision": (built, DENSE, (), "precision=float64"),
     "model.layers": (variables, DENSE, (), "model.layers.0.1.Dense.units=6"),
+    "model.settings": (variables, SETTING, (), "model.settings.units=6"),
+    "model.frozen": (trained, PAIR, (), 'model.frozen=["0"]'),
 }
-# Keys whose effects other tests show, and the reason.
+# Keys whose effects other tests show: the file that sets or names the key, and what it tests.
 ELSEWHERE = {
-    "name": "test_cli.py: the run folder is named after it",
-    "data": "test_effects.py: options of the loaders; test_data_dataset.py: the loader that is named is called",
-    "task": "contracts/test_tasks.py and process/test_task_process.py: the form of the targets, loss, metrics and predictions",
-    "data.class_order": "data/test_dataset.py: numbers of the classes",
-    "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
-    "model": "test_recipe_model.py and test_models_initial_weights.py: settings, repeats, exits and initial weights",
+    "name": "recipe/test_naming.py: the run folder is named after it",
+    "data": "methods/test_effects.py: options of the loaders",
+    "task": "process/test_task_process.py: the form of the targets, loss, metrics and predictions",
+    "model.initial_weights": "process/test_learning_process.py: values of a file",
+    "model.reinitialize": "process/test_learning_process.py: values of a file that are ignored",
     "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",
-    "fleet.distribution": "fleets/test_devices.py: half-normal seconds",
-    "fleet.shared_down_mbit": "fleets/test_clock.py: a link of all clients",
-    "fleet.shared_up_mbit": "fleets/test_clock.py: a link of all clients",
-    "fleet.assign": "fleets/test_devices.py: the device of each client",
     "fleet.time_zones": "fleets/test_devices.py: the local hour of a client",
     "fleet.trace": "fleets/test_device_table.py: devices from a table",
-    "round.non_finite_share": "test_run_loop.py: from which share on a round is drawn again",
+    "round.non_finite_share": "run/test_loop.py: from which share on a round is drawn again",
     "round.selection": "process/test_selected_rounds.py: the chosen clients",
-    "rounds": "test_experiment.py: where a run ends",
-    "evaluate.every": "test_experiment.py: which rows of metrics.jsonl have an evaluation",
-    "evaluate.batch_size": "test_evaluation.py: changes memory, not results",
-    "evaluate.members": "test_evaluation_levels.py: a level predicts with the best networks",
-    "evaluate.best": "test_run_loop.py: which state is kept as the best",
-    "early_stopping.patience": "test_loop.py: the round after which a run ends",
+    "rounds": "run/test_loop.py: where a run ends",
+    "evaluate.every": "run/test_loop.py: which rows of metrics.jsonl have an evaluation",
+    "evaluate.members": "evaluation/test_level_metrics.py: a level predicts with the best networks",
+    "evaluate.best": "run/test_loop.py: which state is kept as the best",
+    "early_stopping.patience": "run/test_loop.py: the round after which a run ends",
     "early_stopping.metric": "runs/test_early_stopping.py: the metric that must improve",
-    "early_stopping.min_delta": "runs/test_early_stopping.py: a smaller improvement does not count",
-    "checkpoint.every": "test_experiment.py: which rounds are sealed",
-    "checkpoint.keep": "test_store_sealed.py: how many sealed states stay",
+    "early_stopping.min_delta": "run/test_loop.py: a smaller improvement does not count",
+    "checkpoint.every": "run/test_loop.py: which rounds are saved",
+    "checkpoint.keep": "run/test_loop.py: how many saved states stay",
 }
 
 
 def test_every_key_is_here_or_elsewhere():
-    elsewhere = ("model", "fleet.devices.NAME")
     paths = {".".join(path): key for path, key in walk_keys(Recipe) if not key.is_section}
-    single = {path for path in paths if not path.startswith(elsewhere)}
+    single = {path for path in paths if not path.startswith("fleet.devices.NAME")}
     plugins = {".".join(path) for path in PLUGINS}
-    assert single | plugins | {"model"} <= KEYS.keys() | ELSEWHERE.keys()
+    assert single | plugins == KEYS.keys() | ELSEWHERE.keys() | DATA_KEYS
+
+
+def test_the_files_of_other_tests_name_the_key():
+    for key, text in ELSEWHERE.items():
+        file, name = text.partition(":")[0], key.rpartition(".")[2]
+        assert re.search(rf"\b{name}\b", (TESTS / file).read_text("utf-8")), f"{file} does not test {key}"
+
+
+def test_keys_of_data_have_an_effect(tmp_path):
+    """`class_order` numbers the classes; `fallback` replaces data that are missing."""
+    (tmp_path / "grades.csv").write_text("size,grade\n" + "1,low\n2,high\n" * 9)
+    grades, orders = "data={name: csv, path: grades.csv, label: grade}", [(), ("data.class_order=[low, high]",)]
+    loaded = [load_data(recipe.load("tiny/table_ordinal", [grades, *order]), tmp_path) for order in orders]
+    assert [dataset.class_names for dataset in loaded] == [("high", "low"), ("low", "high")]
+    missing = recipe.loads(DENSE, "tiny", ["data={name: npz, path: missing.npz, fallback: digits}"])
+    assert "digits" in load_data(missing, tmp_path).source
 
 
 @pytest.mark.parametrize("key", KEYS)

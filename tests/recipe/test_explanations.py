@@ -4,6 +4,7 @@ import json
 
 import programs
 import pytest
+from each import for_each
 from refusals import refusal
 
 from hetero_tf.base import registry
@@ -33,7 +34,7 @@ def test_unknown_terms_are_rejected(word):
     assert refusal(explain, word).startswith("unknown term ")
 
 
-@pytest.mark.parametrize("name", all_metrics())
+@for_each(all_metrics())
 def test_level_metrics_are_explained(name):
     assert f"{name}: {all_metrics()[name].meaning}" in explain(name.replace("LEVEL", "c"))
 
@@ -50,7 +51,7 @@ def test_recipe_keys_are_explained_with_their_allowed_values():
     assert "(one of adagrad, adam, " in text and text.endswith("; default replace)")
 
 
-@pytest.mark.parametrize("kind", registry.KINDS)
+@for_each(registry.KINDS)
 def test_every_plugin_is_explained_with_its_options(kind):
     for name in registry.names(kind):
         (text,) = [text for text in explain(name) if text.startswith(f"{kind}: {name}: ")]

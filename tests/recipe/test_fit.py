@@ -114,6 +114,14 @@ def test_normalisation_must_match_channels_and_pixel_range(channels, mean, std, 
     )
 
 
+@pytest.mark.parametrize("pixels, most", [((-3.0, 2.0), 3), ((-2.0, 3.0), 3), ((-0.5, 0.5), 1)])
+def test_deviation_is_at_most_the_largest_absolute_pixel_or_1(pixels, most):
+    facts = dataclasses.replace(FACTS, pixels=pixels)
+    check_fit(loaded(overrides=["input.mean=[0]", f"input.std=[{most}]"]), facts, LARGE)
+    message = error_of(loaded(overrides=["input.mean=[0]", f"input.std=[{most}.1]"]), facts)
+    assert message.endswith(f"so this must be at most {most}. Received: {most}.1")
+
+
 def test_overrides_are_named_in_errors():
     assert error_of(loaded(overrides=["input.mean=[1, 1]"])).startswith(
         "--set input.mean=[1, 1]: input.mean: must have"

@@ -5,6 +5,7 @@ import sys
 
 import keras
 import pytest
+from each import for_each
 from refusals import refusal
 
 from hetero_tf.base import registry
@@ -69,7 +70,7 @@ INPUT_SHAPES = {
 }
 
 
-@pytest.mark.parametrize("kind", layer_table.known_layers())
+@for_each(layer_table.known_layers())
 def test_shapes_and_weights_match_keras(kind):
     for args in CASES.get(kind, [{}]):
         geometry = step(

@@ -5,6 +5,7 @@ import json
 import jsonschema
 import pytest
 import yaml
+from each import for_each
 
 from hetero_tf.recipe.json_schema import recipe_schema
 from hetero_tf.recipe.recipe_files import shipped, sweeps
@@ -31,7 +32,7 @@ def test_the_schema_is_one():
     jsonschema.Draft7Validator.check_schema(VALIDATOR.schema)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each(RECIPES)
 def test_shipped_recipes_are_valid(name):
     assert errors(shipped()[name].read_text()) == []
 
@@ -80,7 +81,7 @@ def test_values_by_level_and_numbers_of_units_are_valid(section):
     assert errors(f"base: digits\n{section}") == []
 
 
-@pytest.mark.parametrize("path", sorted({*shipped().values(), *sweeps().values()}), ids=lambda path: path.stem)
+@for_each(sorted({*shipped().values(), *sweeps().values()}))
 def test_plain_yaml_parsers_read_shipped_files(path):
     """Only this program reads `{units: !classes, ...}`: others take the comma for a part of the tag."""
     assert yaml.compose(path.read_text(), Loader=yaml.SafeLoader) is not None

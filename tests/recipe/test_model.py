@@ -1,12 +1,12 @@
 """Layers of a recipe: units, repeats, settings, names, sizes."""
 
-import inspect
 import math
 import re
 from fractions import Fraction
 
 import pytest
 from bad_recipes import BASE, TEXT
+from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
@@ -74,11 +74,11 @@ def test_copies_do_not_share_arguments():
     assert second.args["filters"] == 3
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 10, 20, 64, 100, 512])
-@pytest.mark.parametrize("width", [1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
-def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(size, width):
+@for_each([1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
+def test_width_is_the_ceiling_of_the_share_and_not_raised_by_rounding_noise(width):
     # In floats 100 * 0.07 is a little above 7.
-    assert Width(size).at(width) == math.ceil(size * Fraction(str(width)))
+    sizes = (1, 3, 4, 10, 20, 64, 100, 512)
+    assert [Width(size).at(width) for size in sizes] == [math.ceil(size * Fraction(str(width))) for size in sizes]
 
 
 def test_flatten_before_any_width_is_fine():
@@ -115,7 +115,7 @@ def test_pairs_become_tuples():
         layers("MaxPooling2D: {pool_size: [2, 0]}")
 
 
-@pytest.mark.parametrize("kind", layer_table.known_layers())
+@for_each(layer_table.known_layers())
 def test_every_layer_loads_with_its_required_arguments(kind):
     arguments = layer_table.options(kind)
     form = geometry_of(kind).inputs
@@ -138,22 +138,6 @@ def test_every_layer_loads_with_its_required_arguments(kind):
         assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]
     elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
         assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
-
-
-def test_table_agrees_with_keras():
-    keras = pytest.importorskip("keras")
-    for name, options in layer_table.KERAS_LAYERS.items():
-        parameters = inspect.signature(getattr(keras.layers, name).__init__).parameters
-        required = {key for key, value in parameters.items() if value.default is value.empty} - {"self", "kwargs"}
-        assert required == {option.name for option in options.values() if option.required}, name
-        for option in options.values():
-            default = parameters[option.name].default
-            # The edges of a cropping may differ by side in Keras.
-            assert option.default == (default[0] if name == "Cropping2D" else default), (name, option.name)
-    for name in layer_table.ACTIVATIONS:
-        assert callable(keras.activations.get(name))
-    for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
-        assert callable(keras.initializers.get(name))
 
 
 def test_sizes_that_only_together_are_too_large():

@@ -3,7 +3,7 @@
 import math
 import re
 
-import pytest
+from each import for_each
 from refusals import refusal
 
 from hetero_tf import recipe
@@ -129,8 +129,9 @@ def check_all(constraint, path, write):
         check_error(write(value), ".".join(path), part, message)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in registry.EXPORTS for name in registry.names(kind)])
-def test_options_of_plugins(kind, name):
+@for_each((kind, name) for kind in registry.EXPORTS for name in registry.names(kind))
+def test_options_of_plugins(plugin):
+    kind, name = plugin
     options = registry.options(kind, name)
     required = {option.name: legal(option.constraint) for option in options.values() if option.required}
     for option in options.values():
@@ -142,7 +143,7 @@ def test_options_of_plugins(kind, name):
         )
 
 
-@pytest.mark.parametrize("name", layer_table.known_layers())
+@for_each(layer_table.known_layers())
 def test_arguments_of_layers(name):
     options = layer_table.options(name)
     arguments = {option.name: legal(option.constraint) for option in options.values() if option.required}
@@ -157,14 +158,15 @@ def test_arguments_of_layers(name):
 
 # Keys that hold one value; other tests have mappings by level, names of units and the model.
 SINGLE = [
-    pytest.param(path, key.constraint, id=".".join(path))
+    (path, key.constraint)
     for path, key in walk_keys(Recipe)
     if key.constraint.type not in ("section", "plugin", "dict") and not key.constraint.numbered and path[0] != "model"
 ]
 
 
-@pytest.mark.parametrize(("path", "constraint"), SINGLE)
-def test_keys(path, constraint):
+@for_each(SINGLE)
+def test_keys(key):
+    path, constraint = key
     check_all(constraint, path, lambda value: text(path, value))
 
 

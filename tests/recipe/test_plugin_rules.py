@@ -1,23 +1,71 @@
 """Rules of plug-ins as data: those of the package name existing keys and values, and a file of one's own can have some."""
 
+import re
 import sys
 
+import bad_recipes
 import pytest
-import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import walk_keys
 from hetero_tf.recipe import key_rules, layer_table
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.plugin_rules import ChosenPlugin, read_key
+from hetero_tf.recipe.nodes import dotted
+from hetero_tf.recipe.plugin_rules import ChosenPlugin
+from hetero_tf.recipe.schema import Recipe
 
-KIND_BY_KEY = {".".join(path): option.constraint.kind for path, option in PLUGINS.items()}
+KIND_BY_KEY = {dotted(path): option.constraint.kind for path, option in PLUGINS.items()}
+KEYS = {dotted(path): option for path, option in walk_keys(Recipe)}
 CHOSEN = [
     ChosenPlugin(path, option.constraint.kind, name)
     for path, option in PLUGINS.items()
     for name in registry.names(option.constraint.kind)
 ]
+# The levels have one width, and each has a device.
+IMAGES, TEXT = (
+    base.replace("e: 0.0625", "e: 1.0") + "fleet: {devices: {a: {gflops: 1}, e: {gflops: 1}}}\n"
+    for base in (bad_recipes.BASE, bad_recipes.TEXT)
+)
+# Values other than the defaults; `other_value` derives those of flags, choices and numbers.
+CHANGED = {
+    "client.coupling": "last",
+    "client.stages": "slimmable",
+    "data.fallback": "digits",
+    "early_stopping.metric": "global_loss",
+    "evaluate.fine_tune.units": "['0']",
+    "fleet": "phones",
+    "fleet.trace": "trace.csv",
+    "levels.budgets": "{e: 1/4}",
+    "levels.entries": "{e: 1/2}",
+    "levels.idle": "[e]",
+    "levels.members": "{a: 2, e: 1}",
+    "model.frozen": "['0']",
+    "model.initial_weights": "x",
+    "model.reinitialize": "[0_0_padded_conv2d]",
+    "round.mask": "fiarse",
+    "round.personal": "['0']",
+    "round.server": "momentum",
+    "task": "binary",
+}
+MEMBERS, WIDTHS, BUDGETS = "levels.members={a: 2, e: 1}", "levels.widths.e=0.5", "levels.budgets={e: 1/4}"
+# Overrides without which a recipe breaks other rules too, or not the rule with this reason.
+FURTHER = {
+    "the level of a client depends on its device": ["levels.assignment=fixed"],
+    "clients keep their units of the networks that they started with": [MEMBERS],
+    "text has no accuracy": [MEMBERS],
+    "networks are compared by their accuracy": [MEMBERS],
+    "it averages padded values, and asynchronous rounds add changes of earlier versions": [WIDTHS],
+    "no level has depths": [BUDGETS],
+    "no level has members": [BUDGETS],
+    "a trace has the device of every client": ["fleet={trace: x}"],
+    "immediate mixes untrained values of an earlier version into the global ones": ["client.stages=blockwise", BUDGETS],
+    "a mask counts entries individually": [WIDTHS],
+    "bn has one set of running statistics for all widths; use wbn or sbn": ["model.settings.norm=bn"],
+    "gamma is 0": ["client.stages=slimmable", WIDTHS],
+    "gamma 0 adds no divergences": ["client.stages=slimmable", WIDTHS],
+}
 SERVER = '''"""A server of a user."""
 
 REQUIRES = {"optimizer.name": "sgd", "optimizer.momentum": 0}
@@ -52,40 +100,89 @@ def server(tmp_path, monkeypatch):
 
 
 def error_of(*overrides):
-    return refusal(recipe.loads, tiny.DENSE, "r.yaml", ["round.server=nova", *SGD, *overrides]).split("\n")[0]
+    return refusal(recipe.loads, IMAGES, "r.yaml", ["round.server=nova", *SGD, *overrides]).split("\n")[0]
 
 
-def is_allowed(key, value):
-    """True if the value of a rule can occur at a key."""
-    if (
-        isinstance(value, bool)
-        or isinstance(value, str)
-        and "." in value
-        and read_key(recipe.load("tiny/digits"), value)
-    ):
-        return True
-    kind = KIND_BY_KEY.get(key.removesuffix(".name"))
-    if kind is not None:
-        return value in registry.names(kind)
+def rules():
+    """Yield `(plug-in or None, table, reason, {key: value})` of every rule that a recipe can break."""
+    for table in ("CONFLICTS", "UNUSED"):
+        for reason, values in getattr(key_rules, table).items():
+            yield pytest.param(None, table, reason, values, id=reason)
+        for plugin in CHOSEN:
+            for reason, values in plugin.rules(table):
+                # A rule of all plug-ins of a kind may name options that only some of them have.
+                options = [key for key in values if key.startswith(f"{dotted(plugin.path)}.")]
+                if all(map(plugin.has_option, options)):
+                    yield pytest.param(plugin, table, reason, values, id=f"{plugin}: {reason}")
+
+
+def choose(plugin, others=()):
+    """Overrides that choose a plug-in and meet its requirements; those of `others` are met."""
+    section, overrides = dotted(plugin.path), []
+    options = registry.options(plugin.kind, plugin.name).values()
+    overrides += [f"{section}.name={plugin.name}", *(f"{section}.{each.name}=5" for each in options if each.required)]
+    for _, required in plugin.rules("REQUIRES") if plugin not in others else ():
+        overrides += [each for item in required.items() for each in set_key(*item, (*others, plugin))]
+    return overrides
+
+
+def set_key(key, value, others=()):
+    """Overrides that give a key the value of a rule; none if the base recipe has it."""
+    section, _, name = key.rpartition(".")
+    if name.isupper():
+        same = [each for each in CHOSEN if dotted(each.path) == section]
+        constants = {each: registry.constant(each.kind, each.name, name) for each in same}
+        return choose(next(each for each in same if constants[each] and value in (constants[each], True)), others)
     if key == "model.layers":
-        return value in layer_table.known_layers()
-    return True
+        arguments = [f"{name}: 16" for name, option in layer_table.options(value).items() if option.required]
+        return [f"{key}.0={{{value}: {{{', '.join(arguments)}}}}}"]
+    if isinstance(value, str) and "." in value:
+        return [f"{value}=1", f"{key}=1"]
+    value = value[0] if isinstance(value, list) else CHANGED.get(key) or other_value(key) if value is True else value
+    if value is False or key not in KEYS and section not in KIND_BY_KEY:
+        return []
+    for plugin in CHOSEN:
+        if (dotted(plugin.path), plugin.name) == (key.removesuffix(".name"), value):
+            return choose(plugin, others)
+    return [f"{key}=[all]" if key == "round.personal" and value == "all" else f"{key}={value}"]
 
 
-@pytest.mark.parametrize("table_name", ["REQUIRES", "CONFLICTS", "UNUSED"])
-def test_rules_of_shipped_plugins_name_existing_keys_and_values(table_name):
-    plain, rules = recipe.load("tiny/digits"), [rule for plugin in CHOSEN for rule in plugin.rules(table_name)]
-    rules += [*getattr(key_rules, table_name, {}).items()]
-    for _, values in rules:
-        for key, value in values.items():
-            read_key(plain, key)
-            assert is_allowed(key, value), f"{key}: {value}"
-    assert len(rules) > 5
+def other_value(key):
+    """A value of a flag, a choice or a number that differs from its default."""
+    section, _, name = key.rpartition(".")
+    names = registry.names(KIND_BY_KEY[section]) if key not in KEYS else ()
+    tables = [registry.options(KIND_BY_KEY[section], each) for each in names]
+    option = KEYS.get(key) or next(table[name] for table in tables if name in table)
+    values = option.constraint.choices or (("true", "false") if option.constraint.type == "bool" else (1, 2))
+    return next(value for value in values if str(value) != str(option.default).lower())
+
+
+RULES = list(rules())
+
+
+def test_every_rule_has_a_case():
+    # The cases are read from the rules, so a lost rule has none.
+    assert len(RULES) == 70
+
+
+@pytest.mark.parametrize(("plugin", "table", "reason", "values"), RULES)
+def test_a_recipe_that_breaks_a_rule_is_rejected_for_its_reason_alone(plugin, table, reason, values):
+    base = TEXT if "input.TARGETS" in values or plugin and plugin.kind == "inputs" else IMAGES
+    overrides = [*FURTHER.get(reason, ()), *(choose(plugin) if plugin else ())]
+    overrides += [each for item in values.items() for each in set_key(*item)]
+    message, key = refusal(recipe.loads, base, "r.yaml", overrides), re.sub(r"\.[A-Z_*]+$", "", list(values)[-1])
+    cause = f"combined with .*: {re.escape(reason)}. R" if table == "CONFLICTS" else f"because {re.escape(reason)}; "
+    assert re.match(rf"(r\.yaml:\d+:\d+|--set .*): {key}.*: (cannot be|has no effect) .*{cause}", message), message
+
+
+@pytest.mark.parametrize("plugin", [each for each in CHOSEN if list(each.rules("REQUIRES"))], ids=str)
+def test_requirements_of_a_shipped_plugin_can_be_met(plugin):
+    recipe.loads(IMAGES.replace("e: 1.0", "e: 0.5"), "r.yaml", choose(plugin))
 
 
 def test_server_in_one_file_has_requirements(server):
     server(SERVER)
-    recipe.loads(tiny.DENSE, "r.yaml", ["round.server=nova", *SGD])
+    recipe.loads(IMAGES, "r.yaml", ["round.server=nova", *SGD])
     assert error_of("optimizer.momentum=0.5") == (
         "--set optimizer.momentum=0.5: optimizer.momentum: must be 0 with round.server nova. Received: 0.5"
     )

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from bad_recipes import BASE
+from each import for_each
 from refusals import refusal
 
 from hetero_tf import recipe
@@ -154,7 +155,7 @@ def test_overridden_data_set_of_a_shipped_recipe():
     assert loaded.data.loader.options["dataset"] == "fashion_mnist" and loaded.data.fallback == "digits"
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@for_each(SHIPPED)
 def test_resolved_text_reads_back(name):
     loaded = recipe.load(name)
     again = recipe.loads(loaded.source, "recipe.yaml")

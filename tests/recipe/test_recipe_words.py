@@ -38,21 +38,9 @@ def error_of(name, *layers, changes=()):
         (SEQUENCES, [LAST], "sequences need an embedding as the first layer, such as Embedding. Received: Dense"),
         (
             SEQUENCES,
-            ["MaskedTokenEmbedding: {classes: !classes, positions: 12, width: 8}", LAST],
-            "cannot be combined with input sequences: it has one row for each label; use Embedding. "
-            "Received: 'MaskedTokenEmbedding'",
-        ),
-        (
-            SEQUENCES,
             [EMBEDDING, "LSTM: {units: 8}", LAST],
             "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and every "
             "level has all words. Received: !classes",
-        ),
-        (
-            "tiny/wikitext2",
-            [EMBEDDING, LAST],
-            "model.layers[0].Embedding: cannot be combined with input masked_text: it has no row for the mask; use "
-            "MaskedTokenEmbedding. Received: 'Embedding'",
         ),
         (
             NEXT,
@@ -123,7 +111,7 @@ def test_sequences_are_checked(x, y, expected):
         *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((NEXT, "GRU"), (NEXT, "LSTM"), (SEQUENCES, "GRU"))),
     ],
 )
-def test_stacked_clients_train_to_the_values_of_sequential_ones(name, kind):
+def test_stacked_clients_train_to_the_values_of_sequential_ones(name, kind, eager):
     more = "" if name == SEQUENCES else ", return_sequences: true"
     layer = f"model.layers[1][0]={{{kind}: {{units: !setting units{more}}}}}"
     results = {}

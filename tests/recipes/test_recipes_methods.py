@@ -35,7 +35,14 @@ BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/stan
 REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
 
 
-@pytest.mark.parametrize("name", METHODS)
+# One recipe of each kind of method: exits, stages of blocks, sub-models, masks, nested widths, personal units, server
+# state, ensembles. The others differ in a plug-in that `tests/rounds/test_methods.py` trains as well.
+QUICK = ("depthfl", "fedepth_branches", "fedrolex", "fiarse", "fjord", "lg_fedavg", "scaffold", "splitmix")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name.endswith(QUICK) else pytest.mark.long) for name in METHODS]
+)
 def test_round_changes_the_trained_values(name, eager):
     """Run eagerly, buffered where that is possible; `test_methods` has every method compiled."""
     loaded = recipe.load(name)
@@ -149,6 +156,7 @@ def test_levels_fit_their_budgets_unless_the_header_says_otherwise():
 def test_cached_counts_equal_separate_counts():
     shape, counted = (8, 8, 3), {}
     for scenario in ("fair", "lack"):
-        loaded = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings.blocks=1"])
+        layers = "model.layers=[PaddedConv2D: {filters: !w 40}, GlobalAveragePooling2D, Dense: {units: !classes}]"
+        loaded = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings={}", layers])
         shared, separate = (memory.fit_levels(loaded, shape, shape, 10, cache) for cache in (counted, None))
         assert shared == separate and len(counted) > 2

@@ -1,5 +1,6 @@
 """Every tiny recipe trains two rounds and writes a complete run folder."""
 
+import contextlib
 import io
 import json
 import re
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runs
+import tiny
+from each import for_each
 
 from hetero_tf import data, recipe
 from hetero_tf.base import registry
@@ -16,6 +19,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.process.data import split
+from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
@@ -27,11 +31,23 @@ OPTIMIZE_GRAPHS = True
 METRICS = json.loads((Path(__file__).parents[1] / "golden" / "tiny_metrics.json").read_text())
 
 
-def marks(name):
-    """Deep networks and text need a long time to trace."""
-    return (
-        [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
-    )
+# Trained eagerly in seconds; the others take longer, as do compiled rounds.
+QUICK = ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg")
+
+
+def cases():
+    """`(path, whether its rounds are compiled)` of every tiny recipe."""
+    for path in TINY:
+        name = path.stem
+        if name in QUICK:
+            yield pytest.param(path, False, id=name)
+        yield pytest.param(path, True, id=f"{name}-compiled", marks=[] if name == "mnist_mlp" else pytest.mark.long)
+
+
+def untraced(monkeypatch):
+    """Run functions eagerly, without tracing the round first."""
+    monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
+    return tiny.eagerly()
 
 
 def approximately(metrics):
@@ -43,12 +59,13 @@ def test_every_recipe_has_a_tiny_one():
     assert [path.name for path in TINY] == sorted(path.name for path in RECIPES.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=marks(path.stem)) for path in TINY])
-def test_tiny_recipe_runs(path, tmp_path):
+@pytest.mark.parametrize(("path", "compiled"), list(cases()))
+def test_tiny_recipe_runs(path, compiled, tmp_path, monkeypatch):
     # In float64 every processor gives the recorded numbers; in float32 norms over few examples amplify the last bits.
     loaded = recipe.load(path, ["precision=float64"])
     output, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
-    summary = experiment.train(loaded, settings, Console(output))
+    with contextlib.nullcontext() if compiled else untraced(monkeypatch):
+        summary = experiment.train(loaded, settings, Console(output))
     metrics_rows = runs.rows(tmp_path)
     assert [row["round"] for row in metrics_rows] == [1, 2] and summary["rounds"] == 2
     for row, expected in zip(metrics_rows, METRICS[path.stem], strict=True):
@@ -62,7 +79,8 @@ def test_tiny_recipe_runs(path, tmp_path):
     assert state and all(np.isfinite(np.frombuffer(value, np.float64)).all() for value in state.values())
 
 
-@pytest.mark.parametrize("name", ["mnist_mlp_lg", pytest.param("cifar10_cnn_lg", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mnist_mlp_lg", "cifar10_cnn_lg"])
 def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, monkeypatch):
     """First FedAvg, then LG-FedAvg from its run folder, with the commands of the header."""
     monkeypatch.chdir(tmp_path)
@@ -70,7 +88,9 @@ def test_second_command_of_a_header_starts_from_the_first_run(name, tmp_path, mo
     for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
         _, path, *overrides = shlex.split(command)
         loaded, output = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
-        experiment.train(loaded, experiment.Settings(Path("runs") / loaded.name, None, 2, False, ""), Console(output))
+        settings = experiment.Settings(Path("runs") / loaded.name, None, 2, False, "")
+        with untraced(monkeypatch):
+            experiment.train(loaded, settings, Console(output))
         outputs.append(output.getvalue())
     first = f"tiny_{name.removesuffix('_lg')}"
     assert "initial weights" not in outputs[0] and f"initial weights: runs/{first}/best, round " in outputs[1]
@@ -93,7 +113,7 @@ def stand_in(loaded, monkeypatch):
     return data.load(loaded.data.loader, loaded.data.fallback)
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if recipe.load(name).data.fallback])
+@for_each(name for name in shipped() if recipe.load(name).data.fallback)
 def test_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
     loaded = recipe.load(name)
     partition = split(loaded, stand_in(loaded, monkeypatch))

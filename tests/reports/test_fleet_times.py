@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import runs
 from refusals import refusal
 
 from hetero_tf.cli import interrupts, main
@@ -23,6 +24,7 @@ devices:
 """
 RECIPE = "base: tiny/digits\nrounds: 3\nevaluate.every: 3"
 TIMES = ("round_seconds", "device_seconds", "client_seconds", "round_energy", "energy")
+train_stub = runs.train_stub
 ARCHIVE = Path(__file__).parents[2] / "benchmarks" / "heterofl_narrow.tar.gz"
 
 
@@ -33,9 +35,9 @@ def fleet(tmp_path):
 
 
 @pytest.fixture
-def folder(train, tmp_path, fleet):
+def folder(train_stub, tmp_path, fleet):
     """A run that was trained on the fleet."""
-    train(tmp_path / "run", RECIPE, f"fleet={fleet}")
+    train_stub(tmp_path / "run", RECIPE, f"fleet={fleet}")
     return RunFolder(tmp_path / "run")
 
 

@@ -13,6 +13,7 @@ from splits import shares
 
 from hetero_tf.cli import interrupts, main
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.reports import style
 from hetero_tf.runs import timeline
 from hetero_tf.runs.timeline import ClientSpan, RoundSpan
 
@@ -23,6 +24,12 @@ HOSTILE = '<img src=x onerror="x()">&amp;$name'
 @pytest.fixture(autouse=True)
 def no_handlers(monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+
+
+@pytest.fixture
+def plain_figures(monkeypatch):
+    """Figures of one element: to draw them takes most of the time of a report."""
+    monkeypatch.setattr(style, "encode_figure", lambda drawn, kind: b'<svg width="1" height="1"><g/></svg>')
 
 
 def report(capsys, *words):
@@ -147,7 +154,7 @@ def test_results_are_sorted_best_first_and_runs_keep_their_line(write_run, capsy
 
 
 @pytest.mark.parametrize(("can_open", "note"), [(True, ""), (False, "note: no browser could be started; open {out}\n")])
-def test_open_shows_the_page_in_a_browser(write_run, capsys, tmp_path, monkeypatch, can_open, note):
+def test_open_shows_the_page_in_a_browser(plain_figures, write_run, capsys, tmp_path, monkeypatch, can_open, note):
     out, opened = tmp_path / "report.html", []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or can_open)
     _, output, _ = report(capsys, write_run("one", [10.0]), "--out", out, "--open")
@@ -183,7 +190,7 @@ def test_untrusted_names_are_escaped_on_the_page(write_run, capsys, tmp_path):
     assert "\x85" not in out.read_text()
 
 
-def test_failed_write_keeps_the_old_page(write_run, capsys, tmp_path):
+def test_failed_write_keeps_the_old_page(plain_figures, write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "report.html"
     out.write_text("old")
     (tmp_path / "report_figures").write_text("in the way")
@@ -199,7 +206,7 @@ def test_failed_write_keeps_the_old_page(write_run, capsys, tmp_path):
     assert code == 3 and "none/report.html: could not write: No such file or directory" in err
 
 
-def test_page_replaces_the_old_one(write_run, capsys, tmp_path):
+def test_page_replaces_the_old_one(plain_figures, write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "report.html"
     for _ in range(2):
         assert report(capsys, folder, "--out", out)[0] == 0
@@ -224,7 +231,7 @@ def test_untrusted_numbers_do_not_break_the_page(write_run, capsys, tmp_path):
         )
 
 
-def test_empty_figures_are_omitted(write_run, capsys, tmp_path):
+def test_empty_figures_are_omitted(plain_figures, write_run, capsys, tmp_path):
     """Accuracy over a single size; differences between recipes if any."""
     folder, out = write_run("one", [10.0], sizes={"a": 4000}), tmp_path / "report.html"
     assert report(capsys, folder, "--out", out)[0] == 0

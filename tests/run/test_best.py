@@ -13,6 +13,7 @@ from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
+train_stub = runs.train_stub
 
 
 def check(folder):
@@ -27,17 +28,10 @@ def put(source, target):
     shutil.copytree(source / "best", target / "best")
 
 
-def resave(folder, **changes):
-    """Seals the newest state of a folder again, with other facts; None: without the fact."""
-    checkpoint = checkpoints.load_newest(folder)
-    info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
-    checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
-
-
 @pytest.fixture
-def run(train, tmp_path):
+def run(train_stub, tmp_path):
     """A finished run of two rounds, of which the second is the best one."""
-    train(tmp_path / "run", RECIPE, *MORE, "rounds=2")
+    train_stub(tmp_path / "run", RECIPE, *MORE, "rounds=2")
     assert facts.newest(RunFolder(tmp_path / "run"))["best"]["round"] == 2
     return tmp_path / "run"
 
@@ -49,8 +43,8 @@ def refusal_message(run, reason):
     )
 
 
-def test_an_older_best_state_of_the_same_run_is_refused(train, run):
-    train(run.parent / "older", RECIPE, *MORE, "rounds=1")
+def test_an_older_best_state_of_the_same_run_is_refused(train_stub, run):
+    train_stub(run.parent / "older", RECIPE, *MORE, "rounds=1")
     check(run)
     put(run.parent / "older", run)
     assert refusal(check, run) == refusal_message(run, "it is of round 1, and the best round of the run is 2")
@@ -69,36 +63,36 @@ def test_a_best_state_of_another_run_is_refused(run):
     }
     same = {name: good[name] for name in ("recipe", "environment", "best")}
     for reason, changes in cases.items():
-        resave(run / "best", **{**same, **changes})
+        runs.resave(run / "best", **{**same, **changes})
         assert refusal(check, run) == refusal_message(run, reason)
     # The same metrics, but another machine: the checkpoint names the seal of its best state.
-    resave(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
+    runs.resave(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
     assert refusal(check, run) == refusal_message(run, "it is not the state that the run saved after round 2")
-    resave(run / "best", **same)
+    runs.resave(run / "best", **same)
     check(run)
 
 
-def test_best_state_of_an_earlier_version_is_identified_by_round_and_metrics(train, run):
+def test_best_state_of_an_earlier_version_is_identified_by_round_and_metrics(train_stub, run):
     """Its checkpoints name no seal; the next one does."""
-    resave(run / "checkpoints", best_seal=None)
+    runs.resave(run / "checkpoints", best_seal=None)
     assert "best_seal" not in checkpoints.load_newest(run / "checkpoints").info
     check(run)
-    _, output = train(run, RECIPE, *MORE, "rounds=3")
+    _, output = train_stub(run, RECIPE, *MORE, "rounds=3")
     assert output.count("note:") == 1 and "note: local_*" in output
     newest = facts.newest(RunFolder(run))
     assert newest["best_seal"] == facts.best(RunFolder(run))["seal"]
-    resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
+    runs.resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
     assert refusal(check, run).startswith(
         refusal_message(run, "it is not the state that the run saved after round")[:90]
     )
 
 
-def test_best_state_after_the_newest_checkpoint_is_confirmed_by_the_metrics(train, tmp_path):
+def test_best_state_after_the_newest_checkpoint_is_confirmed_by_the_metrics(train_stub, tmp_path):
     """Killed between two checkpoints: the state is good, also before the first one and after the metrics were cut."""
     more = (*MORE, "rounds=5", "checkpoint.every=2")
     for stop in (1, 3):
         with pytest.raises(runs.Stopped):
-            train(tmp_path, RECIPE, *more, console=runs.StoppingConsole(stop))
+            train_stub(tmp_path, RECIPE, *more, console=runs.StoppingConsole(stop))
         run = RunFolder(tmp_path)
         assert facts.best(run)["round"] == stop
         check(tmp_path)
@@ -110,15 +104,15 @@ def test_best_state_after_the_newest_checkpoint_is_confirmed_by_the_metrics(trai
             run.metrics.write_bytes(rows)
     run.metrics.write_bytes(run.metrics.read_bytes()[: facts.newest(run)["metrics"]["bytes"]])
     check(tmp_path)
-    _, output = train(tmp_path, RECIPE, *more)
+    _, output = train_stub(tmp_path, RECIPE, *more)
     assert output.count("note:") == 1 and "note: local_*" in output
     check(tmp_path)
 
 
-def test_training_continues_without_a_best_state_of_another_run(train, run):
-    train(run.parent / "other", RECIPE, *MORE, "rounds=1")
+def test_training_continues_without_a_best_state_of_another_run(train_stub, run):
+    train_stub(run.parent / "other", RECIPE, *MORE, "rounds=1")
     put(run.parent / "other", run)
-    summary, output = train(run, RECIPE, *MORE, "rounds=3")
+    summary, output = train_stub(run, RECIPE, *MORE, "rounds=3")
     assert f"note: the best state so far, of round 2, is lost ({run / 'best'}: it is of round 1, and" in output
     assert summary["best"]["round"] == 3
     check(run)

@@ -1,20 +1,26 @@
 """Training in Python: rounds, callbacks, states on disk, and what single clients reach."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
 import pytest
 import tiny
 from refusals import refusal
+from stub_rounds import stubbed
 
 import hetero_tf
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log
 
+KIND = "must be a Keras callback, or a function of one RoundEnd"
+SETTINGS = ("evaluate.every=2", "levels.assignment=fixed", "levels.mix=a1-c1")
 
+
+@functools.cache
 def process():
-    return tiny.shared(tiny.DENSE, "evaluate.every=2", "levels.assignment=fixed", "levels.mix=a1-c1")
+    return stubbed(tiny.shared(tiny.DENSE, *SETTINGS))
 
 
 def test_training_equals_the_steps_and_measures_as_the_recipe_says():
@@ -42,13 +48,10 @@ def test_callbacks_are_called_after_every_round_and_can_end_the_training():
 @pytest.mark.parametrize(
     ("callbacks", "sentence"),
     [
-        (
-            [print, keras.callbacks.ModelCheckpoint],
-            "callbacks[1] must be a Keras callback, or a function of one RoundEnd",
-        ),
-        ([EarlyStopping], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
-        (["log"], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
-        ([lambda: None], "callbacks[0] must be a Keras callback, or a function of one RoundEnd"),
+        ([print, keras.callbacks.ModelCheckpoint], f"callbacks[1] {KIND}"),
+        ([EarlyStopping], f"callbacks[0] {KIND}"),
+        (["log"], f"callbacks[0] {KIND}"),
+        ([lambda: None], f"callbacks[0] {KIND}"),
         (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
         ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
     ],
@@ -88,7 +91,7 @@ def test_early_stopping_uses_the_selection_metric_and_a_minimum_improvement():
 
 def test_early_stopping_of_the_recipe_ends_the_training():
     stopped = tiny.process(tiny.DENSE, "early_stopping={patience: 1, metric: global_loss, min_delta: 1000}")
-    assert len(hetero_tf.train(stopped, 9).rows) == 2
+    assert len(hetero_tf.train(stubbed(stopped), 9).rows) == 2
 
 
 def test_training_resumes_from_a_checkpoint(tmp_path):
@@ -119,9 +122,10 @@ def test_wrong_arguments_are_refused():
     assert refusal(Checkpoint, "x", every=0) == "`every` and `keep` must be at least 1. Received: every=0, keep=2"
 
 
-def test_results_of_clients_add_up_to_the_local_metrics():
-    state = hetero_tf.train(process(), 2).state
-    results, metrics = process().client_results(state), process().evaluate(state)[0]
+def test_results_of_clients_add_up_to_the_local_metrics(eager):
+    trained = tiny.shared(tiny.DENSE, *SETTINGS)
+    state = hetero_tf.train(trained, 2).state
+    results, metrics = trained.client_results(state), trained.evaluate(state)[0]
     assert results.examples.sum() == 11 and len(results.accuracy) == len(results.clients)
     pooled = (results.accuracy * results.examples).sum() / results.examples.sum()
     assert pooled == pytest.approx(metrics["local_accuracy"]) and set(results.levels) <= {"a", "c"}
@@ -146,9 +150,5 @@ def test_results_of_clients_need_labelled_test_examples():
     assert message.startswith(
         "results of clients need labelled test examples of the clients. Received: noise, 0 clients"
     )
-    assert [field.name for field in dataclasses.fields(type(process().client_results(process().initialize())))] == [
-        "clients",
-        "levels",
-        "examples",
-        "accuracy",
-    ]
+    names = [field.name for field in dataclasses.fields(process().client_results(process().initialize()))]
+    assert names == ["clients", "levels", "examples", "accuracy"]

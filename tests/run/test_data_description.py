@@ -1,6 +1,7 @@
 """Runs whose data have gone: descriptions of data sets, and `predict` and `export` by them."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -98,15 +99,17 @@ levels.mix: a-b
 """
 
 
-def test_predict_and_export_do_not_need_the_data(tmp_path):
+@pytest.fixture
+def run(tmp_path):
+    """Runs the program in a folder with the recipe and its data."""
     rows = [f"{RNG.random():.3f},{colour},{kind}" for colour in ("red", "blue") for kind in "ab" for _ in range(20)]
     (tmp_path / "rows.csv").write_text("\n".join(["size,colour,kind", *rows]))
     (tmp_path / "rows.yaml").write_text(RECIPE)
+    return functools.partial(programs.shared().run, cwd=tmp_path)
 
-    def run(*words):
-        return programs.shared().run(*words, cwd=tmp_path)
 
-    assert run("--recipe", "rows.yaml", "--run_dir", "run").code == 0
+def test_predict_and_export_do_not_need_the_data(run, tmp_path):
+    assert run("--recipe", "rows.yaml", "--run_dir", "run", stub=True).code == 0
     predict = ("predict", "--run_dir", "run", "0.9,red")
     of_description, file = run(*predict), tmp_path / "run" / "data.json"
     content = file.read_bytes()
@@ -141,16 +144,8 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     assert damaged.code == 2 and "its content differs from its sha256" in damaged.err
 
 
-def test_levels_that_training_measured_are_exported_without_the_data(tmp_path):
-    (tmp_path / "rows.csv").write_text(
-        "\n".join(["size,colour,kind", *(f"{RNG.random():.3f},red,{kind}" for kind in "ab" * 40)])
-    )
-    (tmp_path / "rows.yaml").write_text(RECIPE)
-
-    def run(*words):
-        return programs.shared().run(*words, cwd=tmp_path)
-
-    assert run("--recipe", "rows.yaml", "--run_dir", "run", "--set", "evaluate.levels=all").code == 0
+def test_levels_that_training_measured_are_exported_without_the_data(run, tmp_path):
+    assert run("--recipe", "rows.yaml", "--run_dir", "run", "--set", "evaluate.levels=all", stub=True).code == 0
     of_data = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")
     (tmp_path / "rows.csv").unlink()
     of_state = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")
@@ -163,7 +158,7 @@ def test_levels_that_training_measured_are_exported_without_the_data(tmp_path):
 
 def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data_are_read(tmp_path):
     recipe, folder = programs.recipe_file(tmp_path), tmp_path / "run"
-    trained = programs.shared().run(f"--recipe={recipe}", "--set=rounds=1", f"--run_dir={folder}")
+    trained = programs.shared().run(f"--recipe={recipe}", "--set=rounds=1", f"--run_dir={folder}", stub=True)
     assert trained.code == 0, trained.err
     data_description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
     refused = programs.shared().run("predict", f"--run_dir={folder}", "x.png")

@@ -22,6 +22,7 @@ from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE = programs.RECIPE
+train_stub = runs.train_stub
 
 
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
@@ -41,91 +42,90 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     assert json.loads(json.dumps(summary)) == summary
 
 
-def test_trackers_follow_a_run_to_its_end(train, tmp_path, monkeypatch):
+def test_trackers_follow_a_run_to_its_end(train_stub, tmp_path, monkeypatch):
     program = tmp_path / "tracker.py"
     program.write_text("import sys; print(*sys.argv[1:], sys.stdin.read())")
     monkeypatch.setattr(tracker_process, "__file__", str(program))
-    _, output = train(tmp_path / "run", RECIPE, "rounds=1", trackers=("mlflow",))
+    _, output = train_stub(tmp_path / "run", RECIPE, "rounds=1", trackers=("mlflow",))
     assert f"mlflow {tmp_path}/run finished\n" in output
 
 
 @pytest.mark.parametrize(("flags", "hinted"), [("amx_bf16 avx2", True), ("avx2", False)])
-def test_a_run_prints_that_its_processor_would_be_faster_in_bfloat16(train, tmp_path, monkeypatch, flags, hinted):
+def test_a_run_prints_that_its_processor_would_be_faster_in_bfloat16(train_stub, tmp_path, monkeypatch, flags, hinted):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     hardware.CPUINFO.write_text(f"flags : {flags}\n")
-    _, output = train(tmp_path / "run", RECIPE, "rounds=1")
+    _, output = train_stub(tmp_path / "run", RECIPE, "rounds=1")
     assert ("note: this processor has AMX units" in output) == hinted
 
 
-def test_another_recipe_is_refused_with_both_values(train, tmp_path):
-    train(tmp_path, RECIPE)
+def test_another_recipe_is_refused_with_both_values(train_stub, tmp_path):
+    train_stub(tmp_path, RECIPE)
     before = programs.contents(tmp_path)
     other = ("optimizer.learning_rate=0.1", "round.clients=3", "rounds=9")
-    assert refusal(train, tmp_path, RECIPE, *other) == (
+    assert refusal(train_stub, tmp_path, RECIPE, *other) == (
         f"{tmp_path}: holds a run of another recipe (round.clients: 2 -> 3; optimizer.learning_rate: 0.05 -> 0.1); "
         "choose another folder by --run_dir, or use the recipe of that run"
     )
     assert programs.contents(tmp_path) == before
 
 
-def test_more_rounds_extend_a_run_and_fewer_report_that_it_is_done(train, tmp_path):
-    train(tmp_path / "long", RECIPE, "rounds=6")
-    train(tmp_path / "short", RECIPE)
-    summary, output = train(tmp_path / "short", RECIPE, "rounds=6")
+def test_more_rounds_extend_a_run_and_fewer_report_that_it_is_done(train_stub, tmp_path):
+    train_stub(tmp_path / "long", RECIPE, "rounds=6")
+    train_stub(tmp_path / "short", RECIPE)
+    summary, output = train_stub(tmp_path / "short", RECIPE, "rounds=6")
     assert summary["rounds"] == 6 and f"resumed {tmp_path / 'short'} after round 4\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
-    summary, output = train(tmp_path / "short", RECIPE, "rounds=2")
+    summary, output = train_stub(tmp_path / "short", RECIPE, "rounds=2")
     assert summary["rounds"] == 6 and "all 2 rounds are done; use --set rounds=N to train more\n" in output
     assert programs.contents(tmp_path / "short") == programs.contents(tmp_path / "long")
 
 
-def test_the_first_call_is_timed_and_only_that(train, tmp_path):
-    summary, output = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+def test_the_first_call_is_timed_and_only_that(train_stub, tmp_path):
+    summary, output = train_stub(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
     parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "first 3 rounds"))
     (line,) = re.findall(rf"^ready in \d+\.\d s \({parts}\)$", output, re.MULTILINE)
     assert line in [logged[9:] for logged in (tmp_path / "log.txt").read_text().splitlines()]
     assert list(summary["first_round_s"]) == ["start", "data", "build", "trace", "round", "total"]
-    summary, output = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+    summary, output = train_stub(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
     assert summary["first_round_s"] is None and "\nready" not in output
     assert not any("first" in row or "start" in row for row in runs.rows(tmp_path))
 
 
-@pytest.mark.long
-def test_another_engine_or_number_of_threads_is_another_environment(train, tmp_path):
+def test_another_engine_or_number_of_threads_is_another_environment(train_stub, tmp_path):
     # Of batches of one shape the engine would know that.
     ragged = RECIPE.replace("batch_size: 10", "batch_size: 8")
-    train(tmp_path, ragged, "rounds=1")
+    train_stub(tmp_path, ragged, "rounds=1")
     facts = json.loads((tmp_path / "environment.json").read_text())
-    assert (
-        facts["settings"].items()
-        >= {"clients_at_once": {"a": 1, "b": 1}, "compiled": False, "device": "cpu", "precision": "float32"}.items()
-    )
+    expected = {"clients_at_once": {"a": 1, "b": 1}, "compiled": False, "device": "cpu", "precision": "float32"}
+    assert facts["settings"].items() >= expected.items()
     assert facts["threads"] == {"inter_op": 2, "intra_op": 1}
     with pytest.raises(
         InputError,
         match=r"started in another environment \(settings.clients_at_once was {'a': 1, 'b': 1}, "
         r"is {'a': 2, 'b': 2}\), so its results .* --allow_other_machine to continue anyway$",
     ):
-        train(tmp_path, ragged, "rounds=2", "engine=stacked")
+        train_stub(tmp_path, ragged, "rounds=2", "engine=stacked")
     with pytest.raises(InputError, match=r"in another environment \(threads.inter_op was 2, is 1\)"):
-        train(tmp_path, ragged, "rounds=2", threads=1)
+        train_stub(tmp_path, ragged, "rounds=2", threads=1)
     with pytest.raises(InputError, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
-        train(tmp_path, ragged, "rounds=2", "precision=float64", allow=True)
+        train_stub(tmp_path, ragged, "rounds=2", "precision=float64", allow=True)
     # The name of the engine does not matter, but what it comes to.
-    _, output = train(tmp_path, ragged, "rounds=2", "engine=sequential")
+    _, output = train_stub(tmp_path, ragged, "rounds=2", "engine=sequential")
     assert "after round 1\n" in output and "note: settings" not in output
-    _, output = train(tmp_path, ragged, "rounds=3", "engine=stacked", allow=True)
+    _, output = train_stub(tmp_path, ragged, "rounds=3", "engine=stacked", allow=True)
     assert "note: settings.clients_at_once was {'a': 1, 'b': 1}, is {'a': 2, 'b': 2}\n" in output
     assert "each training 2 clients together" in output
-    assert train(tmp_path, ragged, "rounds=4", "engine=stacked")[0]["rounds"] == 4
+    assert train_stub(tmp_path, ragged, "rounds=4", "engine=stacked")[0]["rounds"] == 4
 
 
-def test_stand_in_data_are_announced_loudly(train, tmp_path, monkeypatch):
+def test_stand_in_data_are_announced_loudly(train_stub, tmp_path, monkeypatch):
     def missing(data_dir, **options):
         raise NotAvailable("mnist is not there and could not be fetched; put it there")
 
     monkeypatch.setattr(tfds, "load", missing)
-    summary, output = train(tmp_path / "run", RECIPE, "data={name: tfds, dataset: mnist, fallback: digits}", "rounds=1")
+    summary, output = train_stub(
+        tmp_path / "run", RECIPE, "data={name: tfds, dataset: mnist, fallback: digits}", "rounds=1"
+    )
     assert summary["stand_in_for"] == "mnist"
     assert summary["data"].endswith("standing in for mnist: mnist is not there and could not be fetched")
     loud = re.findall(r"^\*\*\* NOT THE REAL DATA: .* \*\*\*$", output, re.MULTILINE)
@@ -133,7 +133,7 @@ def test_stand_in_data_are_announced_loudly(train, tmp_path, monkeypatch):
     assert loud[1] in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_run_cannot_resume_with_other_data(train, tmp_path):
+def test_run_cannot_resume_with_other_data(train_stub, tmp_path):
     """A stand-in at first and the real data later: equal recipe, other examples."""
     path = tmp_path / "set.npz"
     text = re.sub(r"data: .*", f"data: {{name: npz, path: '{path}'}}", RECIPE)
@@ -142,13 +142,13 @@ def test_run_cannot_resume_with_other_data(train, tmp_path):
         x, y = rng.integers(0, 256, (120, 6, 6, 1), dtype=np.uint8), np.arange(120) % 4
         np.savez(path, x_train=x, y_train=y, x_test=x[:40], y_test=y[:40])
         if number == 0:
-            train(tmp_path / "run", text, "rounds=1")
+            train_stub(tmp_path / "run", text, "rounds=1")
     with pytest.raises(InputError, match="run: was trained on other data than .*; use the same data, for example"):
-        train(tmp_path / "run", text, "rounds=2", allow=True)
+        train_stub(tmp_path / "run", text, "rounds=2", allow=True)
 
 
-def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_path):
-    train(tmp_path, RECIPE)
+def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train_stub, tmp_path):
+    train_stub(tmp_path, RECIPE)
     run = RunFolder(tmp_path)
     info = checkpoints.load_newest(run.best).info
     resume.check_stored_recipe(run, info)
@@ -157,9 +157,9 @@ def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_
         resume.check_stored_recipe(run, info)
 
 
-def test_a_run_with_old_spellings_resumes_and_opens(train, tmp_path):
-    train(tmp_path / "run", RECIPE, "rounds=2")
-    train(tmp_path / "expected", RECIPE, "rounds=3")
+def test_a_run_with_old_spellings_resumes_and_opens(train_stub, tmp_path):
+    train_stub(tmp_path / "run", RECIPE, "rounds=2")
+    train_stub(tmp_path / "expected", RECIPE, "rounds=3")
     run = RunFolder(tmp_path / "run")
 
     def old_spelling(text):
@@ -168,14 +168,13 @@ def test_a_run_with_old_spellings_resumes_and_opens(train, tmp_path):
 
     run.recipe.write_text(old_spelling(run.read_recipe()))
     for folder in (run.checkpoints, run.best):
-        stored = checkpoints.load_newest(folder)
-        info = {**stored.info, "recipe": old_spelling(stored.info["recipe"]), "best_seal": None}
-        checkpoints.save(folder, stored.round, stored.arrays, info, keep=1)
+        former = old_spelling(checkpoints.load_newest(folder).info["recipe"])
+        runs.resave(folder, recipe=former, best_seal=None)
     run_overview = overview.overview(run.path)
     assert (run_overview.state, run_overview.round) == (overview.FINISHED, 2)
     _, state = hetero_tf.load_run(run.path, "last")
     assert state.round == 2
-    summary, output = train(run.path, RECIPE, "rounds=3")
+    summary, output = train_stub(run.path, RECIPE, "rounds=3")
     assert summary["rounds"] == 3 and "note: " not in output.partition("note: local_*")[0] and "restored" not in output
     assert runs.rows(run.path) == runs.rows(tmp_path / "expected")
     assert run.recipe.read_text() == RunFolder(tmp_path / "expected").recipe.read_text()
@@ -193,37 +192,35 @@ def test_new_folder_is_removed_if_the_run_does_not_start(tmp_path):
     assert run.path.is_dir(), "a folder that was there stays"
 
 
-def test_a_folder_in_use_is_refused(train, tmp_path):
+def test_a_folder_in_use_is_refused(train_stub, tmp_path):
     with RunFolder(tmp_path / "run").lock(), pytest.raises(Locked, match="process [0-9]+ works on this run folder"):
-        train(tmp_path / "run", RECIPE)
+        train_stub(tmp_path / "run", RECIPE)
 
 
-def test_lost_best_state_is_reported_and_replaced(train, tmp_path):
-    train(tmp_path, RECIPE)
+def test_lost_best_state_is_reported_and_replaced(train_stub, tmp_path):
+    train_stub(tmp_path, RECIPE)
     for path in (tmp_path / "best").glob("*/arrays.npz"):
         path.write_bytes(b"")
-    summary, output = train(tmp_path, RECIPE)
+    summary, output = train_stub(tmp_path, RECIPE)
     assert "note: the best state so far, of round" in output and "arrays.npz: has 0 bytes" in output
     assert summary["best"] == {} and summary["rounds"] == 4
-    summary, output = train(tmp_path, RECIPE, "rounds=5")
+    summary, output = train_stub(tmp_path, RECIPE, "rounds=5")
     assert summary["best"]["round"] == 5
     assert [path.name for path in (tmp_path / "best").iterdir()] == ["round-000005"]
 
 
-def test_checkpoint_of_another_version_is_refused(train, tmp_path):
-    train(tmp_path / "run", RECIPE, "rounds=1")
-    run = RunFolder(tmp_path / "run")
-    saved = checkpoints.load_newest(run.checkpoints)
-    info = {name: value for name, value in saved.info.items() if name != "environment"}
-    checkpoints.save(run.checkpoints, saved.round, saved.arrays, info, keep=1)
+def test_checkpoint_of_another_version_is_refused(train_stub, tmp_path):
+    train_stub(tmp_path / "run", RECIPE, "rounds=1")
+    runs.resave(tmp_path / "run" / "checkpoints", environment=None)
     with pytest.raises(InputError, match="round 1 was saved without environment, by another version of hetero_tf"):
-        train(tmp_path / "run", RECIPE, "rounds=2")
+        train_stub(tmp_path / "run", RECIPE, "rounds=2")
 
 
 def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):
     more = (
         "rounds=6",
         "client.epochs=3",
+        "levels.mix=a",
         "round.clients=4",
         "fleet={jitter: 0.5, devices: {any: {seconds_per_step: 0.1, dropout: 0.3, train_watts: 2}}}",
         "round.policy={name: deadline, seconds: 0.5, late: partial}",
@@ -238,42 +235,39 @@ def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path
         assert programs.contents(tmp_path / f"cut{stop}") == programs.contents(tmp_path / "whole")
 
 
-def test_totals_of_a_run_continue_after_a_checkpoint_of_version_0_2(train, tmp_path):
+def test_totals_of_a_run_continue_after_a_checkpoint_of_version_0_2(train_stub, tmp_path):
     fleet = "fleet={devices: {any: {seconds_per_step: 0.1, train_watts: 2}}}"
-    train(tmp_path, RECIPE, "rounds=2", fleet)
-    run = RunFolder(tmp_path)
-    saved = checkpoints.load_newest(run.checkpoints)
-    former = {**saved.info, "spent": saved.info["totals"]["bytes"]}
-    del former["totals"]
-    checkpoints.save(run.checkpoints, saved.round, saved.arrays, former, keep=1)
-    train(tmp_path, RECIPE, "rounds=3", fleet)
+    train_stub(tmp_path, RECIPE, "rounds=2", fleet)
+    folder = tmp_path / "checkpoints"
+    runs.resave(folder, spent=checkpoints.load_newest(folder).info["totals"]["bytes"], totals=None)
+    train_stub(tmp_path, RECIPE, "rounds=3", fleet)
     rows = runs.rows(tmp_path)
     assert rows[2]["device_seconds"] == sum(row["round_seconds"] for row in rows)
     assert rows[2]["bytes"] == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
     assert rows[1]["energy"] == sum(row["round_energy"] for row in rows[:2]) > 0
 
 
-def test_run_with_initial_weights_resumes_without_their_file(train, tmp_path):
+def test_run_with_initial_weights_resumes_without_their_file(train_stub, tmp_path):
     state = runs.built(RECIPE).initialize()
     path = tmp_path / "weights.npz"
     np.savez(path, **{name: np.asarray(value) + 0.5 for name, value in state.weights.items()})
     text = RECIPE.replace("model:\n", f"model:\n  initial_weights: '{path}'\n")
-    train(tmp_path / "run", text, "rounds=1")
+    train_stub(tmp_path / "run", text, "rounds=1")
     assert runs.arrays(tmp_path / "run" / "checkpoints") != {}
     path.unlink()
-    summary, _ = train(tmp_path / "run", text, "rounds=2")
+    summary, _ = train_stub(tmp_path / "run", text, "rounds=2")
     assert summary["rounds"] == 2
     with pytest.raises(InputError, match="weights.npz: could not read: No such file"):
-        train(tmp_path / "new", text)
+        train_stub(tmp_path / "new", text)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_starts_from_the_best_state_of_another(train, tmp_path, monkeypatch):
+def test_a_run_starts_from_the_best_state_of_another(train_stub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(tmp_path / "first", RECIPE)
+    train_stub(tmp_path / "first", RECIPE)
     best = checkpoint.open_newest(tmp_path / "first" / "best", runs.built(RECIPE)).state
     text = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
-    _, output = train(tmp_path / "second", text, "rounds=1")
+    _, output = train_stub(tmp_path / "second", text, "rounds=1")
     assert f"initial weights: first/best, round {best.round}\n" in output
     actual = runs.built(text).initialize()
     assert actual.round == 0 and {path: np.asarray(value).tobytes() for path, value in actual.weights.items()} == {
@@ -283,15 +277,15 @@ def test_a_run_starts_from_the_best_state_of_another(train, tmp_path, monkeypatc
     assert any((np.asarray(value) != np.asarray(drawn.weights[path])).any() for path, value in actual.weights.items())
     # As with a file, nothing of it is needed to go on, and the recipe of the run folder is the whole recipe.
     shutil.rmtree(tmp_path / "first")
-    summary, output = train(tmp_path / "second", text, "rounds=2")
+    summary, output = train_stub(tmp_path / "second", text, "rounds=2")
     assert summary["rounds"] == 2 and "initial weights" not in output
-    message = refusal(train, tmp_path / "third", text)
+    message = refusal(train_stub, tmp_path / "third", text)
     assert "model.initial_weights: first: could not read: No such file or directory; name a .npz file, or" in message
     assert message.startswith("test:") and message.endswith("^") and not (tmp_path / "third").exists()
 
 
-def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_path):
-    train(tmp_path / "whole", RECIPE)
+def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train_stub, tmp_path):
+    train_stub(tmp_path / "whole", RECIPE)
     for number, rest in enumerate(("metrics.jsonl", "best", "run.lock")):
         folder = tmp_path / str(number)
         shutil.copytree(tmp_path / "whole", folder)
@@ -302,7 +296,7 @@ def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_p
         files.remove(folder / rest)
         before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         rounds = 4 if rest != "metrics.jsonl" else checkpoints.numbers(folder / "best")[0]
-        assert refusal(train, folder, RECIPE) == (
+        assert refusal(train_stub, folder, RECIPE) == (
             f"{folder / 'checkpoints'}: has no checkpoint, but {rounds} rounds of this run are done; put the folder "
             "back, or start again: in another folder by --run_dir, or here after removing this one"
         )
@@ -310,14 +304,14 @@ def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_p
         assert before == {name: data for name, data in after.items() if name in before}
 
 
-def test_run_stopped_before_its_first_checkpoint_starts_again(train, tmp_path):
+def test_run_stopped_before_its_first_checkpoint_starts_again(train_stub, tmp_path):
     more = ("checkpoint.every=3",)
     with pytest.raises(runs.Stopped):
-        train(tmp_path / "cut", RECIPE, *more, console=runs.StoppingConsole(2))
+        train_stub(tmp_path / "cut", RECIPE, *more, console=runs.StoppingConsole(2))
     assert len(runs.rows(tmp_path / "cut")) == 2 and not list((tmp_path / "cut" / "checkpoints").iterdir())
-    _, output = train(tmp_path / "cut", RECIPE, *more)
+    _, output = train_stub(tmp_path / "cut", RECIPE, *more)
     assert f"note: {tmp_path / 'cut'} was stopped before its first checkpoint; it starts again\n" in output
-    train(tmp_path / "whole", RECIPE, *more)
+    train_stub(tmp_path / "whole", RECIPE, *more)
     assert programs.contents(tmp_path / "cut") == programs.contents(tmp_path / "whole")
 
 
@@ -335,7 +329,7 @@ class ChangingConsole(runs.StoppingConsole):
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "shortened", "a pipe"])
-def test_metrics_removed_during_a_run_are_restored(train, tmp_path, how):
+def test_metrics_removed_during_a_run_are_restored(train_stub, tmp_path, how):
     path = tmp_path / "run" / "metrics.jsonl"
     changes = {
         "removed": path.unlink,
@@ -345,51 +339,51 @@ def test_metrics_removed_during_a_run_are_restored(train, tmp_path, how):
     }
     console = ChangingConsole(changes[how])
     if how == "a pipe":
-        message = refusal(train, tmp_path / "run", RECIPE, console=console)
+        message = refusal(train_stub, tmp_path / "run", RECIPE, console=console)
         assert message.startswith(f"{path}: expected a file") and "Received: a pipe, device or socket" in message
         return
-    train(tmp_path / "run", RECIPE, console=console)
+    train_stub(tmp_path / "run", RECIPE, console=console)
     note = f"note: {path} was removed or changed during the run; its rows were restored\n"
     assert console.stream.getvalue().count(note) == 1
-    train(tmp_path / "whole", RECIPE)
+    train_stub(tmp_path / "whole", RECIPE)
     assert programs.contents(tmp_path / "run") == programs.contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
+def test_weights_that_are_not_finite_are_not_used(train_stub, tmp_path, bad):
     """Nobody trains such a state, but somebody may seal it."""
-    train(tmp_path, RECIPE, "rounds=1")
+    train_stub(tmp_path, RECIPE, "rounds=1")
     saved = checkpoints.load_newest(tmp_path / "checkpoints")
     name = min(name for name in saved.arrays if name.startswith("weights/"))
     spoiled = np.full_like(saved.arrays[name], bad)
     checkpoints.save(tmp_path / "checkpoints", 1, {**saved.arrays, name: spoiled}, saved.info, keep=1)
-    assert refusal(train, tmp_path, RECIPE, "rounds=2") == (
+    assert refusal(train_stub, tmp_path, RECIPE, "rounds=2") == (
         f"{tmp_path / 'checkpoints'}: round 1 holds NaN or infinite values in {name!r}; restore the folder from a copy, "
         "or train again in another folder"
     )
 
 
-def test_a_run_remembers_that_all_its_batches_have_one_shape(train, tmp_path):
+def test_a_run_remembers_that_all_its_batches_have_one_shape(train_stub, tmp_path):
     """Means over a shape that is known may be rounded otherwise, so no run continues without a flag."""
-    train(tmp_path / "one", RECIPE, "rounds=1", "client.batch_size=10")
-    train(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
+    train_stub(tmp_path / "one", RECIPE, "rounds=1", "client.batch_size=10")
+    train_stub(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
     settings = [json.loads((tmp_path / name / "environment.json").read_text())["settings"] for name in ("one", "two")]
     assert settings[0]["batch_shape"] == [10, 1] and "batch_shape" not in settings[1]
     with pytest.raises(InputError, match=r"settings.batch_shape was \[10, 1\], is None"):
-        train(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")
+        train_stub(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")
 
 
-def test_a_resumed_run_does_not_learn_its_subwords_again(train, tmp_path, monkeypatch):
+def test_a_resumed_run_does_not_learn_its_subwords_again(train_stub, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("low lower lowest\nnew newer newest\n" * 20)
     options = ("tokenizer: subwords", "vocabulary: 24", "rows: 6", "test_rows: 2")
     subwords = f"data={{name: text, train: {tmp_path}/a.txt, {', '.join(options)}}}"
     small = ("levels.mix=e", "model.settings.blocks=1")
     overrides = (subwords, *small, "partition.clients=6", "round.clients=2", "client.batch_size=5")
-    train(tmp_path / "run", "base: tiny/wikitext2", *overrides)
+    train_stub(tmp_path / "run", "base: tiny/wikitext2", *overrides)
     with monkeypatch.context() as patch:
         patch.setattr(words, "learn_pieces", lambda *_: pytest.fail("learned again"))
-        summary, output = train(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=3")
+        summary, output = train_stub(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=3")
     assert summary["rounds"] == 3 and "resumed" in output
     # Without the description, the same subwords are learned again.
     (tmp_path / "run" / "data.json").unlink()
-    assert train(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=4")[0]["rounds"] == 4
+    assert train_stub(tmp_path / "run", "base: tiny/wikitext2", *overrides, "rounds=4")[0]["rounds"] == 4

@@ -7,7 +7,9 @@ import numpy as np
 import programs
 import pytest
 import runs
+import stub_rounds
 import tiny
+from each import for_each
 
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
@@ -18,35 +20,44 @@ from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run import calls, experiment, loop
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.runs import overview
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 # Without static batch normalisation, which only costs time here.
 RECIPE = programs.RECIPE.replace("sbn", "none")
+train_stub = runs.train_stub
 
 
 def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
-    for name, more in (("one", ()), ("many", ("evaluate.every=3", "checkpoint.every=2"))):
-        train(tmp_path / name, RECIPE, "rounds=7", *more)
+    many = ("evaluate.every=3", "checkpoint.every=2", "checkpoint.keep=3")
+    for name, more in (("one", ()), ("many", many)):
+        train(tmp_path / name, RECIPE, "rounds=7", "levels.mix=a", *more)
     assert runs.arrays(tmp_path / "one" / "checkpoints") == runs.arrays(tmp_path / "many" / "checkpoints")
     one, many = (runs.rows(tmp_path / name) for name in ("one", "many"))
     assert [row["round"] for row in many if "global_loss" in row] == [3, 6, 7]
     for full, row in zip(one, many, strict=True):
         assert {name: full[name] for name in row} == row
-    remaining = sorted(path.name for path in (tmp_path / "many" / "checkpoints").iterdir())
-    assert remaining == ["round-000006", "round-000007"]
+    for name, remaining in (("one", [6, 7]), ("many", [4, 6, 7])):
+        paths = sorted((tmp_path / name / "checkpoints").iterdir())
+        assert [path.name for path in paths] == [f"round-{number:06d}" for number in remaining]
 
 
 @pytest.mark.parametrize(
-    ("metric", "sign"), [("global_accuracy", 1), ("global_loss", -1), ("local_loss", -1), ("local_worst_decile", 1)]
+    ("metric", "best"), [("global_accuracy", 2), ("global_loss", 3), ("local_loss", 3), ("local_worst_decile", 2)]
 )
-def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric, sign):
-    text = programs.RECIPE.replace("batch_size: 40}", f"batch_size: 40, best: {metric}}}")
-    summary, output = train(tmp_path, text, "rounds=6", "optimizer.learning_rate=0.4")
+def test_best_round_is_the_first_best_one_by_its_metric(train_stub, tmp_path, monkeypatch, metric, best):
+    monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: (3.0, 5.0, 1.0, 5.0, 1.0)[round - 1])
+    summary, output = train_stub(tmp_path, RECIPE, "rounds=5", f"evaluate.best={metric}")
     assert metric in output
     assert not any(hidden in output for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
-    actual = runs.rows(tmp_path)
-    loss = f"{metric.partition('_')[0]}_loss"
-    best = max(actual, key=lambda row: (sign * row[metric], -row[loss], -row["round"]))
+    assert summary["best"]["round"] == best and checkpoints.numbers(tmp_path / "best") == [best]
+
+
+def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path):
+    metric = "local_worst_decile"
+    more = ("rounds=6", "optimizer.learning_rate=0.4", "levels.mix=a", f"evaluate.best={metric}")
+    summary, _ = train(tmp_path, programs.RECIPE, *more)
+    best = max(runs.rows(tmp_path), key=lambda row: (row[metric], -row["local_loss"], -row["round"]))
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False, "")
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
@@ -59,7 +70,7 @@ def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path, metric,
     assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
 
 
-@pytest.mark.parametrize("name", [name for name, metric in all_metrics().items() if metric.selects])
+@for_each(name for name, metric in all_metrics().items() if metric.selects)
 def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
     process = SimpleNamespace(recipe=SimpleNamespace(rounds=1000), selection_metric=name)
     values = (100.0, 7.1, None) if all_metrics()[name].unit else (0.01234567, 1234.5, None)
@@ -76,8 +87,8 @@ def test_the_line_of_a_round_fits_in_80_columns_and_is_aligned(name):
 EARLY = ("rounds=9", "early_stopping={patience: 2, metric: global_loss, min_delta: 1000}")
 
 
-def test_early_stopping_ends_a_run_and_survives_a_kill(train, tmp_path):
-    summary, output = train(tmp_path / "whole", RECIPE, *EARLY, "checkpoint.every=5")
+def test_early_stopping_ends_a_run_and_survives_a_kill(train_stub, tmp_path):
+    summary, output = train_stub(tmp_path / "whole", RECIPE, *EARLY, "checkpoint.every=5")
     loss = runs.rows(tmp_path / "whole")[0]["global_loss"]
     sentence = (
         "stopped early after round 3: global_loss has not improved for 2 evaluations "
@@ -86,30 +97,30 @@ def test_early_stopping_ends_a_run_and_survives_a_kill(train, tmp_path):
     assert (summary["rounds"], summary["stopped_early"]) == (3, True) and sentence in output
     assert [path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()] == ["round-000003"]
     with pytest.raises(runs.Stopped):
-        train(tmp_path / "killed", RECIPE, *EARLY, console=runs.StoppingConsole(2))
-    summary, output = train(tmp_path / "killed", RECIPE, *EARLY)
+        train_stub(tmp_path / "killed", RECIPE, *EARLY, console=runs.StoppingConsole(2))
+    summary, output = train_stub(tmp_path / "killed", RECIPE, *EARLY)
     assert summary["rounds"] == 3 and "after round 2\n" in output and sentence in output
     assert runs.rows(tmp_path / "killed") == runs.rows(tmp_path / "whole")
     before = programs.contents(tmp_path / "killed")
-    assert sentence in train(tmp_path / "killed", RECIPE, *EARLY)[1]
+    assert sentence in train_stub(tmp_path / "killed", RECIPE, *EARLY)[1]
     assert (
         programs.contents(tmp_path / "killed") == before and overview.overview(tmp_path / "killed").state == "finished"
     )
 
 
-def test_a_run_that_stopped_early_continues_with_more_patience(train, tmp_path):
-    train(tmp_path / "run", RECIPE, *EARLY)
-    summary, _ = train(tmp_path / "run", RECIPE, *EARLY, "early_stopping.patience=4")
+def test_a_run_that_stopped_early_continues_with_more_patience(train_stub, tmp_path):
+    train_stub(tmp_path / "run", RECIPE, *EARLY)
+    summary, _ = train_stub(tmp_path / "run", RECIPE, *EARLY, "early_stopping.patience=4")
     assert summary["rounds"] == 5 and overview.overview(tmp_path / "run").state == "finished"
-    summary, output = train(tmp_path / "run", RECIPE, "rounds=6")
+    summary, output = train_stub(tmp_path / "run", RECIPE, "rounds=6")
     assert (summary["rounds"], summary["stopped_early"]) == (6, False) and "stopped early" not in output
-    train(tmp_path / "plain", RECIPE, "rounds=6")
+    train_stub(tmp_path / "plain", RECIPE, "rounds=6")
     assert programs.contents(tmp_path / "run") == programs.contents(tmp_path / "plain")
 
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     with pytest.raises(NotFinite) as refusal:
-        train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20")
+        train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20", "levels.mix=a")
     assert refusal.value.code == 6
     assert str(refusal.value) == (
         "round 1: 2 of 2 clients returned NaN or infinite weights, also with a second cohort; the state before this "
@@ -118,18 +129,18 @@ def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_last_finite_state_is_saved_between_two_checkpoints(train, tmp_path):
+def test_last_finite_state_is_saved_between_two_checkpoints(train_stub, tmp_path):
     """Rounds 1 to 3 are good; the rate of round 4 is hopeless."""
     hopeless = RECIPE + "schedule: {name: steps, at: [3], factor: 1.0e+9}\n"
     more = ("checkpoint.every=50", "evaluate.every=2", "client.epochs=20")
     for rounds in (50, 60):
         with pytest.raises(NotFinite, match="^round 4: 2 of 2 clients returned NaN"):
-            train(tmp_path / "run", hopeless, *more, f"rounds={rounds}")
+            train_stub(tmp_path / "run", hopeless, *more, f"rounds={rounds}")
         assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["round-000003"]
         assert [row["round"] for row in runs.rows(tmp_path / "run")] == [1, 2, 3]
     with pytest.raises(InputError, match=r"another recipe \(schedule.at: \[3\] -> \[30\]\)"):
-        train(tmp_path / "run", hopeless.replace("[3]", "[30]"), *more, "rounds=50")
-    train(tmp_path / "good", RECIPE, "rounds=3", "client.epochs=20")
+        train_stub(tmp_path / "run", hopeless.replace("[3]", "[30]"), *more, "rounds=50")
+    train_stub(tmp_path / "good", RECIPE, "rounds=3", "client.epochs=20")
     remaining, good = (runs.arrays(tmp_path / name / "checkpoints") for name in ("run", "good"))
     assert remaining and all(good[name] == value for name, value in remaining.items())
 
@@ -221,7 +232,7 @@ def test_error_names_the_learning_rate_to_lower(server, rate, named):
     assert str(error.value).endswith(f"the state before this round is kept. Lower {named}")
 
 
-def test_planning_ahead_gives_the_same_state(train, tmp_path, monkeypatch):
+def test_planning_ahead_gives_the_same_state(train_stub, tmp_path, monkeypatch):
     planned, run, plan = [], LearningProcess.run, LearningProcess.plan
     ready = [threading.Event() for _ in range(7)]
 
@@ -235,13 +246,13 @@ def test_planning_ahead_gives_the_same_state(train, tmp_path, monkeypatch):
         assert behind == 7 or ready[behind].wait(30), "the next call is planned while this one runs"
         return run(self, state, plans)
 
-    monkeypatch.setattr(LearningProcess, "plan", watched_plan)
-    monkeypatch.setattr(LearningProcess, "run", watched_run)
     more = ("rounds=7", "evaluate.every=3")
-    train(tmp_path, RECIPE, *more, "checkpoint.every=2")
+    with monkeypatch.context() as patch:
+        patch.setattr(LearningProcess, "plan", watched_plan)
+        patch.setattr(LearningProcess, "run", watched_run)
+        train_stub(tmp_path, RECIPE, *more, "checkpoint.every=2")
     assert [round for round, _ in planned] == list(range(7))
     assert threading.current_thread() not in {thread for _, thread in planned}
-    monkeypatch.undo()
     alone = runs.built(RECIPE, *more)
     state = alone.initialize()
     for _ in range(7):
@@ -250,7 +261,7 @@ def test_planning_ahead_gives_the_same_state(train, tmp_path, monkeypatch):
     assert actual.round == 7 and tiny.same(tiny.arrays(actual), tiny.arrays(state))
 
 
-def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
+def test_repeated_round_gets_a_new_plan(train_stub, tmp_path, monkeypatch):
     """The first cohort of round 3 diverges within a call of four rounds."""
     made, calls, run, plan = [], [], LearningProcess.run, LearningProcess.plan
 
@@ -263,12 +274,12 @@ def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
         after, rows = run(self, state, plans)
         return after, [row | ({"non_finite": 2} if name == (2, 0) else {}) for row, name in zip(rows, calls[-1])]
 
-    monkeypatch.setattr(LearningProcess, "plan", named_plan)
-    monkeypatch.setattr(LearningProcess, "run", diverging_run)
     every = ("evaluate.every=4", "checkpoint.every=4")
-    train(tmp_path, RECIPE, *every)
+    with monkeypatch.context() as patch:
+        patch.setattr(LearningProcess, "plan", named_plan)
+        patch.setattr(LearningProcess, "run", diverging_run)
+        train_stub(tmp_path, RECIPE, *every)
     assert calls == [[(0, 0), (1, 0), (2, 0), (3, 0)], [(0, 0), (1, 0)], [(2, 0), (3, 0)], [(2, 1)], [(3, 0)]]
-    monkeypatch.undo()
     alone = runs.built(RECIPE, *every)
     state = alone.initialize()
     for number in range(4):
@@ -278,7 +289,7 @@ def test_repeated_round_gets_a_new_plan(train, tmp_path, monkeypatch):
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_error_in_planning_ends_the_run_after_the_previous_rounds(train, tmp_path, monkeypatch):
+def test_error_in_planning_ends_the_run_after_the_previous_rounds(train_stub, tmp_path, monkeypatch):
     plan = LearningProcess.plan
 
     def failing(self, round, cohort=None, attempt=0, state=None):
@@ -286,16 +297,15 @@ def test_error_in_planning_ends_the_run_after_the_previous_rounds(train, tmp_pat
             raise InputError("round 3: cannot be planned")
         return plan(self, round, cohort, attempt, state)
 
-    monkeypatch.setattr(LearningProcess, "plan", failing)
-    with pytest.raises(InputError, match="^round 3: cannot be planned$"):
-        train(tmp_path, RECIPE)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="^round 3: cannot be planned$"):
+        patch.setattr(LearningProcess, "plan", failing)
+        train_stub(tmp_path, RECIPE)
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2]
-    monkeypatch.undo()
-    summary, output = train(tmp_path, RECIPE)
+    summary, output = train_stub(tmp_path, RECIPE)
     assert summary["rounds"] == 4 and "after round 2\n" in output
 
 
-def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypatch):
+def test_metrics_that_are_not_finite_do_not_stop_a_run(train_stub, tmp_path, monkeypatch):
     """exp(loss) of a bad model is infinite; that round is never the best."""
     evaluate = LearningProcess.evaluate
 
@@ -304,16 +314,16 @@ def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypa
         return ({name: float("inf") for name in measured} if state.round == 2 else measured), statistics
 
     monkeypatch.setattr(LearningProcess, "evaluate", spoiled)
-    summary, output = train(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
+    summary, output = train_stub(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
     assert summary["best"] == {} and summary["last"]["global_loss"] is None
     assert runs.rows(tmp_path)[1]["global_loss"] is None and "last: round 2  global_loss -" in output
-    again, _ = train(tmp_path, RECIPE, "rounds=3", "evaluate.every=2")
+    again, _ = train_stub(tmp_path, RECIPE, "rounds=3", "evaluate.every=2")
     assert again["best"]["round"] == 3
 
 
-def test_bytes_add_up_over_the_rounds(train, tmp_path):
-    train(tmp_path, RECIPE, "rounds=2")
-    train(tmp_path, RECIPE, "rounds=5", "evaluate.every=1")
+def test_bytes_add_up_over_the_rounds(train_stub, tmp_path):
+    train_stub(tmp_path, RECIPE, "rounds=2")
+    train_stub(tmp_path, RECIPE, "rounds=5", "evaluate.every=1")
     actual = runs.rows(tmp_path)
     spent = np.cumsum([row["bytes_down"] + row["bytes_up"] for row in actual]).tolist()
     assert [row["bytes"] for row in actual] == spent and spent[0] > 0

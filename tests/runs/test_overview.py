@@ -17,17 +17,18 @@ from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE = programs.RECIPE.replace("sbn", "none")
+train_stub = runs.train_stub
 
 
 @pytest.fixture
-def folder(train, tmp_path):
+def folder(train_stub, tmp_path):
     """A run that was stopped after two of four rounds."""
     with pytest.raises(runs.Stopped):
-        train(tmp_path / "runs" / "one", RECIPE, console=runs.StoppingConsole(2))
+        train_stub(tmp_path / "runs" / "one", RECIPE, console=runs.StoppingConsole(2))
     return tmp_path / "runs" / "one"
 
 
-def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
+def test_a_run_is_stopped_running_finished_or_damaged(train_stub, folder):
     stopped = overview.overview(folder)
     last = runs.rows(folder)[1]["global_accuracy"]
     assert (stopped.state, stopped.round, stopped.rounds, stopped.recipe) == ("stopped", 2, 4, "small")
@@ -35,7 +36,7 @@ def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
     with RunFolder(folder).lock():
         assert RunFolder(folder).holder is not None and overview.overview(folder).state == "running"
     assert RunFolder(folder).holder is None
-    train(folder, RECIPE)
+    train_stub(folder, RECIPE)
     assert (overview.overview(folder).state, overview.overview(folder).round) == ("finished", 4)
     for path in folder.glob("checkpoints/round-*/info.json"):
         path.write_text("{}")

@@ -73,6 +73,7 @@ def offline_records(path):
             record = b""
 
 
+@pytest.mark.long
 def test_wandb_has_each_round_once(sweep_run, tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     from wandb.proto.wandb_internal_pb2 import Record

@@ -56,13 +56,18 @@ def draft(path, **options):
     return made, text
 
 
-def improves(text):
-    """Whether two short rounds of the unchanged model lower the loss."""
-    loaded = recipe.loads(text, "mine.yaml", ["levels.mix=a", "rounds=2", "round.clients=2"])
+@pytest.fixture
+def improves(eager):
+    """`text -> bool`: whether a short round of the unchanged model lowers the loss; eager, as each has another graph."""
+    return _improves
+
+
+def _improves(text):
+    loaded = recipe.loads(text, "mine.yaml", ["levels.mix=a", "rounds=1", "round.clients=1", "client.epochs=1"])
     process = learning_process(loaded)
     state = process.initialize()
     before = process.evaluate(state)[0]["global_loss"]
-    state, _ = process.run(state, [process.plan(number) for number in range(2)])
+    state, _ = process.next(state)
     return process.evaluate(state)[0]["global_loss"] < before
 
 
@@ -77,17 +82,17 @@ def test_a_table(tmp_path):
         "task: classification   # 2 distinct texts in 160 rows",
         "partition: {name: natural, clients: 8}   # each owner is a client",
     } <= set(text.splitlines())
-    assert made.dataset.train.x.shape[1] == 2 + 5 + 1 and improves(text)
+    assert made.dataset.train.x.shape[1] == 2 + 5 + 1 and _improves(text)
 
 
-def test_a_regression(tmp_path):
+def test_a_regression(tmp_path, improves):
     write_csv(tmp_path / "t.csv", rows())
     made, text = draft(tmp_path / "t.csv", label=("amount",))
     assert "task: regression   # 160 distinct numbers in 160 rows" in text.splitlines()
     assert "of always predicting the mean of the training examples" in text and improves(text)
 
 
-def test_tasks_of_labels_on_request(tmp_path):
+def test_tasks_of_labels_on_request(tmp_path, improves):
     write_csv(tmp_path / "t.csv", rows())
     assert improves(draft(tmp_path / "t.csv", task="binary")[1])
     three = [{**row, "kind": "medium" if abs(row["a"]) < 0.5 else row["kind"]} for row in rows()]
@@ -112,7 +117,7 @@ def test_several_delimiters_notations_and_missing_values(tmp_path):
     assert "  header: false   # check: the first line has numbers" in draft(tmp_path / "n.csv")[1]
 
 
-def test_pictures_in_folders(tmp_path):
+def test_pictures_in_folders(tmp_path, improves):
     for index, (picture, side) in enumerate(zip(*pictures())):
         folder = tmp_path / "pictures" / ("dark", "bright")[side]
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +136,7 @@ def test_pictures_in_folders(tmp_path):
 @pytest.mark.parametrize(
     ("task", "y"), [("classification", "sides"), ("regression", "means"), ("segmentation", "maps")]
 )
-def test_arrays(tmp_path, task, y):
+def test_arrays(tmp_path, task, y, improves):
     x, sides = pictures()
     targets = {"sides": sides, "means": x.mean((1, 2, 3)), "maps": (x[..., 0] > 100).astype(np.int64)}[y]
     np.savez(tmp_path / "p.npz", x_train=x[:60], y_train=targets[:60], x_test=x[60:], y_test=targets[60:])
@@ -146,7 +151,7 @@ def test_files_of_arrays(tmp_path):
     assert draft(tmp_path)[0].data.options["name"].value == "npy"
 
 
-def test_sounds_in_folders(tmp_path):
+def test_sounds_in_folders(tmp_path, improves):
     folders.write_sounds(tmp_path / "sounds", clips=20)
     made, text = draft(tmp_path / "sounds")
     assert "  rate: 8000   # the rate of the files" in text
@@ -159,7 +164,7 @@ def test_sounds_in_folders(tmp_path):
     assert options["rate"].comment == "check: the rate of most files; others are converted"
 
 
-def test_labelled_texts(tmp_path):
+def test_labelled_texts(tmp_path, improves):
     write_csv(tmp_path / "t.csv", sentences())
     (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in sentences()))
     pq.write_table(
@@ -172,7 +177,7 @@ def test_labelled_texts(tmp_path):
     assert improves(texts[0])
 
 
-def test_running_text(tmp_path):
+def test_running_text(tmp_path, improves):
     (tmp_path / "t.txt").write_text("the cat sat on the mat and then it ran\n" * 3500)
     made, text = draft(tmp_path / "t.txt")
     assert made.data.options["rows"].value == 76 and "tokenizer: words   # the text has spaces between words" in text
@@ -195,7 +200,7 @@ def test_a_parquet_table_and_its_columns_of_other_types(tmp_path):
     assert ignore.value == ["name", "parts"] and ignore.reason.endswith("parts: neither numbers nor texts")
 
 
-def test_a_table_of_times_is_a_series(tmp_path):
+def test_a_table_of_times_is_a_series(tmp_path, improves):
     dates = np.arange("2020-01-01", "2020-09-01", dtype="datetime64[D]")
     write_csv(tmp_path / "t.csv", [{"day": day, "sales": np.sin(i / 3).round(4)} for i, day in enumerate(dates)])
     made, text = draft(tmp_path / "t.csv")
@@ -230,7 +235,7 @@ def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
     assert options == (expected or {"name": "csv", "ignore": ["year"]})
 
 
-def test_pictures_with_masks(tmp_path):
+def test_pictures_with_masks(tmp_path, improves):
     x, sides = pictures(20)
     for name, arrays in {"images": x, "masks": np.where(x > 100, 255, 0).astype(np.uint8)[..., :1]}.items():
         (tmp_path / "p" / name).mkdir(parents=True)

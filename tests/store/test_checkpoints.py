@@ -10,6 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from disk import record_disk
 from refusals import refusal
 
 from hetero_tf.base.errors import InputError
@@ -66,6 +67,22 @@ def test_keeps_the_newest(tmp_path, keep):
     saved(tmp_path, range(1, 6), keep)
     assert sorted(os.listdir(tmp_path)) == [f"round-{number:06d}" for number in range(max(1, 6 - keep), 6)]
     assert checkpoints.load_newest(tmp_path).round == 5
+
+
+def test_a_checkpoint_is_synced_before_it_is_renamed_and_older_ones_are_removed(tmp_path, monkeypatch):
+    calls = record_disk(monkeypatch, tmp_path)
+    saved(tmp_path / "best", (1, 2), keep=1)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "best" / "round-000002").iterdir()}
+    first, second = (
+        [
+            *(f"sync best/.tmp-{name}/{file} {sizes[file]}" for file in ("arrays.npz", "info.json", "MANIFEST.json")),
+            f"sync best/.tmp-{name}",
+            f"rename best/.tmp-{name} best/{name}",
+            "sync best",
+        ]
+        for name in ("round-000001", "round-000002")
+    )
+    assert calls == ["sync .", *first, *second, "rename best/round-000001 best/.old-round-000001"]
 
 
 def test_order_is_by_number_not_by_text_or_time(tmp_path):

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from disk import record_disk
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
@@ -85,16 +86,10 @@ def test_a_link_is_not_written_through(tmp_path):
 
 def test_a_row_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
     """First row: file, then the folder that got its name; later rows: the file alone."""
-    synced, fsync = [], os.fsync
-
-    def record(descriptor):
-        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), (tmp_path / "m").read_text().count("\n")))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record)
+    calls = record_disk(monkeypatch, tmp_path)
     for number in (1, 2):
         metrics_file.append(tmp_path / "m", {"round": number})
-    assert synced == [(str(tmp_path / "m"), 1), (str(tmp_path), 1), (str(tmp_path / "m"), 2)]
+    assert calls == ["sync m 12", "sync .", "sync m 24"]
 
 
 def test_short_writes_are_continued(tmp_path, monkeypatch):

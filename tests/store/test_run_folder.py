@@ -27,18 +27,9 @@ def taken(path):
 
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
-    files = {
-        "timings": "timings.jsonl",
-        "timeline": "timeline.jsonl",
-        "metrics": "metrics.jsonl",
-        "environment": "environment.json",
-        "log": "log.txt",
-        "readme": "README.txt",
-        "export": "export",
-        "costs": "costs.json",
-        "classes": "classes.json",
-        "data": "data.json",
-    }
+    files = {name: f"{name}.jsonl" for name in ("timings", "timeline", "metrics")}
+    files |= {name: f"{name}.json" for name in ("environment", "costs", "classes", "data")}
+    files |= {"log": "log.txt", "readme": "README.txt", "export": "export"}
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
     assert {name: getattr(run, name).name for name in files} == files
     assert run.log.parent == run.path and os.listdir(tmp_path) == []

@@ -40,6 +40,13 @@ optimizer: {learning_rate: 0.05}
 rounds: 4
 evaluate: {every: 1, batch_size: 40}
 """
+# A command line of the program whose clients do not train, see `stub_rounds`; its words follow.
+STUB = (
+    sys.executable,
+    "-c",
+    f"import runpy, sys; sys.path.append({str(Path(__file__).parent)!r}); from hetero_tf.base import hardware; hardware"
+    ".import_quietly(); import stub_rounds; stub_rounds.install(); runpy.run_module('hetero_tf', None, '__main__')",
+)
 
 
 def environment(**extra):
@@ -157,7 +164,7 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None):
+    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None, script=None, stub=False):
         """Starts the program.
 
         Args:
@@ -167,13 +174,14 @@ class Programs:
             faults: What `campaign.faults.Faults` takes, for operations on files that fail.
             user: Number of the user who starts it, where the tests run as root.
             script: File of the checkout that runs instead of the program.
+            stub: Whether no client trains, see `stub_rounds`.
         """
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
-        request |= {"faults": faults, "user": user, "script": script and str(ROOT / script)}
+        request |= {"faults": faults, "user": user, "script": script and str(ROOT / script), "stub": stub}
         return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
     def run(self, *arguments, **options):
@@ -211,6 +219,10 @@ def _fork(request):
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
         from hetero_tf.cli.main import main
 
+        if request["stub"]:
+            import stub_rounds
+
+            stub_rounds.install()
         if request["user"]:
             os.setgroups([])
             os.setgid(request["user"])
@@ -248,8 +260,10 @@ def _serve():
     from hetero_tf.base import hardware
 
     hardware.import_quietly(list_devices=False)
-    import hetero_tf.cli.commands.train
-    import hetero_tf.run.experiment  # noqa: F401
+    # The stub imports `hetero_tf.run.experiment` too.
+    import stub_rounds  # noqa: F401
+
+    import hetero_tf.cli.commands.train  # noqa: F401
     from hetero_tf import recipe
 
     # Reading the declarations of plug-ins and layers takes longer than the rest of a short command; the forks share it.

@@ -1,11 +1,14 @@
 """Runs inside the test process: equal recipes share one built process, so that only the first is traced."""
 
+import functools
 import io
 import json
 import os
 from pathlib import Path
 
 import numpy as np
+import pytest
+from stub_rounds import stubbed
 
 from hetero_tf import recipe
 from hetero_tf.base import hardware
@@ -18,10 +21,11 @@ _built, _traced = {}, {}
 _learning_process, _with_progress = experiment.learning_process, LearningProcess.with_progress
 
 
-def _shared(recipe, dataset, partition, parallel, strategy=None):
-    key = (recipe.source, dataset.sha256, dataset.source, partition.sha256, parallel)
+def _shared(recipe, dataset, partition, parallel, strategy=None, stub=False):
+    key = (recipe.source, dataset.sha256, dataset.source, partition.sha256, parallel, stub)
     if key not in _built:
-        _built[key] = _learning_process(recipe, dataset, partition, parallel=parallel)
+        process = _learning_process(recipe, dataset, partition, parallel=parallel)
+        _built[key] = stubbed(process) if stub else process
     return _built[key]
 
 
@@ -50,14 +54,20 @@ def _with_shared_trace(process, on_progress):
     return traced
 
 
-def trainer(monkeypatch):
+def trainer(monkeypatch, stub=False):
     """The fixture `train`: `(folder, text, *overrides, ...) -> (summary, console output)`."""
-    monkeypatch.setattr(experiment, "learning_process", _shared)
-    monkeypatch.setattr(LearningProcess, "with_progress", _with_shared_trace)
+
+    def share():
+        monkeypatch.setattr(experiment, "learning_process", functools.partial(_shared, stub=stub))
+        monkeypatch.setattr(LearningProcess, "with_progress", _with_shared_trace)
+
+    share()
     # A processor with AMX units would print one more line.
     monkeypatch.setattr(hardware, "CPUINFO", Path(os.devnull))
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False, trackers=()):
+        # Again, since a test may undo its patches, or train with the stub and without.
+        share()
         output = io.StringIO()
         console = console or Console(output)
         settings = experiment.Settings(folder, data_dir, threads, allow, "command", trackers)
@@ -65,6 +75,12 @@ def trainer(monkeypatch):
         return summary, output.getvalue()
 
     return start
+
+
+@pytest.fixture
+def train_stub(monkeypatch):
+    """As `train`, but no client trains, see `stub_rounds`; a test module names it as its own fixture."""
+    return trainer(monkeypatch, stub=True)
 
 
 def built(text, *overrides):
@@ -94,6 +110,13 @@ class StoppingConsole(Console):
 def rows(folder):
     """The metrics of a run."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def resave(folder, **changes):
+    """Seals the newest state of a folder again, with other facts; None: without the fact."""
+    checkpoint = checkpoints.load_newest(folder)
+    info = {name: value for name, value in {**checkpoint.info, **changes}.items() if value is not None}
+    checkpoints.save(folder, checkpoint.round, checkpoint.arrays, info, keep=1)
 
 
 def arrays(folder):

@@ -3,10 +3,12 @@
 No width equals the number of labels or one more: `oracle` finds the label axis by its length.
 """
 
+import contextlib
 import dataclasses
 import functools
 
 import numpy as np
+import tensorflow as tf
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
@@ -137,6 +139,16 @@ def with_setup(process, **records):
     setup = process.setup
     changed = {name: dataclasses.replace(getattr(setup, name), **fields) for name, fields in records.items()}
     return dataclasses.replace(process, setup=dataclasses.replace(setup, **changed))
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Run functions without tracing them."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def plans(process, rounds, **options):

@@ -4,7 +4,9 @@ import dataclasses
 import re
 from pathlib import Path
 
+import cases
 import pytest
+from each import for_each
 from paper_cells import check_cells
 from refusals import refusal
 
@@ -100,70 +102,42 @@ def test_flags_equal_a_file():
     assert [run.recipe.source for run in runs] == [run.recipe.source for run in expanded(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[1]\n", "s.yaml:1:1: a sweep must be a mapping with keys such as recipe and grid. Received: [1]"),
-        ("gird: 1\n", "s.yaml:1:1: gird: unknown key; did you mean 'grid'?"),
-        ("recipe: [a]\n", "s.yaml:1:9: recipe: must be a file or a shipped recipe such as mnist. Received: ['a']"),
-        ("seeds: 1\n", "s.yaml: recipe: must name a file or a shipped recipe such as mnist, here or in grid or list"),
-        ("recipe: digitz\n", "s.yaml:1:9: with no change: digitz: unknown recipe; did you mean 'digits'?"),
-        (
-            "recipe: digits\ngrid: {seed: 1}\n",
-            "s.yaml:2:14: grid.seed: must be a list with at least one item. Received: 1",
-        ),
-        ("recipe: digits\nlist: []\n", "s.yaml:2:7: list: must be a list with at least one item. Received: []"),
-        (
-            "recipe: digits\nset: 3\n",
-            "s.yaml:2:6: set: must map paths to values, such as {levels.mix: a-e}. Received: 3",
-        ),
-        ("recipe: digits\nset: {base: x}\n", "s.yaml:2:7: set.base: must be the path of a recipe key, as for --set"),
-        (
-            "recipe: digits\nseeds: 3-1\n",
-            "s.yaml:2:8: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'",
-        ),
-        (
-            "recipe: digits\nparts: [{parts: 1}]\n",
-            "s.yaml:2:10: parts[0].parts: unknown key; known: grid, list, recipe, seeds, set",
-        ),
-        (
-            "recipe: digits\ngrid: {levels.mix: [a, z]}\n",
-            "s.yaml:2:24: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e",
-        ),
-        (
-            "recipe: digits\nset: {engine: cohort}\n",
-            "s.yaml:2:15: set.engine: cohort is an old spelling; use set.engine: stacked",
-        ),
-        ("recipe: digits\nset:\n  roundz: 3\n", "s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
-        (
-            "recipe: digits\nseeds: 0-99\nparts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}]\n",
-            "s.yaml: defines 10,100 runs, at most 10,000 are allowed; split it",
-        ),
-    ],
-)
+WRONG = """
+[1] => s.yaml:1:1: a sweep must be a mapping with keys such as recipe and grid. Received: [1]
+gird: 1 => s.yaml:1:1: gird: unknown key; did you mean 'grid'?
+recipe: [a] => s.yaml:1:9: recipe: must be a file or a shipped recipe such as mnist. Received: ['a']
+seeds: 1 => s.yaml: recipe: must name a file or a shipped recipe such as mnist, here or in grid or list
+recipe: digitz => s.yaml:1:9: with no change: digitz: unknown recipe; did you mean 'digits'?
+recipe: digits | grid: {seed: 1} => s.yaml:2:14: grid.seed: must be a list with at least one item. Received: 1
+recipe: digits | list: [] => s.yaml:2:7: list: must be a list with at least one item. Received: []
+recipe: digits | set: 3 => s.yaml:2:6: set: must map paths to values, such as {levels.mix: a-e}. Received: 3
+recipe: digits | set: {base: x} => s.yaml:2:7: set.base: must be the path of a recipe key, as for --set
+recipe: digits | seeds: 3-1 => s.yaml:2:8: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'
+recipe: digits | parts: [{parts: 1}] => s.yaml:2:10: parts[0].parts: unknown key; known: grid, list, recipe, seeds, set
+recipe: digits | grid: {levels.mix: [a, z]} => s.yaml:2:24: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e
+recipe: digits | set: {engine: cohort} => s.yaml:2:15: set.engine: cohort is an old spelling; use set.engine: stacked
+recipe: digits | set: |   roundz: 3 => s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?
+recipe: digits | seeds: 0-99 | parts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}] => s.yaml: defines 10,100 runs, at most 10,000 are allowed; split it
+"""
+
+
+@pytest.mark.parametrize(("text", "sentence"), cases.of_text(WRONG))
 def test_errors_name_file_line_and_key(text, sentence):
-    assert refusal(expanded, text).split("\n")[0] == sentence
+    assert refusal(expanded, text.replace(" | ", "\n") + "\n").split("\n")[0] == sentence
 
 
-@pytest.mark.parametrize(
-    ("varied", "seeds", "sentence"),
-    [
-        (["levels.mix"], None, "--sweep levels.mix: must be path=value,value,..., such as --sweep levels.mix=a,a-e"),
-        (["levels.mix="], None, "--sweep levels.mix=: must be path=value,value,..., such as --sweep levels.mix=a,a-e"),
-        (
-            ["levels.mix=a,z"],
-            None,
-            "--sweep levels.mix=a,z: levels.mix: levels.widths has no level 'z'; known: a, b, c...",
-        ),
-        (
-            ["engine=auto,cohort"],
-            None,
-            "--sweep engine=auto,cohort: engine: cohort is an old spelling; use engine: stacked",
-        ),
-        ([], "x", "--seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'"),
-    ],
-)
-def test_flag_errors_name_the_flag(varied, seeds, sentence):
+WRONG_FLAGS = """
+levels.mix => --sweep levels.mix: must be path=value,value,..., such as --sweep levels.mix=a,a-e
+levels.mix= => --sweep levels.mix=: must be path=value,value,..., such as --sweep levels.mix=a,a-e
+levels.mix=a,z => --sweep levels.mix=a,z: levels.mix: levels.widths has no level 'z'; known: a, b, c...
+engine=auto,cohort => --sweep engine=auto,cohort: engine: cohort is an old spelling; use engine: stacked
+--seeds x => --seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'
+"""
+
+
+@pytest.mark.parametrize(("words", "sentence"), cases.of_words(WRONG_FLAGS))
+def test_flag_errors_name_the_flag(words, sentence):
+    varied, seeds = ([], words[1]) if words[0] == "--seeds" else (words, None)
     message = refusal(lambda: expand(definition.from_flags("digits", [], varied, seeds), "typed"))
     assert message.startswith(sentence.removesuffix("...")) and "\n" not in message
 
@@ -222,7 +196,7 @@ def test_shipped_sweeps_have_the_expected_counts():
     assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
 
 
-@pytest.mark.parametrize("name", RUNS)
+@for_each(RUNS)
 def test_shipped_sweeps_have_valid_recipes(name):
     # One seed is enough: the others change no other key.
     parts = [(dataclasses.replace(part, seeds=part.seeds[:1]), len(part.seeds) or 1) for part in definition.read(name)]

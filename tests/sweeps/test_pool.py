@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import cases
 import programs
 import pytest
 from refusals import refusal
@@ -229,16 +230,7 @@ def working_folder(tmp_path, monkeypatch):
 
 
 def test_command_reports_results_and_exit_code(working_folder, capsys):
-    words = [
-        "hetero_tf",
-        "sweep",
-        "--recipe=digits",
-        "--set=rounds=2",
-        "--run_dir=s",
-        "--jobs=2",
-        "--threads=2",
-        "--json",
-    ]
+    words = shlex.split("hetero_tf sweep --recipe=digits --set=rounds=2 --run_dir=s --jobs=2 --threads=2 --json")
     assert main.main([*words, "--seeds=0-1"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
@@ -306,30 +298,21 @@ def test_flags_override_a_file(working_folder, capsys):
     assert "round 1  " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (
-            [],
-            "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2",
-        ),
-        (["a.yaml", "--recipe=digits"], "sweep needs one file, such as sweep mine.yaml, or --recipe with..."),
-        (["--seeds=0-1"], "--recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c"),
-        (["nosuch.yaml"], "nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_appendix..."),
-        (
-            ["--recipe=digits", "--only=4/3"],
-            "--only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3",
-        ),
-        (
-            ["--recipe=digits", "--dry_run", "--commands"],
-            "--dry_run and --commands exclude each other; use one of them",
-        ),
-        (["--recipe=digits", "--slurm=time=4"], "--slurm has no effect without --on slurm"),
-        (["--recipe=digits", "--on=slurm"], "--on slurm needs the time limit of a job in minutes"),
-        (["--recipe=digits", "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
-        (["--recipe=digits", "--set=rounds=0"], "--set rounds=0: rounds: too small; must be..."),
-    ],
-)
+WRONG = """
+ => sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2
+a.yaml --recipe=digits => sweep needs one file, such as sweep mine.yaml, or --recipe with...
+--seeds=0-1 => --recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c
+nosuch.yaml => nosuch.yaml: no such sweep; known: fedbuff_mnist, fedepth_appendix...
+--recipe=digits --only=4/3 => --only must be K/N with K from 1 to N, such as 3/12. Received: --only=4/3
+--recipe=digits --dry_run --commands => --dry_run and --commands exclude each other; use one of them
+--recipe=digits --slurm=time=4 => --slurm has no effect without --on slurm
+--recipe=digits --on=slurm => --on slurm needs the time limit of a job in minutes
+--recipe=digits --set=rounds => --set rounds: must be path=value, such as --set client.epochs=1
+--recipe=digits --set=rounds=0 => --set rounds=0: rounds: too small; must be...
+"""
+
+
+@pytest.mark.parametrize(("words", "sentence"), cases.of_words(WRONG))
 def test_invalid_arguments_are_refused_before_runs_start(working_folder, capsys, words, sentence):
     assert main.main(["hetero_tf", "sweep", *words]) == 2
     err = capsys.readouterr().err
@@ -371,6 +354,7 @@ def test_killed_sweep_stops_its_runs_and_resumes(tmp_path):
     ] * 2
 
 
+@pytest.mark.long
 def test_two_sweeps_share_a_folder(tmp_path):
     """Two programs at once: each run is trained once, and both end with all runs."""
     program, options = [sys.executable, "-c", PROGRAM_CODE], {"cwd": tmp_path, "env": programs.environment()}
@@ -392,13 +376,9 @@ def test_resumed_sweep_equals_separate_runs(tmp_path):
     """The real program: SIGKILL to the sweep in the middle of its first runs, then the same command."""
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("epochs: 1", "epochs: 40"))
     words = ["sweep", "--recipe", recipe, "--seeds", "0-1", "--jobs", "2", "--threads", "2", "--run_dir", "s", "--json"]
-    sweep = subprocess.Popen(
-        [sys.executable, "-m", "hetero_tf", *map(str, words)],
-        cwd=tmp_path,
-        env=programs.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    options = {"cwd": tmp_path, "env": programs.environment()}
+    options |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    sweep = subprocess.Popen([sys.executable, "-m", "hetero_tf", *map(str, words)], **options)
     programs.wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001")), 600)
     sweep.kill()
     sweep.wait()

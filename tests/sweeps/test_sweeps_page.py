@@ -10,26 +10,27 @@ from pathlib import Path
 import programs
 import pytest
 import yaml
+from changed_pages import long_unless_changed
 
 from hetero_tf.cli.flags import define_flags
 from hetero_tf.store.run_folder import RunFolder
 
 SUPPORT = Path(__file__).parents[1] / "support"
-PAGE = (programs.ROOT / "docs/sweeps.md").read_text("utf-8")
+PATH = programs.ROOT / "docs" / "sweeps.md"
+PAGE = PATH.read_text("utf-8")
 # The program of the page: the real sweep, whose runs last one round of the fake program.
 STUB = f"""#!{sys.executable}
 import sys
+if sys.argv[1:2] != ["sweep"]:
+    from fake_run import main as train
+    sys.exit(train("0", "nothing", *sys.argv[1:]))
 from unittest import mock
 from hetero_tf.cli import main
 from hetero_tf.cli.commands import sweep
 from hetero_tf.sweeps.launcher import Program
 program = Program(({sys.executable!r}, {str(SUPPORT / "fake_run.py")!r}, "0", "nothing"), (), 1, False)
 mock.patch.object(sweep, "_build_program", lambda flags, jobs, trackers: program).start()
-if sys.argv[1:2] == ["sweep"]:
-    sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
-from fake_run import main as train
-flags = [word.split("=", 1) for word in sys.argv[1:]]
-sys.exit(train("0", "nothing", *sys.argv[1:]))
+sys.exit(main.main([*sys.argv, "--set=rounds=1"]))
 """
 STUBS = {
     "hetero_tf": STUB,
@@ -79,18 +80,21 @@ def test_flags_of_the_page_exist():
     assert flags <= set(define_flags()) | {"array", "time", "requeue", "cpus", "nofork"}
 
 
+@long_unless_changed(PATH)
 def test_first_command_and_its_file_have_the_same_runs(shell, tmp_path):
     shell(line("--sweep levels.mix"))
     assert finished(tmp_path)
     assert "6 of 6 runs are finished; 6 of them earlier" in shell("bin/hetero_tf sweep mixes.yaml --run_dir runs/mixes")
 
 
+@long_unless_changed(PATH)
 def test_slurm_array(shell, tmp_path):
     (tmp_path / "mixes.sh").write_text(block("bash", "#SBATCH"))
     shell("sbatch mixes.sh")
     programs.wait_for(lambda: finished(tmp_path))
 
 
+@long_unless_changed(PATH)
 def test_kubernetes_indexed_job(shell, tmp_path):
     spec = yaml.safe_load(block("yaml", "kind: Job"))["spec"]
     (container,) = spec["template"]["spec"]["containers"]
@@ -100,12 +104,14 @@ def test_kubernetes_indexed_job(shell, tmp_path):
     assert finished(tmp_path) and spec["completionMode"] == "Indexed"
 
 
+@long_unless_changed(PATH)
 @pytest.mark.parametrize("scheduler", ["ray job submit", "parallel"])
 def test_other_schedulers(shell, tmp_path, scheduler):
     shell(block("bash", scheduler))
     assert finished(tmp_path)
 
 
+@long_unless_changed(PATH)
 def test_slurm_without_a_script(shell, tmp_path):
     pytest.importorskip("submitit")
     output = shell(line("--on slurm"))

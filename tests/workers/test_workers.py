@@ -275,6 +275,7 @@ def test_a_launch_listens_on_no_port_and_ends_by_a_signal(tmp_path):
     assert run.err == "\nstopped by SIGTERM; finished rounds are saved; the same command continues from there\n"
 
 
+@pytest.mark.long
 def test_workers_warn_of_their_port_and_refuse_different_recipes(tmp_path):
     recipe = programs.recipe_file(tmp_path)
     with cluster(recipe, tmp_path / "run", "--set=optimizer.learning_rate=0.{index}5") as workers:

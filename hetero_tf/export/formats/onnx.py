@@ -90,7 +90,7 @@ def _copy_repeated_outputs(subgraph):
             name = sources[name]
         return name
 
-    copies = []
+    copies: list[str] = []
     for value in subgraph.output:
         name = source(value.name)
         if name in copies:

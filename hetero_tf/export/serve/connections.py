@@ -71,7 +71,7 @@ class LimitedConnection(H11Protocol):
         waiting = [
             connection
             for connection in self.connections
-            if connection is not self and getattr(connection, "phase", None) is not None
+            if isinstance(connection, LimitedConnection) and connection is not self and connection.phase is not None
         ]
         if waiting:
             oldest = min(waiting, key=lambda connection: connection.since)

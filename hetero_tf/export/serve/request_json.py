@@ -18,7 +18,6 @@ MAX_DEPTH = 32
 # Largest number of strings and objects of a large body; each takes about 100 bytes.
 MAX_OBJECTS = 2**18
 _SPACE = re.compile(r"[ \t\n\r]*")
-_CLOSING = re.compile(r"[\]}]*\Z")
 
 
 class BadRequest(Exception):
@@ -161,9 +160,8 @@ class _Parser:
                 items.append(item)
                 if not self.text.startswith(",", position):
                     break
-                end_of_element = (
-                    _CLOSING.search(self.text[max(first, position - MAX_DEPTH) : position].rstrip())[0] + ","
-                )
+                element = self.text[max(first, position - MAX_DEPTH) : position].rstrip()
+                end_of_element = element[len(element.rstrip("]}")) :] + ","
                 position = self.skip(position + 1)
             if position - block_start > PIECE:
                 blocks.append(self.pack(items))
@@ -226,7 +224,9 @@ class _Parser:
 
     def skip(self, position):
         """Return the position after the spaces at a position."""
-        return _SPACE.match(self.text, position).end()
+        spaces = _SPACE.match(self.text, position)
+        assert spaces is not None  # the pattern also matches no space
+        return spaces.end()
 
 
 def _to_numbers(items):

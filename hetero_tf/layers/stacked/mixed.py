@@ -7,7 +7,7 @@ inputs: in bfloat16 it stops growing after a few hundred values.
 import keras
 
 
-class _FloatBias:
+class _FloatBias(keras.layers.Layer):
     """Excludes the variable `bias` from Keras' cast to bfloat16."""
 
     def add_weight(self, *args, name=None, **kwargs):

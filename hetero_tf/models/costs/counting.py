@@ -298,7 +298,7 @@ def _loop(operation):
 
 def _einsum(equation, shapes):
     """Return the product of the sizes of all indices."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     for term, shape in zip(equation.split("->")[0].split(","), shapes, strict=True):
         hidden = len(shape) - len(term.replace("...", ""))
         term = term.replace("...", _DIGITS[len(_DIGITS) - hidden :])

@@ -52,8 +52,8 @@ def stage_memory(costs: LevelCosts, level: str) -> tuple[MemoryUse, ...]:
     def routed(stage):
         """Add up the routes of a stage; routes of one network count separately unless a loss compares their outputs."""
         compared = registry.find("couplings", family.recipe.client.coupling.name).READS_LOGITS
-        combine = sum if compared else max
-        amounts = [[] for _ in stage.trained_by_network]
+        combine: Callable[[list[int]], int] = sum if compared else max
+        amounts: list[list[int]] = [[] for _ in stage.trained_by_network]
         for route in stage.routes:
             units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
             counted = [unit for unit in units if unit not in ends or not levels.depths]

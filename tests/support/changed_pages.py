@@ -1,0 +1,19 @@
+"""Tests that run the commands of pages are `long`; those of pages that changed are part of the quick suite."""
+
+from pathlib import Path
+
+import import_graph
+import pytest
+
+CHANGED = import_graph.changed_files(import_graph.main_base()) or set()
+
+
+def long_unless_changed(page: Path):
+    """Decorator: mark a test that runs a page as `long`, unless the page changed."""
+    return (lambda test: test) if page in CHANGED else pytest.mark.long
+
+
+def page_cases(pages: list[Path]) -> list:
+    """Return the cases of a test that runs pages: `long`, unless the page changed."""
+    long = [() if page in CHANGED else pytest.mark.long for page in pages]
+    return [pytest.param(page, id=f"{page.parent.name}-{page.stem}", marks=mark) for page, mark in zip(pages, long)]

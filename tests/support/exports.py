@@ -1,0 +1,130 @@
+"""Exports that tests only read: each is written once, and stored until the package, a recipe or TensorFlow changes."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tiny
+from programs import ROOT
+
+import hetero_tf
+from hetero_tf import export, recipe
+from hetero_tf.data.described import describe
+from hetero_tf.export import saved_model
+
+FOLDER = ROOT / ".cache" / "exports"
+# Everything that an export depends on, apart from its recipe.
+SOURCES = ("hetero_tf", "recipes", "tests/support")
+LIBRARIES = ("tensorflow", "keras", "numpy", "ai-edge-litert", "tf2onnx")
+IMAGES = ("tiny/digits", "levels.mix=a-b")
+TEXT = ("tiny/wikitext2", "levels.mix=a-b", "input.segment=5", "data.length=40", "model.settings.blocks=1")
+
+
+@functools.cache
+def process(text, *overrides):
+    """The learning process of a shipped recipe, or of the text of one."""
+    load = recipe.loads if "\n" in text else recipe.load
+    return hetero_tf.learning_process(load(text, overrides=overrides))
+
+
+def state(process):
+    """The state of the stored exports of a process: no weight has its initial value."""
+    return tiny.perturbed(process.initialize())
+
+
+class Version(NamedTuple):
+    """A stored export: its folder, the contents of its export.json, and the statistics of its level."""
+
+    folder: Path
+    about: dict
+    statistics: dict
+
+    def reuse(self, monkeypatch):
+        """Let exports of the same state and level copy this SavedModel; tracing it takes most of their time."""
+
+        def write(draft, *_):
+            for name in ("saved_model.pb", "variables", "assets"):
+                path = self.folder / name
+                (shutil.copytree if path.is_dir() else shutil.copyfile)(path, draft / name)
+            return self.about["signatures"]
+
+        monkeypatch.setattr(saved_model, "write", write)
+
+
+def versions(process, levels=("a",), others=()):
+    """`{level: Version}` of a process with `state(process)`; tests must not change the files."""
+    key = [process.recipe.source, describe(process.dataset), process.dataset.sha256, process.partition.sha256, others]
+    return {level: _version(process, level, others, repr((*key, level))) for level in levels}
+
+
+def _version(process, level, others, key):
+    def write(folder):
+        weights = state(process)
+        with tiny.eagerly():
+            statistics = process.statistics(weights, level)
+        export.export(process, weights, statistics, folder, {}, level, others=others)
+        np.savez(folder / "statistics.npz", **statistics)
+
+    folder = stored(write, key)
+    with np.load(folder / "statistics.npz") as statistics:
+        about = json.loads((folder / level / "1" / "export.json").read_text("utf-8"))
+        return Version(folder / level / "1", about, dict(statistics))
+
+
+def stored(write, key):
+    """The folder that `write(folder)` filled, now or in an earlier session."""
+    root, _ = _open(FOLDER, digest(ROOT))
+    path = root / hashlib.sha256(key.encode()).hexdigest()[:16]
+    with open(f"{path}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=root) as scratch:
+                draft = Path(scratch, "draft")
+                draft.mkdir()
+                write(draft)
+                os.rename(draft, path)
+    return path
+
+
+@functools.cache
+def digest(root):
+    """SHA-256 of the names and contents of all sources, and of the versions of the libraries."""
+    hasher = hashlib.sha256(repr([_version_of(name) for name in LIBRARIES]).encode())
+    hasher.update(repr(os.environ.get("HETERO_TF_DATA")).encode())
+    for folder in SOURCES:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content = path.read_bytes()
+                hasher.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return hasher.hexdigest()[:16]
+
+
+def _version_of(library):
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(library)
+
+
+@functools.cache
+def _open(folder, key):
+    """Create the folder of a key, and return it with a lock that this process keeps to its end.
+
+    The first process of a session removes the folders of other keys.
+    """
+    (folder / key).mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for other in folder.iterdir():
+            if other.name not in (key, "lock"):
+                shutil.rmtree(other)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return folder / key, lock
