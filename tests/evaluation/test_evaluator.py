@@ -11,8 +11,8 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.base import seeds
-from hetero_tf.evaluation import calibration, evaluator, global_metrics
-from hetero_tf.evaluation.fairness import accuracies, client_tests
+from hetero_tf.evaluation import calibration, evaluator
+from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
 from hetero_tf.partitions.shares import ClientExamples
@@ -39,21 +39,6 @@ def build_assigned_model(process, state, values=()):
         if value is not None:
             variable.assign(value)
     return model
-
-
-def test_batches_do_not_cross_arrays_and_lose_nothing():
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        parts = [np.arange(first, first + rng.integers(0, 9), dtype=np.int32) for first in (0, 100, 200)]
-        full, short = calibration.statistics_batches(parts, 3, rng)
-        assert full.shape[1:] == (3,)
-        batches = [*full.tolist(), *(rows.tolist() for rows in short)]
-        assert sorted(sum(batches, [])) == np.concatenate(parts).tolist()
-        assert all(len({row // 100 for row in batch}) == 1 for batch in batches)
-        assert all(0 < len(rows) < 3 for rows in short)
-        assert len(short) == sum(len(part) % 3 > 0 for part in parts)
-    full, short = calibration.statistics_batches([np.arange(5)], 2)
-    assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
 
 
 @pytest.mark.parametrize("way", ["pooled", "clients", "sample"])
@@ -173,67 +158,6 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
     metrics, _ = process.evaluate(state)
     assert metrics["local_loss"] == pytest.approx(metrics["global_loss"])
     assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
-
-
-class Whole(ClientExamples):
-    """Shares that refuse iteration: a loop over a million clients takes seconds."""
-
-    def __getitem__(self, client):
-        raise AssertionError(f"client {client} was visited alone")
-
-    def __iter__(self):
-        return iter([self[0]])
-
-
-def test_client_tests_have_examples_and_labels_of_each_client_without_a_loop():
-    mask = np.asarray([[True, True], [False, True], [True, False]])
-    test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
-    with pytest.raises(AssertionError, match="client 0 was visited alone"):
-        list(test)
-    tests = client_tests(test, mask)
-    assert tests.examples.tolist() == [5, 6, 7]
-    assert tests.label_mask is mask and tests.clients[tests.owners].tolist() == [0, 2, 2]
-
-
-def test_perplexity_is_the_row_weighted_mean_of_exponentials():
-    process = tiny.process(tiny.TEXT, "precision=float64")
-    state = process.initialize()
-    metrics, statistics = process.evaluate(state)
-    assert statistics == {"a": {}}
-    model, x = build_assigned_model(process, state), process.dataset.test.x
-    key, losses, rows = seeds.seed32(0, "test masks"), [], []
-    for row in (0, 2):  # batches of two rows; the third row is a short one
-        for start in (0, 4, 8):  # and the last segment has two positions
-            tokens = x[row : row + 2, start : start + 4]
-            hidden = oracle.uniform([key, row, start], tokens.shape) < 0.3
-            logits = model(np.where(hidden, tiny.WORDS, tokens), training=False).numpy()
-            pairs = zip(logits.reshape(-1, tiny.WORDS), tokens.reshape(-1))
-            losses.append(np.mean([cross_entropy(token_logits, token) for token_logits, token in pairs]))
-            rows.append(len(tokens))
-    np.testing.assert_allclose(metrics["global_loss"], np.average(losses, weights=rows), rtol=1e-12)
-    np.testing.assert_allclose(metrics["global_perplexity"], np.average(np.exp(losses), weights=rows), rtol=1e-12)
-    assert metrics["global_perplexity"] > np.exp(metrics["global_loss"])
-    assert process.evaluate(state)[0] == metrics  # masked positions are the same at every call
-
-
-@pytest.mark.parametrize("logits", [1, 40])
-@pytest.mark.parametrize("last", ["Dense", "Scaler"])
-def test_perplexity_does_not_depend_on_the_number_of_logits_in_memory(monkeypatch, logits, last):
-    # Only a last Dense is split off the model. A Scaler is inert in a test.
-    base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
-    monkeypatch.setattr(global_metrics, "MAX_LOGITS", logits)
-    process = tiny.process(base, "precision=float64", data=tiny.text())
-    metrics = process.evaluate(process.initialize())[0]
-    assert process.evaluator.global_model.layers[-1].__class__.__name__ == last
-    monkeypatch.undo()
-    assert metrics == pytest.approx(whole_text(), rel=1e-13)
-
-
-@functools.cache
-def whole_text():
-    """Metrics of the text recipe, all logits of a batch at once."""
-    process = tiny.process(tiny.TEXT, "precision=float64")
-    return process.evaluate(process.initialize())[0]
 
 
 def test_scalers_are_off_when_a_narrow_level_is_evaluated():

@@ -14,6 +14,8 @@ from hetero_tf import recipe
 from hetero_tf.evaluation.predictor import select_networks, sort_networks
 from hetero_tf.models.state import State
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 ENSEMBLE = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
 METHODS = {
     "heterofl": (tiny.IMAGES, ("levels.mix=a-b-c",)),
@@ -29,7 +31,7 @@ METHODS = {
 
 def measure_plain(process, state, level, x, y):
     """Loss and accuracy of the result of `process.model`, by Keras."""
-    logits = process.network(state, level).predict(inputs(process, x), verbose=0)
+    logits = process.network(state, level)(inputs(process, x), training=False).numpy()
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
 

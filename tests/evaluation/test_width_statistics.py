@@ -38,7 +38,7 @@ def test_level_has_the_averages_of_its_drawn_widths():
     assert contained["0_2_norm/wbn/moving_variance_4"] == contained["0_2_norm/wbn/gamma"] == (True, True)
 
 
-def test_step_moves_only_the_averages_of_its_width():
+def test_step_moves_only_the_averages_of_its_width(eager):
     process = tiny.process(WIDTHS, *NESTED)
     plan = process.plan(0, cohort=[0, 1, 2])
     plan.stages[:] = 0

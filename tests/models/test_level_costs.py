@@ -1,5 +1,6 @@
 """Costs of levels with exits, members, stages and units, by hand and compared with training."""
 
+import functools
 import json
 import math
 from fractions import Fraction
@@ -39,6 +40,7 @@ EQUAL = "levels.widths={a: 1, b: 1, c: 1}"
 BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=blockwise", "levels.mix=a-b-c")
 
 
+@functools.cache
 def costs(*overrides, base=DEEP):
     tested_recipe = recipe.loads(base, "tiny", overrides)
     return level_costs.LevelCosts(family_of(tested_recipe, (5, 5, 2), 9), (5, 5, 2), 9)
@@ -48,6 +50,7 @@ def family_of(tested_recipe, shape, classes):
     return build_family(tested_recipe, shape, shape, classes)
 
 
+@functools.cache
 def describe_levels(*overrides, base=DEEP, **about):
     return describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
 
@@ -55,9 +58,10 @@ def describe_levels(*overrides, base=DEEP, **about):
 def test_unit_costs_are_counted_only_for_stages_that_read_them(monkeypatch):
     counted = []
     monkeypatch.setattr(unit_costs, "_amounts", lambda *arguments: counted.append(arguments) or {"unit": 1.0})
-    assert costs(*BUDGETS, "client.stages=joint").family.stages and not counted
+    count = costs.__wrapped__
+    assert count(*BUDGETS, "client.stages=joint").family.stages and not counted
     with pytest.raises(KeyError):
-        costs(*BUDGETS)
+        count(*BUDGETS)
     assert len(counted) == 1
 
 
@@ -102,7 +106,7 @@ def test_client_receives_run_units_and_sends_trained_ones():
 
 @pytest.mark.parametrize("more", ["round.label_rows=all", "client.label_cut=false", "client.loss=cross_entropy"])
 def test_all_label_rows_are_sent_down_without_a_label_cut(more):
-    cut, whole = (describe_levels(*extra, labels=[2, 4], base=IMAGES).levels["a"] for extra in ((), (more,)))
+    cut, whole = (describe_levels(*extra, labels=(2, 4), base=IMAGES).levels["a"] for extra in ((), (more,)))
     # The head: 12 values and a bias for each label.
     assert whole.bytes_down - cut.bytes_down == 4 * 13 * (9 - 3)
     assert whole.bytes_up - cut.bytes_up == (4 * 13 * (9 - 3) if "all" in more else 0)

@@ -81,7 +81,7 @@ def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_explicit_engine_has_no_functions(engine):
-    process = tiny.process(TEXT, f"engine={engine}")
+    process = tiny.process(TEXT, f"engine={engine}", "levels.mix=c")
     assert not functions_of(process) and process.engine_report()["by_function"] == []
 
 

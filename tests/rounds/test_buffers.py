@@ -5,16 +5,12 @@ import functools
 import methods
 import numpy as np
 import pytest
-import tensorflow as tf
 import tiny
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
-from hetero_tf.inputs import Input
-from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.inputs.examples import batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.rounds.batches import Batches
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -30,10 +26,10 @@ def build_process(buffered, *settings, base=methods.BARE):
     return tiny.process(base, "precision=float64", *methods.blockwise(*option), *SETTINGS, *settings)
 
 
-def run_two_rounds(buffered, *settings, base=methods.BARE, change=lambda process: process):
-    """The state after two rounds, and their metrics."""
-    tested_process = change(build_process(buffered, *settings, base=base))
-    return tested_process.run(tested_process.initialize(), [tested_process.plan(round, range(4)) for round in range(2)])
+def run_rounds(buffered, *settings, base=methods.BARE, change=lambda process: process, cohorts=(range(4),) * 2):
+    """The state after rounds of these cohorts, and their metrics."""
+    process = change(build_process(buffered, *settings, base=base))
+    return process.run(process.initialize(), [process.plan(*each) for each in enumerate(cohorts, 1)])
 
 
 def compile_with_xla(process):
@@ -45,7 +41,7 @@ def compile_with_xla(process):
 
 
 def gap(actual, expected):
-    """The largest difference of two results of `run_two_rounds`, in weights, losses and norms."""
+    """The largest difference of two results of `run_rounds`, in weights, losses and norms."""
     (state, rows), (other, others) = actual, expected
     metrics = [[(row["loss"], row["gradient_norm"]) for row in each] for each in (rows, others)]
     return max(tiny.gap(tiny.arrays(state), tiny.arrays(other)), np.abs(np.subtract(*metrics)).max())
@@ -58,25 +54,31 @@ def late_clients(late, **seconds):
     return f"fleet={{assign: levels, devices: {{{devices}}}}}", policy
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
-        pytest.param(("engine=stacked",), marks=pytest.mark.long),
-        pytest.param(late_clients("partial", a=0.01, b=0.01, c=0.02), marks=pytest.mark.long),
-    ],
-    ids=["branches", "stacks", "late"],
-)
-def test_buffer_does_not_change_results(settings):
-    plain, buffered = ([each % str(on).lower() if "%s" in each else each for each in settings] for on in (False, True))
-    assert gap(run_two_rounds(True, BOTH, *buffered), run_two_rounds(False, BOTH, *plain)) < 1e-13
+BRANCHES = ("client.stages={name: blockwise, exit: branch, buffered: %s}",)
+
+
+def check_buffer(*settings, **options):
+    """Compare rounds with and without buffers; %s in a setting is replaced by true and false."""
+    buffered, plain = ([each.replace("%s", on) for each in settings] for on in ("true", "false"))
+    assert gap(run_rounds(True, BOTH, *buffered, **options), run_rounds(False, BOTH, *plain, **options)) < 1e-13
+
+
+def test_buffer_does_not_change_a_round(eager):
+    # In round 1 they have both levels.
+    check_buffer(*BRANCHES, cohorts=[(1, 3)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [BRANCHES, ("engine=stacked",), late_clients("partial", a=0.01, b=0.01, c=0.02)])
+def test_buffer_does_not_change_compiled_rounds(settings):
+    check_buffer(*settings)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", ["drop", "partial"])
 def test_clients_with_different_epochs_fill_buffers_from_one_pass(late):
     settings = (BOTH, "client.epochs={b: 3, c: 1}", *late_clients(late, b=0.01, c=0.005))
-    assert gap(run_two_rounds(True, *settings), run_two_rounds(False, *settings)) < 1e-13
+    assert gap(run_rounds(True, *settings), run_rounds(False, *settings)) < 1e-13
 
 
 @pytest.mark.long
@@ -84,15 +86,15 @@ def test_buffer_does_not_change_results_with_xla():
     # XLA takes twice as long to compile larger kernels.
     base = methods.BARE.replace("PaddedConv2D: {", "PaddedConv2D: {kernel_size: 1, ")
     on, off = (
-        run_two_rounds(True, "levels.mix=b1", base=base, change=compile_with_xla),
-        run_two_rounds(False, "levels.mix=b1", base=base),
+        run_rounds(True, "levels.mix=b1", base=base, change=compile_with_xla),
+        run_rounds(False, "levels.mix=b1", base=base),
     )
     assert gap(on, off) < 1e-12
 
 
 @pytest.mark.long
 def test_float32_model_with_layer_norms_gives_equal_results():
-    results = [run_two_rounds(on, BOTH, "precision=float32", base=methods.deep("ln")) for on in (True, False)]
+    results = [run_rounds(on, BOTH, "precision=float32", base=methods.deep("ln")) for on in (True, False)]
     assert tiny.gap(*(tiny.arrays(state) for state, _ in results)) < 1e-5
 
 
@@ -123,33 +125,6 @@ def test_describe_reports_buffer_memory():
 def _products(family):
     costs = LevelCosts(family, (5, 5, 2), family.classes)
     return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
-
-
-def test_frozen_units_run_once_per_example_and_short_batches_are_padded():
-    table, seen = np.random.default_rng(0).normal(size=(9, 3)), []
-
-    def read(x, y, rows, start, key, labels, training, length):
-        return rows, rows
-
-    def forward(rows):
-        tf.py_function(lambda rows: seen.append(rows.numpy().ravel().tolist()), [rows], [])
-        return tf.gather(tf.constant(table), rows)
-
-    # Two ticks of another stage, then two epochs of five examples in different orders.
-    rows = tf.constant([[[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]]], tf.int32)
-    stages = tf.constant([0] * 2 + [1] * 6)
-    plan = BlockPlan(
-        tf.zeros([1], tf.int32), tf.zeros([1], tf.int32), tf.constant(8), rows, tf.zeros_like(stages), stages
-    )
-    source, sizes, longest = Input(read, None, None, None, None, False, False), tf.constant([5]), Pass(4, 2)
-    examples = Examples(source, tf.constant(table), None, 0, None, None, None, (None,), sizes, longest)
-    batches = Batches(examples, plan, plan.clients, None, plan.ticks).through_buffer(1, forward, (3,), tf.float64)
-    assert seen == [[4, 0], [7, 2], [5, 0]]
-    for tick, expected in ((5, [[2, 5]]), (7, [[7]]), (6, [[0, 4]])):
-        inputs, targets = batches.read(tick, None, None)
-        assert targets.numpy().tolist() == expected
-        np.testing.assert_array_equal(inputs, table[expected])
-    assert len(seen) == 3
 
 
 @pytest.mark.parametrize(

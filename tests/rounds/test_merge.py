@@ -1,13 +1,13 @@
-"""Coverage of the global row, compared with the clients that reach each entry."""
+"""Coverage of the global row and means over it, compared with the clients that reach each entry."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_submodel_cut import AXES, CUT, LABELS, SHAPES, build_coordinates, columns_of, label_case
+from test_submodel_cut import AXES, CUT, LABELS, SHAPES, build_coordinates, columns_of, label_case, random_row
 
 from hetero_tf.models.cut import Axis, Cut
-from hetero_tf.rounds.merge import axis_mask, coverage
-from hetero_tf.rounds.submodel_cut import merged_coordinates
+from hetero_tf.rounds.merge import axis_mask, coverage, masked_mean
+from hetero_tf.rounds.submodel_cut import SubmodelCut, merged_coordinates
 
 
 def covered(cut, clients, weights, zeros=False):
@@ -27,20 +27,42 @@ def expected_coverage(cut, clients, weights):
     return expected
 
 
-def test_coverage_is_the_weighted_count_of_clients_on_every_entry():
+def random_cases():
+    """Cuts with label axes, and the coordinates of four clients that lack random ones."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         cut, coordinates, present = label_case(rng)
-        clients = []
-        for _ in range(4):
-            chance = rng.random()
-            merged = merged_coordinates(coordinates, present)
+        merged, clients = merged_coordinates(coordinates, present), []
+        for chance in rng.random(4):
             clients.append(
                 {axis: tf.where(rng.random(index.shape[0]) < chance, index, -1) for axis, index in merged.items()}
             )
+        yield rng, cut, clients
+
+
+def test_coverage_is_the_weighted_count_of_clients_on_every_entry():
+    for rng, cut, clients in random_cases():
         weights = rng.random(4)
         expected = expected_coverage(cut, clients, [weights] * 3)
         np.testing.assert_allclose(covered(cut, clients, [weights] * 3), expected, atol=1e-15)
+
+
+def test_merged_values_are_weighted_means_of_the_clients_that_cover_them():
+    seen = set()
+    for rng, cut, clients in random_cases():
+        columns, weights, old = [columns_of(cut, 0, each) for each in clients], rng.integers(0, 4, 4), random_row(cut)
+        rows = rng.normal(size=(4, len(columns[0])))
+        total = SubmodelCut.of(cut, 0, [1] * 3).scatter_sum(tf.constant(rows * weights[:, None]), clients)
+        mean = masked_mean(tf.constant(old), total, tf.constant(covered(cut, clients, [weights.astype(float)] * 3)))
+        for entry, value in enumerate(old):
+            covering = [client for client in range(4) if weights[client] and entry in columns[client]]
+            seen.add(len(covering))
+            if not covering:
+                assert mean[entry].numpy() == value
+                continue
+            values = [rows[client, columns[client] == entry].item() for client in covering]
+            assert mean[entry].numpy() == pytest.approx(np.average(values, weights=weights[covering]), rel=1e-12)
+    assert seen == {0, 1, 2, 3, 4}
 
 
 def test_values_have_separate_client_weights():
