@@ -75,11 +75,7 @@ def test_every_old_spelling_has_a_row():
         ("round.lost_share=0.3", "round.lost_share", "round.non_finite_share"),
         ("round={clients: 3, lost_share: 0.3}", "round.lost_share", "round.non_finite_share"),
         ("model.fresh=[4_0_dense]", "model.fresh", "model.reinitialize"),
-        (
-            "model.layers[2].Repeat.alike=true",
-            "model.layers[2].Repeat.alike",
-            "model.layers[2].Repeat.same_initial_values",
-        ),
+        (f"{REPEATED}.alike=true", f"{REPEATED}.alike", f"{REPEATED}.same_initial_values"),
     ],
 )
 def test_an_old_override_is_rejected_with_the_new_spelling(override, before, after):
@@ -104,10 +100,7 @@ TEXTS = [
     ("engine :  'cohort'  # fast\r\nrounds: 2\r\n", "engine :  'stacked'  # fast\r\nrounds: 2\r\n"),
     ('"round":\n  "lost_share": 0.30 # x\n', '"round":\n  "non_finite_share": 0.30 # x\n'),
     ("? engine\n: cohort", "? engine\n: stacked"),
-    (
-        "name: \u00e9\u4e2d\U0001f600 # \u2028\nengine: slots\n",
-        "name: \u00e9\u4e2d\U0001f600 # \u2028\nengine: sequential\n",
-    ),
+    ("name: \u00e9\U0001f600 # \u2028\nengine: slots\n", "name: \u00e9\U0001f600 # \u2028\nengine: sequential\n"),
     ("round: {lost_share: 1}\nmodel: {fresh: [a]}", "round: {non_finite_share: 1}\nmodel: {reinitialize: [a]}"),
     # paths over a base
     ("base: mnist\nround.lost_share: 0.3\n", "base: mnist\nround.non_finite_share: 0.3\n"),
@@ -116,10 +109,7 @@ TEXTS = [
     ("base: x\nclient.correction.name: none\n", "base: x\nclient.correction: null\n"),
     # plug-ins in mappings
     ("client: {correction: {name: 'none' }, epochs: 1}", "client: {correction: null, epochs: 1}"),
-    (
-        "client:\n  correction:\n    name: none # off\n  epochs: 1",
-        "client:\n  correction:\n    null # off\n  epochs: 1",
-    ),
+    ("client:\n correction:\n  name: none # off\n epochs: 1", "client:\n correction:\n  null # off\n epochs: 1"),
     # removed keys
     ("round: {merge: masked_mean, clients: 2}", "round: {clients: 2}"),
     ("round: {clients: 2, merge: {name: masked_mean}}", "round: {clients: 2}"),

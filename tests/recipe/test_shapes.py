@@ -3,11 +3,10 @@
 import re
 
 import pytest
-from bad_recipes import BASE, with_layers
+from bad_recipes import BASE, LAYERS, with_layers
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.recipe import load
 
 CLASSES = "Dense: {units: !classes}"
 
@@ -45,65 +44,6 @@ def test_sizes_that_only_together_are_too_large():
     assert message in refusal(recipe.loads, text)
 
 
-EMBEDDING = "Embedding: {words: !classes, width: 8}"
-SEQUENCES, NEXT = "tiny/text_topics", "tiny/wikitext2_lstm"
-LAST = "Dense: {units: !classes}"
-
-
-def error_of(name, *layers, changes=()):
-    """The first line of the error of a tiny recipe with other layers."""
-    overrides = [
-        f"model.layers=[{', '.join(f'{{{one}}}' if ':' in one else one for one in layers)}]",
-        "model.settings={}",
-    ]
-    return refusal(load, name, [*overrides, *changes]).split("\n")[0]
-
-
-@pytest.mark.parametrize(
-    "name, layers, message",
-    [
-        (
-            NEXT,
-            [LAST],
-            "text needs an embedding as the first layer, such as Embedding or MaskedTokenEmbedding. Received: Dense",
-        ),
-        (
-            NEXT,
-            ["Embedding: {words: 50, width: 8}", LAST],
-            "must be `!classes`, one row per word of the vocabulary. Received: 50",
-        ),
-        (SEQUENCES, [LAST], "sequences need an embedding as the first layer, such as Embedding. Received: Dense"),
-        (
-            SEQUENCES,
-            [EMBEDDING, "LSTM: {units: 8}", LAST],
-            "must be a number that is at least the vocabulary size: for sequences, `!classes` counts labels, and every "
-            "level has all words. Received: !classes",
-        ),
-        (
-            NEXT,
-            [EMBEDDING, "TransformerBlock: {heads: 2, head_width: 4, hidden: 8}", LAST],
-            "TransformerBlock reads several positions, so with the input next_word it would see the words to predict; "
-            "use LSTM or GRU",
-        ),
-        (
-            SEQUENCES,
-            ["Embedding: {words: 50, width: 8}", "SelfAttention: {heads: 2, head_width: 4}", LAST],
-            "SelfAttention reads several positions, so with the input sequences it would see the padding; "
-            "use LSTM or GRU",
-        ),
-        (
-            NEXT,
-            [EMBEDDING, "GRU: {units: 8}", LAST],
-            "GRU reduces all positions to one vector, but a text model returns logits for every position; set "
-            "`return_sequences: true`",
-        ),
-        (
-            SEQUENCES,
-            ["Embedding: {words: 50, width: 8}", "LSTM: {units: 8, return_sequences: true}", LAST],
-            "the model ends with a sequence, but a sequence has one label; remove `return_sequences` from the last "
-            "LSTM or GRU",
-        ),
-    ],
-)
-def test_layers_that_cannot_process_text_are_rejected(name, layers, message):
-    assert error_of(name, *layers).endswith(f": {message}")
+@pytest.mark.parametrize("name, overrides, message", LAYERS)
+def test_layers_that_cannot_process_text_are_rejected(name, overrides, message):
+    assert refusal(recipe.load, name, overrides.split("\n")).split("\n")[0].endswith(f": {message}")
