@@ -7,6 +7,7 @@ from pathlib import Path
 
 import programs
 import pytest
+from import_graph import imports
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 
@@ -71,21 +72,6 @@ def dotted(node):
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return ""
-
-
-def imports(tree, package):
-    """(line, full module name) of every import; `package` resolves relative imports.
-
-    `from a.b import c` gives `a.b.c`, as c may be a module.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parts = package.split(".")
-            base = ".".join(parts[: len(parts) + 1 - node.level]) if node.level else ""
-            start = ".".join(part for part in (base, node.module) if part)
-            yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
 
 
 def at_import(tree):
