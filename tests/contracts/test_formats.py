@@ -241,6 +241,7 @@ def test_every_file_gives_the_same_logits_in_a_separate_process(exported):
 
 
 @pytest.mark.parametrize("exported", ["images", pytest.param("text", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.long
 def test_a_fresh_process_loads_a_keras_file(exported, tmp_path):
     process, folder, _ = exported
     request = requests(process)[1]

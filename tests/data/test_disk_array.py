@@ -125,7 +125,7 @@ def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
 @pytest.mark.parametrize(
     ("base", "overrides"),
     [
-        (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",)),
+        pytest.param(tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), marks=pytest.mark.long),
         (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
         (tiny.DENSE, ORDINAL),
     ],

@@ -149,9 +149,7 @@ def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
     check_round("cnn", *cnn)
 
 
-@pytest.mark.parametrize(
-    "name", ["regression", *(pytest.param(name, marks=pytest.mark.long) for name in list(RECIPES)[2:])]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in list(RECIPES)[1:]])
 def test_steps_and_rounds_of_other_models_and_tasks_are_the_simulators(name):
     check_steps(*exported(name))
     check_round(name, *exported(name))

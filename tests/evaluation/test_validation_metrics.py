@@ -15,6 +15,7 @@ from hetero_tf.partitions import splitting
 from hetero_tf.store import checkpoints
 
 pytestmark = pytest.mark.usefixtures("eager")
+train_stub = runs.train_stub
 
 VALIDATION = ("partition.held_out=0.3", "evaluate.every=1")
 
@@ -97,19 +98,19 @@ def test_best_round_is_selected_on_validation_by_default(train, tmp_path):
     assert f"validation_accuracy {best['validation_accuracy']:.4g}" in output
 
 
-def test_run_resumes_only_with_its_selection_metric(train, tmp_path):
-    train(tmp_path, programs.RECIPE, *VALIDATION, "rounds=1")
-    train(
+def test_run_resumes_only_with_its_selection_metric(train_stub, tmp_path):
+    train_stub(tmp_path, programs.RECIPE, *VALIDATION, "rounds=1")
+    train_stub(
         tmp_path, programs.RECIPE, *VALIDATION, "rounds=2", "evaluate.best=validation_accuracy", "evaluate.levels=all"
     )
     assert "level_accuracy_b" in runs.rows(tmp_path)[1]
-    assert refusal(train, tmp_path, programs.RECIPE, *VALIDATION, "rounds=3", "evaluate.best=global_accuracy") == (
+    assert refusal(train_stub, tmp_path, programs.RECIPE, *VALIDATION, "rounds=3", "evaluate.best=global_accuracy") == (
         f"{tmp_path}: holds a run of another recipe (evaluate.best: 'validation_accuracy' -> 'global_accuracy'); choose "
         "another folder by --run_dir, or use the recipe of that run"
     )
-    train(tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=1")
+    train_stub(tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=1")
     assert refusal(
-        train, tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=2", "evaluate.best=global_accuracy"
+        train_stub, tmp_path / "open", programs.RECIPE, *VALIDATION, "rounds=2", "evaluate.best=global_accuracy"
     ) == (
         f"{tmp_path / 'open'}: its best round is chosen by validation_accuracy; set evaluate.best to it, "
         "or choose another folder by --run_dir. Received: global_accuracy"
@@ -124,8 +125,8 @@ def as_before(text):
     return text
 
 
-def test_run_from_before_validation_resumes(train, tmp_path):
-    train(tmp_path, programs.RECIPE, "rounds=2")
+def test_run_from_before_validation_resumes(train_stub, tmp_path):
+    train_stub(tmp_path, programs.RECIPE, "rounds=2")
     for folder in ("checkpoints", "best"):
         checkpoint = checkpoints.load_newest(tmp_path / folder)
         info = {**checkpoint.info, "recipe": as_before(checkpoint.info["recipe"])}
@@ -140,7 +141,7 @@ def test_run_from_before_validation_resumes(train, tmp_path):
         keep=1,
     )
     (tmp_path / "recipe.yaml").write_text(as_before((tmp_path / "recipe.yaml").read_text()))
-    summary, output = train(tmp_path, programs.RECIPE, "rounds=3", "evaluate.levels=all")
+    summary, output = train_stub(tmp_path, programs.RECIPE, "rounds=3", "evaluate.levels=all")
     assert output.count("note:") == output.count("note: local_*") and "resumed" in output and summary["rounds"] == 3
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3]
 

@@ -32,6 +32,7 @@ def exported(tmp_path_factory):
     return process, state, folder, about
 
 
+@pytest.mark.long
 def test_every_format_has_the_metrics_of_the_evaluation(exported):
     process, state, folder, about = exported
     loss = process.evaluate(state)[0]["global_loss"]

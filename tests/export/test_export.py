@@ -155,6 +155,7 @@ def test_vocabulary_is_an_asset_of_the_model(exported_text, text_process):
     assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
 
 
+@pytest.mark.long
 def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process, eager):
     state = perturbed_state(image_process)
     statistics = image_process.statistics(state)

@@ -109,6 +109,7 @@ def test_pooling_outside_the_unit_of_the_head_is_rejected():
         tiny.process(pooled_apart, *STAGED)
 
 
+@pytest.mark.long
 def test_late_clients_of_blockwise_training_return_whole_stages():
     process = tiny.process(
         BLOCKS,

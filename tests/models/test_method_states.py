@@ -11,8 +11,6 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.store import checkpoints
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 
 def build_with_tables():
     """Slots, personal units and memory at once."""

@@ -1,7 +1,5 @@
 """Custom models with several named inputs: trained like Keras, cut, evaluated, and exported with their names."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ from hetero_tf import export
 from hetero_tf.data import from_arrays
 from hetero_tf.export.formats import keras as keras_file
 from hetero_tf.recipe.model import Width
-
-pytestmark = pytest.mark.usefixtures("eager")
 
 RECIPE = """
 name: named_inputs
@@ -91,7 +87,6 @@ class Subclassed(keras.Model):
 DATA = from_arrays(*draw(160), *draw(80), class_names=["none", "one", "two", "all"])
 
 
-@functools.cache
 def trained(model, text=RECIPE, rounds=4):
     process = hetero_tf.learning_process(text, dataset=DATA, model=model, parallel=1)
     state, rows = process.initialize(), []
@@ -101,8 +96,13 @@ def trained(model, text=RECIPE, rounds=4):
     return process, state, rows
 
 
-def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays():
-    process, state, rows = trained(functional)
+@pytest.fixture(scope="module")
+def run():
+    return trained(functional)
+
+
+def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays(run, eager):
+    process, state, rows = run
     assert rows[-1]["loss"] < rows[0]["loss"]
     x, y = draw(80)
     metrics, _ = process.evaluate(state, "all")
@@ -113,7 +113,7 @@ def test_a_model_with_named_inputs_learns_is_cut_and_predicts_from_raw_arrays():
         assert 100 * np.mean(logits.argmax(1) == y) == pytest.approx(metrics[f"level_accuracy_{level}"])
 
 
-def test_one_step_equals_keras_on_the_pooled_data():
+def test_one_step_equals_keras_on_the_pooled_data(eager):
     process, state, rows = trained(listed, POOLED + "\nseed: 3", rounds=1)
     start, model = process.initialize(), listed(1.0, 4)
     for variable, value in zip(model.weights, process.network(start).weights):
@@ -127,14 +127,14 @@ def test_one_step_equals_keras_on_the_pooled_data():
         np.testing.assert_allclose(variable, value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_subclassed_model_receives_arrays_by_name():
+def test_a_subclassed_model_receives_arrays_by_name(eager):
     process, state, rows = trained(lambda width, classes: Subclassed(width, classes))
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert process.model(state, "b")(draw(3)[0]).shape == (3, 4)
 
 
-def test_exports_have_an_input_for_each_array(tmp_path):
-    process, state, _ = trained(functional)
+def test_exports_have_an_input_for_each_array(run, tmp_path):
+    process, state, _ = run
     folder, about = export.export(process, state, process.statistics(state), tmp_path, {}, others=("keras",))
     assert about["input"]["arrays"][0] == {"name": "picture", "shape": [4, 4, 1], "dtype": "uint8"}
     x, y = draw(80)

@@ -83,6 +83,7 @@ def test_every_wrong_number_is_reported(tmp_path, eager, name, keys, stages):
     assert failed(rewritten(tmp_path, name, change)) >= stages
 
 
+@pytest.mark.long
 def test_stages_are_compared_where_the_file_records_them(tmp_path, eager):
     """A second round without `after_stage` arrays. Its numbers repeat the first round, so only its other stages fail."""
 

@@ -26,6 +26,7 @@ def compiled(base, data, *overrides):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name.startswith("dense") else pytest.mark.long) for name in CASES]
 )
+@pytest.mark.long
 def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     base, data, overrides = CASES[name]
     process = compiled(base, data, "precision=float64", *overrides)

@@ -95,6 +95,7 @@ def test_values_of_an_exported_regression_are_in_the_units_of_the_data(tmp_path)
     assert rmse < test.y.std(0).mean()
 
 
+@pytest.mark.long
 def test_an_export_undoes_relative_series(tmp_path):
     values = 100 + 3 * np.arange(80) + 2 * np.sin(np.arange(80))
     (tmp_path / "grows.csv").write_text("\n".join(["day,sales", *(f"{day},{one}" for day, one in enumerate(values))]))

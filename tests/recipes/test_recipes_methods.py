@@ -37,7 +37,7 @@ REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl"
 
 # One recipe of each kind of method: exits, stages of blocks, sub-models, masks, nested widths, personal units, server
 # state, ensembles. The others differ in a plug-in that `tests/rounds/test_round_methods.py` trains as well.
-QUICK = ("depthfl", "fedepth_branches", "fedrolex", "fiarse", "fjord", "lg_fedavg", "scaffold", "splitmix")
+QUICK = ("depthfl", "/fedepth", "fedrolex", "fiarse", "fjord", "fedbabu", "scaffold", "splitmix")
 
 
 @pytest.mark.parametrize(

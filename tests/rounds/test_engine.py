@@ -102,7 +102,9 @@ def check_against_plain_loop(process, case, cohort):
         assert actual[path][unchanged].tobytes() == old[path][unchanged].tobytes()
 
 
-@pytest.mark.parametrize(("base", "sizes"), [("IMAGES", (6, 3, 9, 6)), ("DENSE", (6, 3, 9, 5))])
+@pytest.mark.parametrize(
+    ("base", "sizes"), [pytest.param("IMAGES", (6, 3, 9, 6), marks=pytest.mark.long), ("DENSE", (6, 3, 9, 5))]
+)
 def test_common_batch_shape_is_static_and_does_not_change_results(base, sizes, eager):
     data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
     weights = {}
@@ -180,7 +182,9 @@ def test_compared_plans_cover_all_cases_of_blocks():
     assert seen == {(base, kind) for base in ("IMAGES", "TEXT") for kind in ("empty", "idle", "all active")}
 
 
-@pytest.mark.parametrize(("case", "cut_case"), [(PIXELS, PIXELS), (CUT, CUT), (WHOLE, CUT)])
+@pytest.mark.parametrize(
+    ("case", "cut_case"), [(PIXELS, PIXELS), (CUT, CUT), pytest.param(WHOLE, CUT, marks=pytest.mark.long)]
+)
 def test_rounds_of_larger_models_equal_the_plain_loop(case, cut_case, eager):
     check_against_plain_loop(build_process(case, "stacked"), cut_case, "drawn")
 

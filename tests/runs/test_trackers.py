@@ -41,6 +41,7 @@ def log_twice(name, run):
     return first["id"]
 
 
+@pytest.mark.long
 def test_mlflow_has_each_round_once(sweep_run, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")

@@ -89,6 +89,7 @@ def test_stopped_server_ends_after_its_run(tmp_path, monkeypatch):
     server.stdout.close()
 
 
+@pytest.mark.long
 def test_import_before_forks_starts_no_threads():
     """TensorFlow's context and its thread pools start in the forks; the threads of NumPy's BLAS survive a fork."""
     code = """

@@ -18,7 +18,11 @@ def runs_of(recipe, overrides=(), varied=(), seeds=None):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "mixes", "seeds"), [("tiny/digits", "a,a-b,a1-b3", "0-1"), ("tiny/cifar10_vit_fedepth", "a,a1-b3", "0")]
+    ("recipe", "mixes", "seeds"),
+    [
+        ("tiny/digits", "a,a-b,a1-b3", "0-1"),
+        pytest.param("tiny/cifar10_vit_fedepth", "a,a1-b3", "0", marks=pytest.mark.long),
+    ],
 )
 def test_costs_equal_those_of_each_process(recipe, mixes, seeds, monkeypatch):
     notes, built = [], []
