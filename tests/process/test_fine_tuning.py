@@ -126,46 +126,13 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     )
 
 
-HALVES = ("levels.mix=a", "levels.members={a: 2}")
-
-
 @pytest.mark.parametrize(
-    "overrides, expected",
+    "units, expected",
     [
-        (("evaluate.fine_tune.units=[]",), "units: no unit is selected; list units, or all. Received: []"),
-        (
-            ("evaluate.fine_tune.units=[1]",),
-            "units: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. "
-            "Received: ['1']",
-        ),
-        (
-            ("evaluate.fine_tune.learning_rate=1",),
-            "learning_rate: has no effect because there is no fine-tuning; set evaluate.fine_tune.epochs or remove this key. "
-            "Received: 1.0",
-        ),
-        ((EPOCHS, "evaluate.fine_tune.units=[7]"), "units[0]: unknown unit '7'; known: 0, 1, all"),
-        (
-            (*HALVES, EPOCHS),
-            "epochs: cannot be combined with levels.members {a: 2}: in fine-tuning, each client has a single network. "
-            "Received: 2",
-        ),
-        (
-            ("client.stages=slimmable", EPOCHS),
-            "epochs: cannot be combined with client.stages slimmable: in fine-tuning, each step trains the whole client model. "
-            "Received: 2",
-        ),
-        (
-            ("round.mask=fiarse", "levels.entries={b: 1/2}", EPOCHS),
-            "epochs: cannot be combined with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. "
-            "Received: 2",
-        ),
+        ("[]", "units: no unit is selected; list units, or all. Received: []"),
+        ("[7]", "units[0]: unknown unit '7'; known: 0, 1, all"),
     ],
 )
-def test_incompatible_keys_are_rejected(overrides, expected):
-    message = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
+def test_unknown_units_are_rejected(units, expected):
+    message = refusal(recipe.loads, tiny.DENSE, "tiny", [EPOCHS, f"evaluate.fine_tune.units={units}"])
     assert message.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected
-
-
-def test_text_cannot_be_fine_tuned():
-    message = refusal(recipe.loads, tiny.TEXT, "tiny", [EPOCHS])
-    assert "cannot be combined with input masked_text: text has no test examples per client. Received: 2" in message
