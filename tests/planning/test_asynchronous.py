@@ -7,7 +7,6 @@ import pytest
 import tiny
 from oracle_asynchronous import StaleRounds
 
-from hetero_tf.base.errors import InputError
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.planning.asynchronous import ClientStarts
 from hetero_tf.planning.event_queue import EventQueue
@@ -117,12 +116,6 @@ def test_starts_wait_until_clients_are_available():
 
     queue = EventQueue(ClientStarts(2, choose, durations), policy(2))
     assert (queue.version(0).started, queue.version(0).ended) == ([100.0, 100.0], 105.0)
-
-
-@pytest.mark.parametrize("selection", ["oort", "{name: power_of_choice, candidates: 4}"])
-def test_selections_that_read_values_are_refused(selection):
-    with pytest.raises(InputError, match="the order of all arrivals is planned before the training"):
-        tiny.process(tiny.DENSE, FLEET, "round.policy=immediate", f"round.selection={selection}")
 
 
 @pytest.mark.parametrize("selection", ["{name: in_time, fastest: 0.5}", "available"])

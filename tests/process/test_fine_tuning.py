@@ -117,6 +117,7 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     assert tuned.optimizer.learning_rate == base_recipe.optimizer.learning_rate
 
 
+<<<<<<< HEAD
 INCOMPATIBLE = """
 'evaluate.fine_tune.units=[]' => units: no unit is selected; list units, or all. Received: []
 'evaluate.fine_tune.units=[1]' => units: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. Received: ['1']
@@ -131,9 +132,15 @@ round.mask=fiarse 'levels.entries={b: 1/2}' evaluate.fine_tune.epochs=2 => epoch
 @pytest.mark.parametrize("overrides, expected", cases.of_words(INCOMPATIBLE))
 def test_incompatible_keys_are_rejected(overrides, expected):
     message = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
+=======
+@pytest.mark.parametrize(
+    "units, expected",
+    [
+        ("[]", "units: no unit is selected; list units, or all. Received: []"),
+        ("[7]", "units[0]: unknown unit '7'; known: 0, 1, all"),
+    ],
+)
+def test_unknown_units_are_rejected(units, expected):
+    message = refusal(recipe.loads, tiny.DENSE, "tiny", [EPOCHS, f"evaluate.fine_tune.units={units}"])
+>>>>>>> 42b38c32240c7c75a570e07411a6b9d2c9d84dac
     assert message.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected
-
-
-def test_text_cannot_be_fine_tuned():
-    message = refusal(recipe.loads, tiny.TEXT, "tiny", [EPOCHS])
-    assert "cannot be combined with input masked_text: text has no test examples per client. Received: 2" in message

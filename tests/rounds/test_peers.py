@@ -8,9 +8,6 @@ import oracle
 import pytest
 import tensorflow as tf
 import tiny
-from refusals import refusal
-
-from hetero_tf import recipe
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -99,25 +96,3 @@ def test_budget_fits_full_networks_and_one_in_stages(budget, networks, stages):
     stages_of_level = tiny.process(text, *settings, "client.coupling={name: mutual, ramp: null}").family.stages["a"]
     assert len(stages_of_level) == stages and {len(stage.trained_by_network) for stage in stages_of_level} == {networks}
     assert all(stage.trained == set(methods.TRUNK) for stage in stages_of_level)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        (
-            "client.correction={name: dynamic, alpha: 0.3}",
-            "client.correction: cannot be combined with client.stages blockwise and client.stages.peers true: "
-            "corrections store nothing for peers. Received: 'dynamic'",
-        ),
-        (
-            "levels.members={a: 2}",
-            "levels.members: cannot be combined with client.stages blockwise and client.stages.peers true: a client "
-            "trains the networks of an ensemble separately. Received: {a: 2}",
-        ),
-    ],
-)
-def test_settings_incompatible_with_peers_are_refused(setting, message):
-    settings = [*ALONE, STAGES, "levels.budgets={a: 2}", "client.coupling={name: mutual, ramp: null}", setting]
-    if "dynamic" in setting:
-        settings.append("round.server={name: dynamic, alpha: 0.3}")
-    assert message in refusal(recipe.loads, THREE, "r.yaml", settings)

@@ -122,23 +122,6 @@ def test_hanging_tracker_ends_with_the_run(sweep_run, tmp_path, monkeypatch):
     assert messages == [f"warning: --log wandb did not receive all rounds in time; {ADVICE}"]
 
 
-def test_damaged_id_of_a_logged_run_is_reported(sweep_run):
-    sweep_run.wandb.write_text('{"id": "../x", "round": 1}')
-    assert refusal(tracker_process.read_progress, sweep_run.wandb) == (
-        f"{sweep_run.wandb}: must have the id and the last round of a logged run; delete it"
-    )
-
-
-def test_reader_waits_for_the_end_of_a_line(tmp_path):
-    path, reader = tmp_path / "metrics.jsonl", tracker_process.MetricsReader(tmp_path / "metrics.jsonl")
-    assert reader.read_new(0) == []
-    path.write_bytes(b'{"round": 1, "loss": 2}\n{"round": 2, "lo')
-    assert reader.read_new(0) == [(1, {"loss": 2.0})]
-    with path.open("ab") as file:
-        file.write(b'ss": null, "global_loss": 1}\n')
-    assert reader.read_new(1) == [(2, {"global_loss": 1.0})] and reader.read_new(2) == []
-
-
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):
     assert refusal(trackers.check_trackers, ["mlfow"]) == (
         "--log: no such tracker; did you mean 'mlflow'? Received: --log=mlfow"
