@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import cases
 import numpy as np
 import oracle
 import pytest
@@ -117,22 +116,6 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     assert tuned.optimizer.learning_rate == base_recipe.optimizer.learning_rate
 
 
-<<<<<<< HEAD
-INCOMPATIBLE = """
-'evaluate.fine_tune.units=[]' => units: no unit is selected; list units, or all. Received: []
-'evaluate.fine_tune.units=[1]' => units: has no effect because fine-tuning is off; set evaluate.fine_tune.epochs or remove this key. Received: ['1']
-evaluate.fine_tune.learning_rate=1 => learning_rate: has no effect because there is no fine-tuning; set evaluate.fine_tune.epochs or remove this key. Received: 1.0
-evaluate.fine_tune.epochs=2 'evaluate.fine_tune.units=[7]' => units[0]: unknown unit '7'; known: 0, 1, all
-levels.mix=a 'levels.members={a: 2}' evaluate.fine_tune.epochs=2 => epochs: cannot be combined with levels.members {a: 2}: in fine-tuning, each client has a single network. Received: 2
-client.stages=slimmable evaluate.fine_tune.epochs=2 => epochs: cannot be combined with client.stages slimmable: in fine-tuning, each step trains the whole client model. Received: 2
-round.mask=fiarse 'levels.entries={b: 1/2}' evaluate.fine_tune.epochs=2 => epochs: cannot be combined with round.mask fiarse: in fine-tuning, a client keeps all entries of its model. Received: 2
-"""
-
-
-@pytest.mark.parametrize("overrides, expected", cases.of_words(INCOMPATIBLE))
-def test_incompatible_keys_are_rejected(overrides, expected):
-    message = refusal(recipe.loads, tiny.DENSE, "tiny", overrides)
-=======
 @pytest.mark.parametrize(
     "units, expected",
     [
@@ -142,5 +125,4 @@ def test_incompatible_keys_are_rejected(overrides, expected):
 )
 def test_unknown_units_are_rejected(units, expected):
     message = refusal(recipe.loads, tiny.DENSE, "tiny", [EPOCHS, f"evaluate.fine_tune.units={units}"])
->>>>>>> 42b38c32240c7c75a570e07411a6b9d2c9d84dac
     assert message.split("\n")[0].partition(": evaluate.fine_tune.")[2] == expected
