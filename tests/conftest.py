@@ -91,7 +91,7 @@ def release_memory(config, growth):
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item):
     """Free the graphs of a file's earlier tests."""
-    release_memory(item.config, 2**30)
+    release_memory(item.config, 2**29)
 
 
 @pytest.fixture(scope="module", autouse=True)
