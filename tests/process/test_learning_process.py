@@ -71,12 +71,17 @@ def test_a_schedule_that_returns_no_multiplier_is_refused(monkeypatch, factor):
     )
 
 
-@pytest.mark.parametrize("select", [
-    lambda size, count: np.zeros(count, np.int32), lambda size, count: np.arange(size, size + count, dtype=np.int32),
-    lambda size, count: np.arange(-1, count - 1, dtype=np.int32), lambda size,
-    count: np.arange(count - 1, dtype=np.int32), lambda size, count: np.arange(float(count)), lambda size,
-    count: None,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda size, count: np.zeros(count, np.int32),
+        lambda size, count: np.arange(size, size + count, dtype=np.int32),
+        lambda size, count: np.arange(-1, count - 1, dtype=np.int32),
+        lambda size, count: np.arange(count - 1, dtype=np.int32),
+        lambda size, count: np.arange(float(count)),
+        lambda size, count: None,
+    ],
+)
 def test_a_registered_submodel_that_returns_other_coordinates_is_refused(monkeypatch, select):
     monkeypatch.setitem(registry._registered["submodels"], "prefix", "hetero_tf.methods.submodels.prefix")
     monkeypatch.setattr(prefix, "keep", lambda size, count, round, client, seed: select(size, count))
