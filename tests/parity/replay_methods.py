@@ -24,14 +24,9 @@ import numpy as np
 import replay_cases
 
 MODULES = {
-    "FedRolex": "methods_fedrolex",
-    "FjORD": "methods_fjord",
-    "DepthFL": "methods_depthfl",
-    "LG-FedAvg": "methods_lg",
-    "fedepth": "methods_fedepth",
-    "splitmix": "methods_splitmix",
-    "fiarse": "methods_fiarse",
-}
+    "FedRolex": "methods_fedrolex", "FjORD": "methods_fjord", "DepthFL": "methods_depthfl", "LG-FedAvg": "methods_lg",
+    "fedepth": "methods_fedepth", "splitmix": "methods_splitmix", "fiarse": "methods_fiarse",
+}  # fmt: skip
 
 
 def replay_file(path):

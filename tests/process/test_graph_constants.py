@@ -37,13 +37,10 @@ def largest(process):
     return max(max(constants(function.graph)) for function in functions)
 
 
-@pytest.mark.parametrize(
-    ("base", "overrides"),
-    [
-        (tiny.IMAGES, ("levels.mix=c1",)),
-        (tiny.DENSE, ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]")),
-    ],
-)
+@pytest.mark.parametrize(("base", "overrides"), [
+    (tiny.IMAGES, ("levels.mix=c1",)),
+    (tiny.DENSE, ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]")),
+])  # fmt: skip
 def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, overrides):
     sizes = np.ones(COUNT, int)
     data = tiny.images(sizes, COUNT, labels=MANY)
