@@ -38,6 +38,12 @@ def test_losses_of_other_tasks_equal_those_of_keras(name):
     np.testing.assert_allclose(module.loss(outputs, targets, None, 0), reference(targets, outputs), rtol=1e-12)
 
 
+def test_the_slope_of_huber_for_large_errors_is_its_delta():
+    errors = tf.constant([[1.0], [5.0], [6.0]])
+    loss = registry.find("losses", "huber").loss(errors, tf.zeros([3, 1]), None, 0, delta=2.0)
+    assert loss.numpy().tolist() == [0.5, 8.0, 10.0]
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "masked_cross_entropy"])
 def test_smoothed_and_weighted_losses_equal_keras(name):
     module = registry.find("losses", name)

@@ -80,9 +80,11 @@ def test_hours_are_local_and_may_pass_midnight():
 
 
 def test_clients_of_time_zones_share_the_day():
-    fleet = Fleet(devices={"night": Device(gflops=1, hours=((0.0, 6.0),))}, time_zones=24)
-    shares = [available(hour, fleet).mean() for hour in range(24)]
-    assert shares == pytest.approx([0.25] * 24, abs=0.03)
+    night = Device(gflops=1, hours=((0.0, 6.0),))
+    fleet = Fleet(devices={"one": night, "other": night}, time_zones=24)
+    kind = devices(fleet, range(2_000), 2_000).kind
+    shares = [available(hour, fleet)[kind == each].mean() for hour in range(24) for each in (0, 1)]
+    assert shares == pytest.approx([0.25] * 48, abs=0.05)
     one = np.asarray([available(hour, fleet, [7])[0] for hour in range(48)])
     assert one.sum() == 12 and (one[:24] == one[24:]).all()
 

@@ -112,7 +112,7 @@ def test_dynamic_levels_are_tuned_at_the_global_level_without_dropouts():
     tuned = fine_tuning(base_recipe, 7)
     assert (tuned.levels.mix, tuned.levels.assignment, tuned.round.clients) == ({"a": 1}, "fixed", 7)
     assert (tuned.fleet, tuned.round.policy.name, tuned.client.correction) == (None, "wait", None)
-    assert tuned.client.epochs == 2 and not tuned.evaluate.fine_tune.epochs
+    assert (tuned.client.epochs, tuned.schedule.name) == (2, "constant") and not tuned.evaluate.fine_tune.epochs
     assert tuned.optimizer.learning_rate == base_recipe.optimizer.learning_rate
 
 

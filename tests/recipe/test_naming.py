@@ -42,6 +42,8 @@ def test_runs_that_must_not_share_a_folder_have_different_names():
         ["model.settings.channels[0]=!w 32"],
         ["model.settings.channels=[!w 32, !w 128, !w 256, !w 512]", "seed=1"],
         ["levels.mix=a-e", "levels.assignment=fixed"],
+        ["fleet=phones", "fleet.jitter=0.5"],
+        ["fleet.jitter=0.5", "fleet=phones"],
         ["data={name: npz, path: a/b.npz}"],
         ["data={name: npz, path: a_b.npz}"],
         [*many, "client.batch_size=11"],
