@@ -18,11 +18,14 @@ MAPS = (
 )
 
 
-@pytest.mark.parametrize(("name", "overrides"), [
-    ("tiny/digits", ("levels.mix=a-c",)),
-    pytest.param("tiny/shapes_unet", MAPS, marks=pytest.mark.long),
-    pytest.param("tiny/mnist", (), marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("tiny/digits", ("levels.mix=a-c",)),
+        pytest.param("tiny/shapes_unet", MAPS, marks=pytest.mark.long),
+        pytest.param("tiny/mnist", (), marks=pytest.mark.long),
+    ],
+)
 def test_the_reference_trains_as_the_compiled_round(name, overrides, request):
     if overrides == MAPS:
         # The compiled U-Net has a graph of many operations.
@@ -45,11 +48,14 @@ def test_the_program_prints_the_metrics_of_each_round(capsys):
     assert all("  loss 2." in line and "global_accuracy" in line for line in lines)
 
 
-@pytest.mark.parametrize(("overrides", "key"), [
-    (("round.submodel=rolling",), "round.submodel rolling"),
-    (("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"), "round.server scaffold"),
-    (None, "client.loss mean_squared_error"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("round.submodel=rolling",), "round.submodel rolling"),
+        (("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"), "round.server scaffold"),
+        (None, "client.loss mean_squared_error"),
+    ],
+)
 def test_other_methods_are_refused(overrides, key):
     process = tiny.process(tiny.DENSE, *overrides) if overrides else learning_process("tiny/table_regression")
     with pytest.raises(InputError, match=f"the reference has no {key}; use bin/hetero_tf for this recipe"):

@@ -128,11 +128,14 @@ def test_closed_output_is_ignored(tmp_path, error):
     assert logged(tmp_path) == ["one", "two"]
 
 
-@pytest.mark.parametrize(("text", "shown"), [
-    ("plain, \u00e9 \u6f22 \U0001f600\nlines", "plain, \u00e9 \u6f22 \U0001f600\nlines"),
-    ("\x1b]0;title\x07\x9b2J\r\b\x7f\t", r"\x1b]0;title\x07\x9b2J\r\x08\x7f\t"),
-    ("\u202etxt.exe\u2028\udcff\ufeff", r"\u202etxt.exe\u2028\udcff\ufeff"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, \u00e9 \u6f22 \U0001f600\nlines", "plain, \u00e9 \u6f22 \U0001f600\nlines"),
+        ("\x1b]0;title\x07\x9b2J\r\b\x7f\t", r"\x1b]0;title\x07\x9b2J\r\x08\x7f\t"),
+        ("\u202etxt.exe\u2028\udcff\ufeff", r"\u202etxt.exe\u2028\udcff\ufeff"),
+    ],
+)
 def test_control_characters_are_escaped_in_output_and_log(tmp_path, text, shown):
     out = io.StringIO()
     console = Console(out)
@@ -160,10 +163,19 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     assert out.getvalue() == "one\n"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (-3, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (185, "3:05 min"), (3600, "1:00:00 h"),
-    (7810, "2:10:10 h"), (360000, "100:00:00 h"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0 s"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1:00 min"),
+        (185, "3:05 min"),
+        (3600, "1:00:00 h"),
+        (7810, "2:10:10 h"),
+        (360000, "100:00:00 h"),
+    ],
+)
 def test_durations(seconds, text):
     assert format_duration(seconds) == text
 
@@ -204,9 +216,17 @@ def test_without_proc_age_starts_with_the_import(monkeypatch, stat):
 
 
 REPORT = {
-    "clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "by_taps": [], "by_winograd": [], "reasons": [],
-    "compiled": False, "parallel": 2, "threads": 1, "precision": "float32", "device": "cpu", "replicas": 1,
-}  # fmt: skip
+    "clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5},
+    "by_taps": [],
+    "by_winograd": [],
+    "reasons": [],
+    "compiled": False,
+    "parallel": 2,
+    "threads": 1,
+    "precision": "float32",
+    "device": "cpu",
+    "replicas": 1,
+}
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,15 @@ def test_write_atomic_replaces_whole_files(tmp_path):
     assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["a.txt"]
 
 
-@pytest.mark.parametrize(("write", "calls"), [
-    (files.write_new, ["sync a 2"]), (files.write_private, ["sync a 2"]),
-    (files.write_atomic, ["sync .tmp-a.PID 2", "rename .tmp-a.PID a", "sync ."]),
-    (lambda path, data: files.sync_folder(path.parent), ["sync ."]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("write", "calls"),
+    [
+        (files.write_new, ["sync a 2"]),
+        (files.write_private, ["sync a 2"]),
+        (files.write_atomic, ["sync .tmp-a.PID 2", "rename .tmp-a.PID a", "sync ."]),
+        (lambda path, data: files.sync_folder(path.parent), ["sync ."]),
+    ],
+)
 def test_contents_and_names_are_on_the_disk_when_a_call_returns(tmp_path, monkeypatch, write, calls):
     recorded = record_disk(monkeypatch, tmp_path)
     write(tmp_path / "a", b"12")
@@ -109,10 +113,14 @@ def test_read_refuses_too_much(tmp_path):
         files.read_bytes(tmp_path / "a", 4)
 
 
-@pytest.mark.parametrize("number, kind, text", [
-    (5, files.Damaged, "could not read: Input/output error"), (24, DiskProblem, "could not read: Too many open files"),
-    (13, DiskProblem, "could not read: Permission denied"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "number, kind, text",
+    [
+        (5, files.Damaged, "could not read: Input/output error"),
+        (24, DiskProblem, "could not read: Too many open files"),
+        (13, DiskProblem, "could not read: Permission denied"),
+    ],
+)
 def test_only_errors_of_the_file_are_damage(tmp_path, monkeypatch, number, kind, text):
     def refuse(*args, **options):
         raise OSError(number, os.strerror(number))
@@ -170,12 +178,20 @@ def test_json_round_trip_and_depth():
         assert plain_json.depth(data.decode()) == count(value)
 
 
-@pytest.mark.parametrize("text, message", [
-    (b"[1e999]", "1e999 is too large for a number"), (b"[-Infinity]", "-Infinity is not a number"),
-    (b'["\\ud800"]', "surrogates not allowed"), (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
-    (b"[" + b"9" * 5000 + b"]", "4300"), (b"[1] x", "Extra data"), (b"[" * 33 + b"]" * 33, "deeper than 32"),
-    (b'"' + b'\\"' * 10**5, "Unterminated string"), (b"]" * 50 + b"[" * 82, "Expecting value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (b"[1e999]", "1e999 is too large for a number"),
+        (b"[-Infinity]", "-Infinity is not a number"),
+        (b'["\\ud800"]', "surrogates not allowed"),
+        (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
+        (b"[" + b"9" * 5000 + b"]", "4300"),
+        (b"[1] x", "Extra data"),
+        (b"[" * 33 + b"]" * 33, "deeper than 32"),
+        (b'"' + b'\\"' * 10**5, "Unterminated string"),
+        (b"]" * 50 + b"[" * 82, "Expecting value"),
+    ],
+)
 def test_json_refusals(text, message):
     with pytest.raises(files.Damaged, match=f"^x.json: is not plain JSON: .*{message}"):
         plain_json.parse(text, "x.json")
@@ -199,8 +215,11 @@ def test_unreadable_json_is_not_written(value):
 
 def test_finite_turns_numpy_into_numbers_and_nan_into_none():
     row = {
-        "a": np.float32("nan"), "b": [np.int64(3), -math.inf], "c": np.array([1.5, np.inf]), "d": (True, np.bool_(0)),
-    }  # fmt: skip
+        "a": np.float32("nan"),
+        "b": [np.int64(3), -math.inf],
+        "c": np.array([1.5, np.inf]),
+        "d": (True, np.bool_(0)),
+    }
     assert plain_json.finite(row) == {"a": None, "b": [3, None], "c": [1.5, None], "d": [True, False]}
 
 

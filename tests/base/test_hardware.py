@@ -99,19 +99,30 @@ def test_engine_report_is_plain_and_names_every_level():
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     family = SimpleNamespace(recipe=recipe, submodel_of=(0, 1, 1))
     assert report(Engine(False, ("level a: why",), Replicas(3)), stacks, family) == {
-        "clients_at_once": {"a": 1, "e": 5, "f": 5}, "by_taps": [], "by_winograd": [], "by_function": [],
-        "reasons": ["level a: why"], "compiled": False, "parallel": 3, "threads": 1, "precision": "float64",
-        "device": hardware.device_type(), "replicas": 1,
-    }  # fmt: skip
+        "clients_at_once": {"a": 1, "e": 5, "f": 5},
+        "by_taps": [],
+        "by_winograd": [],
+        "by_function": [],
+        "reasons": ["level a: why"],
+        "compiled": False,
+        "parallel": 3,
+        "threads": 1,
+        "precision": "float64",
+        "device": hardware.device_type(),
+        "replicas": 1,
+    }
 
 
-@pytest.mark.parametrize(("flags", "precision", "device", "has_hint"), [
-    ("avx512_bf16 amx_bf16 amx_tile", "float32", "cpu", True),
-    ("avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16", "cpu", False),
-    ("avx512_bf16 amx_bf16 amx_tile", "float64", "cpu", False),
-    ("avx512_bf16 amx_bf16 amx_tile", "float32", "gpu", False),
-    ("avx512_bf16 avx2", "float32", "cpu", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "precision", "device", "has_hint"),
+    [
+        ("avx512_bf16 amx_bf16 amx_tile", "float32", "cpu", True),
+        ("avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16", "cpu", False),
+        ("avx512_bf16 amx_bf16 amx_tile", "float64", "cpu", False),
+        ("avx512_bf16 amx_bf16 amx_tile", "float32", "gpu", False),
+        ("avx512_bf16 avx2", "float32", "cpu", False),
+    ],
+)
 def test_hint_names_bfloat16_units(tmp_path, monkeypatch, flags, precision, device, has_hint):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     assert hardware.precision_hint(precision, device) is None

@@ -58,9 +58,13 @@ def test_selection_metrics_have_a_direction():
 def test_rows_of_earlier_versions_are_migrated():
     before = {"round": 1, "flops": 2, "lost": 0, "local_accuracy": 3.0, "local_accuracy_b": 4.0, "bytes_up": 5}
     assert metrics.migrate_names(before) == {
-        "round": 1, "train_flops": 2, "non_finite": 0, "local_accuracy": 3.0, "clients_accuracy_b": 4.0,
+        "round": 1,
+        "train_flops": 2,
+        "non_finite": 0,
+        "local_accuracy": 3.0,
+        "clients_accuracy_b": 4.0,
         "bytes_up": 5,
-    }  # fmt: skip
+    }
 
 
 def test_validation_metric_is_the_default_selection_metric():
@@ -68,23 +72,35 @@ def test_validation_metric_is_the_default_selection_metric():
     assert metrics.default_selection_metric("perplexity", False) == "global_perplexity"
 
 
-@pytest.mark.parametrize(("name", "value", "best", "better"), [
-    ("global_loss", 1.0, 2.0, True), ("global_loss", 2.0, 1.0, False), ("global_perplexity", 1.0, 2.0, True),
-    ("local_loss", 2.0, 1.0, False), ("global_accuracy", 2.0, 1.0, True), ("local_accuracy", 1.0, 2.0, False),
-    ("global_accuracy", 1.0, 1.0, False), ("global_loss", None, 1.0, False), ("global_accuracy", 0.0, None, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "best", "better"),
+    [
+        ("global_loss", 1.0, 2.0, True),
+        ("global_loss", 2.0, 1.0, False),
+        ("global_perplexity", 1.0, 2.0, True),
+        ("local_loss", 2.0, 1.0, False),
+        ("global_accuracy", 2.0, 1.0, True),
+        ("local_accuracy", 1.0, 2.0, False),
+        ("global_accuracy", 1.0, 1.0, False),
+        ("global_loss", None, 1.0, False),
+        ("global_accuracy", 0.0, None, True),
+    ],
+)
 def test_is_better_follows_the_direction_of_the_metric(name, value, best, better):
     assert metrics.is_better(name, value, best) == better
 
 
-@pytest.mark.parametrize(("name", "value", "text"), [
-    ("global_accuracy", 95.63, "acc 95.6 % "),
-    ("validation_accuracy", 100.0, "val acc 100.0 %"),
-    ("global_perplexity", 12.3456, "perplexity 12.35  "),
-    ("global_loss", None, "test loss -      "),
-    ("validation_mean_average_precision", 9.87, "val mAP  9.9 % "),
-    ("local_worst_decile", 70.37, "local worst decile 70.4 % "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("global_accuracy", 95.63, "acc 95.6 % "),
+        ("validation_accuracy", 100.0, "val acc 100.0 %"),
+        ("global_perplexity", 12.3456, "perplexity 12.35  "),
+        ("global_loss", None, "test loss -      "),
+        ("validation_mean_average_precision", 9.87, "val mAP  9.9 % "),
+        ("local_worst_decile", 70.37, "local worst decile 70.4 % "),
+    ],
+)
 def test_short_metrics_of_the_line_of_a_round(name, value, text):
     assert metrics.format_short(name, value) == text
 
@@ -101,9 +117,18 @@ def test_progress_lines_show_selected_metrics():
     validation = ["validation_loss", "validation_perplexity"]
     of_plugins = [f"validation_{name}" for name in names] + [f"level_{name}_LEVEL" for name in names]
     assert others == [
-        "loss", "dropped", "refused", "late", "partial", "stale", *validation, "tuned_accuracy", "tuned_worst_decile",
-        "level_perplexity_LEVEL", *of_plugins,
-    ]  # fmt: skip
+        "loss",
+        "dropped",
+        "refused",
+        "late",
+        "partial",
+        "stale",
+        *validation,
+        "tuned_accuracy",
+        "tuned_worst_decile",
+        "level_perplexity_LEVEL",
+        *of_plugins,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -246,15 +246,18 @@ def test_user_modules_use_the_same_annotations(plugged):
     }
 
 
-@pytest.mark.parametrize(("annotation", "message"), [
-    ("set", "typed.py: 'set' is not a type of an option; it must be int, float, str"),
-    ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
-    ("Literal['a', 1]", r"typed.py: the type of an option must be .* Received: Literal\['a', 1\]"),
-    ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),
-    ("tuple[int, int]", r"typed.py: .* Received: tuple\[int, int\]"),
-    ("int | float", r"typed.py: .* Received: int \| float"),
-    ("int = len('abc')", "option 'rate' of a plug-in has a default that is not a plain value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        ("set", "typed.py: 'set' is not a type of an option; it must be int, float, str"),
+        ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
+        ("Literal['a', 1]", r"typed.py: the type of an option must be .* Received: Literal\['a', 1\]"),
+        ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),
+        ("tuple[int, int]", r"typed.py: .* Received: tuple\[int, int\]"),
+        ("int | float", r"typed.py: .* Received: int \| float"),
+        ("int = len('abc')", "option 'rate' of a plug-in has a default that is not a plain value"),
+    ],
+)
 def test_unreadable_types_and_defaults_are_reported(plugged, annotation, message):
     imports = "from __future__ import annotations\n"
     registry.register_plugin(

@@ -74,21 +74,24 @@ def header(rate=RATE, channels=1, code=1, bits=16, size=8):
     return b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", 16) + layout + b"data" + struct.pack("<I", size)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"", "is empty; copy it again"),
-    (b"ID3 an mp3 file", "is not a WAV file: it begins with b'ID3 an m'; save it as WAV of 8, 16, 24 or 32 bits"),
-    (header()[:16], "has no format or no samples in its header; copy it again"),
-    (header()[:26], "is cut off within its header; copy it again"),
-    (header(code=2, bits=4) + bytes(8), "has an unsupported format (code 2, 4 bits); save it as WAV"),
-    (header(code=3, bits=16) + bytes(8), "has an unsupported format (code 3, 16 bits)"),
-    (header(rate=0) + bytes(8), "1,000 to 384,000 samples per second. Received: 1 channels, 0 per second"),
-    (header(rate=2**32 - 1) + bytes(8), "Received: 1 channels, 4,294,967,295 per second"),
-    (header(channels=0) + bytes(8), "Received: 0 channels, 8,000 per second"),
-    (header(size=9) + bytes(8), "is cut off before its end; copy it again"),
-    (header(size=0), "has no samples; remove it or copy it again"),
-    (header(channels=65_535, size=8) + bytes(8), "has no samples"),
-    (header(code=3, bits=32) + struct.pack("<2f", 1, np.nan), "has a sample that is not finite"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty; copy it again"),
+        (b"ID3 an mp3 file", "is not a WAV file: it begins with b'ID3 an m'; save it as WAV of 8, 16, 24 or 32 bits"),
+        (header()[:16], "has no format or no samples in its header; copy it again"),
+        (header()[:26], "is cut off within its header; copy it again"),
+        (header(code=2, bits=4) + bytes(8), "has an unsupported format (code 2, 4 bits); save it as WAV"),
+        (header(code=3, bits=16) + bytes(8), "has an unsupported format (code 3, 16 bits)"),
+        (header(rate=0) + bytes(8), "1,000 to 384,000 samples per second. Received: 1 channels, 0 per second"),
+        (header(rate=2**32 - 1) + bytes(8), "Received: 1 channels, 4,294,967,295 per second"),
+        (header(channels=0) + bytes(8), "Received: 0 channels, 8,000 per second"),
+        (header(size=9) + bytes(8), "is cut off before its end; copy it again"),
+        (header(size=0), "has no samples; remove it or copy it again"),
+        (header(channels=65_535, size=8) + bytes(8), "has no samples"),
+        (header(code=3, bits=32) + struct.pack("<2f", 1, np.nan), "has a sample that is not finite"),
+    ],
+)
 def test_damaged_files_are_rejected_with_the_reason(graph, content, message):
     assert message in refusal(read_clip, content, RATE, 4)
     if "finite" in message:

@@ -192,12 +192,16 @@ def folder_of_runs(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     (tmp_path / "begun" / "recipe.yaml").write_text(programs.RECIPE)
     texts = {
-        "afile": "x", "foreign/thesis.txt": "x", "bad.yaml": "name: [\n", "nothing.yaml": "",
+        "afile": "x",
+        "foreign/thesis.txt": "x",
+        "bad.yaml": "name: [\n",
+        "nothing.yaml": "",
         "own_nothing.py": "x = 1\n",
         "own_raises.py": 'raise RuntimeError("no luck")\n',
-        "own_syntax.py": "def f(:\n", "own_exit.py": "raise SystemExit(3)\n",
+        "own_syntax.py": "def f(:\n",
+        "own_exit.py": "raise SystemExit(3)\n",
         "prefix.py": "def keep(size, count, round, client, seed):\n    return None\n",
-    }  # fmt: skip
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "binary.yaml").write_bytes(b"\x80\xff")
@@ -236,14 +240,20 @@ def test_read_only_disk_exits_with_3(folder_of_runs, capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("error", "code", "text"), [
-    (MemoryError("no room"), 4, "MemoryError: no room; out of memory; lower client.batch_size, "),
-    (type("ResourceExhaustedError", (Exception,), {})("OOM when\nallocating"), 4,
-     "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, "),
-    (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
-    (RecursionError("deep"), 1, "RecursionError: deep; this is a bug in hetero_tf; --debug shows the traceback"),
-    (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (MemoryError("no room"), 4, "MemoryError: no room; out of memory; lower client.batch_size, "),
+        (
+            type("ResourceExhaustedError", (Exception,), {})("OOM when\nallocating"),
+            4,
+            "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, ",
+        ),
+        (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
+        (RecursionError("deep"), 1, "RecursionError: deep; this is a bug in hetero_tf; --debug shows the traceback"),
+        (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback"),
+    ],
+)
 def test_unexpected_errors_are_one_sentence(folder_of_runs, capsys, monkeypatch, error, code, text):
     def fail(*_):
         raise error

@@ -17,18 +17,21 @@ OPTIONS = {
     "audio": {"path": "own_sounds", "rate": 8000, "seconds": 0.1},
     "labelled_text": {"path": "own_texts.csv"},
     "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
-    "npz": {"path": "own.npz"}, "npy": {"path": "own_arrays"},
+    "npz": {"path": "own.npz"},
+    "npy": {"path": "own_arrays"},
     "csv": {"path": "own.csv", "label": "kind"},
     "folder": {"path": "own_pictures", "size": 8},
     "masks": {"path": "own_masks", "size": 8},
     "parquet": {"path": "own.parquet", "label": "kind"},
     "wikitext2": {"rows": 3, "test_rows": 1, "verify": False, "download": False},
     "tfds": {"dataset": "mnist", "download": False},
-    "series": {**{"path": "own_series.csv", "label": "climate", "time": "month", "series": "station"},
-               **{"window": 3, "test_share": 0.5}},
+    "series": {
+        **{"path": "own_series.csv", "label": "climate", "time": "month", "series": "station"},
+        **{"window": 3, "test_share": 0.5},
+    },
     "femnist": {"path": "own_femnist"},
     "tiny_imagenet": {"path": "own_imagenet", "size": 8},
-}  # fmt: skip
+}
 # Loaders whose data cannot be generated quickly: they are tested with their fallback.
 STANDS_IN = {"tfds": "digits"}
 

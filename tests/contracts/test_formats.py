@@ -190,10 +190,13 @@ def test_a_failed_conversion_is_reported_and_leaves_no_files(tmp_path, monkeypat
     assert message.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in message
 
 
-@pytest.mark.parametrize("ended, expected", [
-    ((-6, ""), "the process aborted; export another level or format"),
-    ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ended, expected",
+    [
+        ((-6, ""), "the process aborted; export another level or format"),
+        ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'"),
+    ],
+)
 def test_a_file_that_crashes_its_interpreter_is_refused(tmp_path, monkeypatch, ended, expected):
     """The exporting process continues, because a separate process runs the file."""
     litert = formats.find("litert")

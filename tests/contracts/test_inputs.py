@@ -132,10 +132,16 @@ def test_spectrograms_equal_those_of_tensorflow(rate, window, hop):
     np.testing.assert_allclose(floats, maps, atol=1e-12)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"window": 0.00005}, "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05"),
-    ({"bands": 200}, "`bands` is too large for `window`: a mel band has no frequency at 16000 Hz; use fewer bands"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"window": 0.00005},
+            "`window` and `hop` must have at least 2 and 1 samples at 16000 Hz. Received: window=5e-05",
+        ),
+        ({"bands": 200}, "`bands` is too large for `window`: a mel band has no frequency at 16000 Hz; use fewer bands"),
+    ],
+)
 def test_impossible_spectrograms_are_rejected(options, message):
     assert message in refusal(registry.find("inputs", "audio").build, "float32", **options)
 

@@ -138,21 +138,28 @@ def test_norm_none_is_the_identity():
     assert get_args(NormKind) == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
 
 
-@pytest.mark.parametrize(("name", "arguments", "expected"), [
-    ("StaticBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
-    ("TrackedBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
-    ("TrackedBatchNormalization", {"momentum": 0}, "`momentum` must be in (0, 1]. Received: momentum=0"),
-    ("TrackedBatchNormalization", {"momentum": 1.5}, "`momentum` must be in (0, 1]. Received: momentum=1.5"),
-    ("Scaler", {"scale": 0}, "`scale` must be in (0, 1]. Received: scale=0"),
-    ("Scaler", {"scale": 1.5}, "`scale` must be in (0, 1]. Received: scale=1.5"),
-    ("Dropout", {"rate": -0.1}, "`rate` must be in [0, 1). Received: rate=-0.1"),
-    ("Dropout", {"rate": 1}, "`rate` must be in [0, 1). Received: rate=1"),
-    ("PaddedConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
-    ("PaddedDepthwiseConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
-    ("PreActivationBlock", {"residual": "x"}, "`residual` must be one of input, activated. Received: residual='x'"),
-    ("PreActivationBlock", {"scaler_at": "x"}, "`scaler_at` must be one of norms, products. Received: scaler_at='x'"),
-    ("Norm", {"kind": "x"}, "`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='x'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("StaticBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
+        ("TrackedBatchNormalization", {"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
+        ("TrackedBatchNormalization", {"momentum": 0}, "`momentum` must be in (0, 1]. Received: momentum=0"),
+        ("TrackedBatchNormalization", {"momentum": 1.5}, "`momentum` must be in (0, 1]. Received: momentum=1.5"),
+        ("Scaler", {"scale": 0}, "`scale` must be in (0, 1]. Received: scale=0"),
+        ("Scaler", {"scale": 1.5}, "`scale` must be in (0, 1]. Received: scale=1.5"),
+        ("Dropout", {"rate": -0.1}, "`rate` must be in [0, 1). Received: rate=-0.1"),
+        ("Dropout", {"rate": 1}, "`rate` must be in [0, 1). Received: rate=1"),
+        ("PaddedConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
+        ("PaddedDepthwiseConv2D", {"kernel_size": 2}, "`kernel_size` must be odd. Received: kernel_size=2"),
+        ("PreActivationBlock", {"residual": "x"}, "`residual` must be one of input, activated. Received: residual='x'"),
+        (
+            "PreActivationBlock",
+            {"scaler_at": "x"},
+            "`scaler_at` must be one of norms, products. Received: scaler_at='x'",
+        ),
+        ("Norm", {"kind": "x"}, "`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='x'"),
+    ],
+)
 def test_impossible_arguments_are_refused(name, arguments, expected):
     defaults, _ = ARGUMENTS.get(name, ({}, None))
     assert refusal(lambda: layer_class(name)(**{**defaults, **arguments}), kind=ValueError) == expected

@@ -18,16 +18,35 @@ def test_a_plugin_keeps_the_contract(check):
 # roc_auc_score(multi_class="ovr"), average_precision_score, cohen_kappa_score(weights="quadratic"), root of mean_squared_error, mean_absolute_error, r2_score
 # and jaccard_score(average="macro").
 EXPECTED = {
-    "label": {"accuracy": 62.5, "mae": 0.625, "quadratic_kappa": 0.47314049586776863,
-              "balanced_accuracy": 59.61538461538461, "macro_f1": 58.86243386243386, "micro_f1": 62.5,
-              "roc_auc": 78.30919994867604, "weighted_f1": 63.46560846560847, "worst_recall": 50.0},
-    "label_set": {"macro_f1": 56.094012672960034, "mean_average_precision": 56.26322413833569,
-                  "micro_f1": 56.41025641025641, "roc_auc": 67.5499497628808, "weighted_f1": 56.34701687333267},
+    "label": {
+        "accuracy": 62.5,
+        "mae": 0.625,
+        "quadratic_kappa": 0.47314049586776863,
+        "balanced_accuracy": 59.61538461538461,
+        "macro_f1": 58.86243386243386,
+        "micro_f1": 62.5,
+        "roc_auc": 78.30919994867604,
+        "weighted_f1": 63.46560846560847,
+        "worst_recall": 50.0,
+    },
+    "label_set": {
+        "macro_f1": 56.094012672960034,
+        "mean_average_precision": 56.26322413833569,
+        "micro_f1": 56.41025641025641,
+        "roc_auc": 67.5499497628808,
+        "weighted_f1": 56.34701687333267,
+    },
     "numbers": {"mae": 0.38628422267166584, "r2": 0.7030800233818151, "rmse": 0.487350015479622},
-    "label_map": {"accuracy": 72.5, "balanced_accuracy": 72.22222222222221, "macro_f1": 72.27713489767493,
-                  "mean_iou": 56.636826670782526, "micro_f1": 72.5, "weighted_f1": 72.47292872066859,
-                  "worst_recall": 68.0},
-}  # fmt: skip
+    "label_map": {
+        "accuracy": 72.5,
+        "balanced_accuracy": 72.22222222222221,
+        "macro_f1": 72.27713489767493,
+        "mean_iou": 56.636826670782526,
+        "micro_f1": 72.5,
+        "weighted_f1": 72.47292872066859,
+        "worst_recall": 68.0,
+    },
+}
 CASES = [(name, form) for name in registry.names("metrics") for form in registry.constant("metrics", name, "TARGETS")]
 
 

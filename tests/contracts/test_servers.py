@@ -148,12 +148,15 @@ def test_dynamic_has_a_fixed_point_and_moves_further_with_more_clients():
     np.testing.assert_allclose(drift, [-0.1, -0.025])
 
 
-@pytest.mark.parametrize(("option", "allowed"), [
-    ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-    ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
-    ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-    ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-    ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+        ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
+        ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+        ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+        ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+    ],
+)
 def test_options_outside_their_ranges_are_refused(option, allowed):
     assert refusal(recipe.load, "tiny/mnist", [f"round.server={{name: {option}}}"]).endswith(f": {allowed}")

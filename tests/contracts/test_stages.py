@@ -41,10 +41,16 @@ def test_stages_of_drawn_widths_count_from_the_narrowest():
         )
 
 
-@pytest.mark.parametrize(("budget", "expected"), [
-    (0.25, [("3",), ("5",)]), (0.4, [("1",), ("3",), ("5",)]), (0.45, [("1",), ("3", "5")]),
-    (0.65, [("1", "3"), ("5",)]), (0.85, [("1", "3", "5")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0.25, [("3",), ("5",)]),
+        (0.4, [("1",), ("3",), ("5",)]),
+        (0.45, [("1",), ("3", "5")]),
+        (0.65, [("1", "3"), ("5",)]),
+        (0.85, [("1", "3", "5")]),
+    ],
+)
 def test_blocks_are_packed_under_the_budget(budget, expected):
     divide = registry.find("stages", "blockwise").divide
     for exit in ("link", "branch"):

@@ -76,20 +76,26 @@ def test_labels_that_are_numbers_stand_in_their_order(tmp_path):
     assert sorted(dataset.train.y.tolist()) == [0, 0, 1, 1, 2, 2]
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("", None),
-    ("1,red,1,f", r"own.csv:22: must have 5 values separated by ',', like the first line. Received: 4, \["),
-    ("1,red,1,f,ox,1", r"own.csv:22: must have 5 values .* Received: 6"),
-    (",red,1,f,ox", r"own.csv:22: column 'height' has no value here \(''\); fill it in or remove the row; the opt"),
-    ("NA,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('NA'\)"),
-    ("nan,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('nan'\)"),
-    ("1, ,1,f,ox", r"own.csv:22: column 'colour' has no value here"),
-    ("1,red,1,f,?", r"own.csv:22: column 'kind' has no value here"),
-    ("1O,red,1,f,ox", r"own.csv:22: column 'height' is numeric, but here it is '1O'; correct it, or add the column"),
-    ("inf,red,1,f,ox", r"own.csv:22: column 'height' is numeric, but here it is 'inf'"),
-    ("1e39,red,1,f,ox", r"own.csv:22: column 'height' must be finite numbers in the range of float32. .* 1e\+39"),
-    ('1,"red,1,f,ox', r"own.csv:22: cannot be parsed as CSV: unexpected end of data"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", None),
+        ("1,red,1,f", r"own.csv:22: must have 5 values separated by ',', like the first line. Received: 4, \["),
+        ("1,red,1,f,ox,1", r"own.csv:22: must have 5 values .* Received: 6"),
+        (",red,1,f,ox", r"own.csv:22: column 'height' has no value here \(''\); fill it in or remove the row; the opt"),
+        ("NA,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('NA'\)"),
+        ("nan,red,1,f,ox", r"own.csv:22: column 'height' has no value here \('nan'\)"),
+        ("1, ,1,f,ox", r"own.csv:22: column 'colour' has no value here"),
+        ("1,red,1,f,?", r"own.csv:22: column 'kind' has no value here"),
+        (
+            "1O,red,1,f,ox",
+            r"own.csv:22: column 'height' is numeric, but here it is '1O'; correct it, or add the column",
+        ),
+        ("inf,red,1,f,ox", r"own.csv:22: column 'height' is numeric, but here it is 'inf'"),
+        ("1e39,red,1,f,ox", r"own.csv:22: column 'height' must be finite numbers in the range of float32. .* 1e\+39"),
+        ('1,"red,1,f,ox', r"own.csv:22: cannot be parsed as CSV: unexpected end of data"),
+    ],
+)
 def test_invalid_line_is_reported(tmp_path, line, message):
     write(tmp_path, [*LINES, line])
     if message is None:
@@ -147,16 +153,19 @@ def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
         load(write(tmp_path), **options)
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"", "own.csv: expected at least one row of data. Received: none"),
-    (b"a,kind\n", "own.csv: expected at least one row of data. Received: none"),
-    (b"a,a,kind\n1,2,x\n", "column names must be unique. Received: 'a' twice"),
-    (b"a,,kind\n1,2,x\n", r"column 'Unnamed: 1' has no name, or is an index .* `index=False`, or set `ignore: "),
-    (b"1,2,3\n1,2,3\n", "own.csv:1: expected column names; if the file has no header, set `header: false`"),
-    (b"a,kind\n1,\xff\n", "own.csv:2: is not UTF-8 text; save it as UTF-8"),
-    (b"\xffa,kind\n1,\n", "own.csv:1: is not UTF-8 text; save it as UTF-8"),
-    (b"a,kind\n1," + b"x" * 200_000, "own.csv:2: cannot be parsed as CSV: field larger than field limit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "own.csv: expected at least one row of data. Received: none"),
+        (b"a,kind\n", "own.csv: expected at least one row of data. Received: none"),
+        (b"a,a,kind\n1,2,x\n", "column names must be unique. Received: 'a' twice"),
+        (b"a,,kind\n1,2,x\n", r"column 'Unnamed: 1' has no name, or is an index .* `index=False`, or set `ignore: "),
+        (b"1,2,3\n1,2,3\n", "own.csv:1: expected column names; if the file has no header, set `header: false`"),
+        (b"a,kind\n1,\xff\n", "own.csv:2: is not UTF-8 text; save it as UTF-8"),
+        (b"\xffa,kind\n1,\n", "own.csv:1: is not UTF-8 text; save it as UTF-8"),
+        (b"a,kind\n1," + b"x" * 200_000, "own.csv:2: cannot be parsed as CSV: field larger than field limit"),
+    ],
+)
 def test_invalid_table_is_rejected(tmp_path, content, message):
     (tmp_path / "own.csv").write_bytes(content)
     with pytest.raises(InputError, match=message):
@@ -232,10 +241,13 @@ def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
     assert set(values) <= set(column(tmp_path, values, categorical=("a",)))
 
 
-@pytest.mark.parametrize(("notation", "values", "expected"), [
-    ("comma", ["1.234,5", "-2,25", "1 000", "12 %", "7"], [-2.25, 0.12, 7, 1000, 1234.5]),
-    ("point", ["1,234.5", "-2.25", "1'000", "12.5%", "007", "1e2"], [-2.25, 0.125, 7, 100, 1000, 1234.5]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("notation", "values", "expected"),
+    [
+        ("comma", ["1.234,5", "-2,25", "1 000", "12 %", "7"], [-2.25, 0.12, 7, 1000, 1234.5]),
+        ("point", ["1,234.5", "-2.25", "1'000", "12.5%", "007", "1e2"], [-2.25, 0.125, 7, 100, 1000, 1234.5]),
+    ],
+)
 def test_numbers_in_another_notation_are_read_by_an_option(tmp_path, notation, values, expected):
     np.testing.assert_allclose(column(tmp_path, values, numbers=notation), expected, rtol=1e-6)
 

@@ -48,18 +48,28 @@ def test_wide_tables_and_long_names_keep_to_the_page():
     assert lines[-1] == "classes: a very long name of a... 16.7 %, and 5 more of 12 examples"
 
 
-@pytest.mark.parametrize(("data", "expected"), [
-    (dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1]), "pictures: 6 x 5 pixels, grey, uint8"),
-    (
-        dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1],
-                pictures=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10)))),
-        "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
-    ),
-    (dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], vocabulary=("<pad>", "<ukn>", "a", "b")),
-     "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary"),
-    (dataset(np.ones((3, 5), np.int32), None, vocabulary=("a", "b"), tokenizer="characters"),
-     "text: 3 training rows of 5 characters, 2 characters in the vocabulary"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (dataset(np.zeros((4, 6, 5, 1), np.uint8), [0, 1, 1, 1]), "pictures: 6 x 5 pixels, grey, uint8"),
+        (
+            dataset(
+                np.zeros((4, 6, 5, 1), np.uint8),
+                [0, 1, 1, 1],
+                pictures=PictureSummary(100, (20, 30), (480, 640), (("color", 90), ("grey", 10))),
+            ),
+            "pictures: 6 x 5 pixels, grey; files 20 x 30 to 480 x 640 (90 color, 10 grey)",
+        ),
+        (
+            dataset(np.array([[2, 3, 0], [2, 0, 0]], np.int32), [0, 1], vocabulary=("<pad>", "<ukn>", "a", "b")),
+            "texts: 1 to 2 words, 1.5 in the median; 4 words in the vocabulary",
+        ),
+        (
+            dataset(np.ones((3, 5), np.int32), None, vocabulary=("a", "b"), tokenizer="characters"),
+            "text: 3 training rows of 5 characters, 2 characters in the vocabulary",
+        ),
+    ],
+)
 def test_pictures_and_texts_have_one_line(data, expected):
     assert describe_data(data)[0] == expected
 

@@ -25,32 +25,48 @@ def test_kind_follows_the_labels():
     assert Dataset(text(), text(1), 5, "s").kind == "text"
 
 
-@pytest.mark.parametrize(("train", "test", "classes", "message"), [
-    (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
-    (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
-    (text(), text(top=7), 5, r"every word id must be in 0..4. Received: 7 at position 0"),
-    (images(size=3), images(size=4), 2, r"must have the same shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
-    (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
-    (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
-    (images(count=0), images(), 2, r"all dimensions above 0. Received: uint8 \(0, 3, 3, 1\)"),
-    (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
-    (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
-    (Split(images().x * np.nan, images().y), images(), 2, r"expected finite pixels. Received: nan in \(0, 0, 0, 0\)"),
-    (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
-    (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
-    (Split(text().x.astype(np.int64)), text(), 5, r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)"),
-    (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "message"),
+    [
+        (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
+        (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
+        (text(), text(top=7), 5, r"every word id must be in 0..4. Received: 7 at position 0"),
+        (images(size=3), images(size=4), 2, r"must have the same shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
+        (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
+        (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
+        (images(count=0), images(), 2, r"all dimensions above 0. Received: uint8 \(0, 3, 3, 1\)"),
+        (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
+        (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
+        (
+            Split(images().x * np.nan, images().y),
+            images(),
+            2,
+            r"expected finite pixels. Received: nan in \(0, 0, 0, 0\)",
+        ),
+        (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
+        (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
+        (
+            Split(text().x.astype(np.int64)),
+            text(),
+            5,
+            r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)",
+        ),
+        (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
+    ],
+)
 def test_invalid_arrays_are_rejected(train, test, classes, message):
     with pytest.raises(InputError, match=message):
         Dataset(train, test, classes, "s")
 
 
-@pytest.mark.parametrize(("owners", "message"), [
-    (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
-    (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
-    (np.array([0, 1, -2, 0], np.int32), "owners must be integers from 0. Received: -2 at position 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
+        (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
+        (np.array([0, 1, -2, 0], np.int32), "owners must be integers from 0. Received: -2 at position 2"),
+    ],
+)
 def test_owners_that_do_not_fit_are_rejected(owners, message):
     with pytest.raises(InputError, match=message):
         Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
@@ -119,11 +135,19 @@ def test_unknown_loaders_and_fallbacks_are_named():
         data.load(Plugin("digits"), "pydocs")
 
 
-@pytest.mark.parametrize(("dataset", "options", "shape"), [
-    ("femnist", {}, (28, 28, 1)), ("mnist", {}, (28, 28, 1)), ("cifar10", {}, (32, 32, 3)),
-    ("emnist/balanced", {}, (28, 28, 1)), ("cifar10", {"size": 16}, (16, 16, 3)),
-    ("mnist", {"size": None}, (28, 28, 1)), ("beans", {}, (8, 8, 1)), ("beans", {"size": None}, (8, 8, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dataset", "options", "shape"),
+    [
+        ("femnist", {}, (28, 28, 1)),
+        ("mnist", {}, (28, 28, 1)),
+        ("cifar10", {}, (32, 32, 3)),
+        ("emnist/balanced", {}, (28, 28, 1)),
+        ("cifar10", {"size": 16}, (16, 16, 3)),
+        ("mnist", {"size": None}, (28, 28, 1)),
+        ("beans", {}, (8, 8, 1)),
+        ("beans", {"size": None}, (8, 8, 1)),
+    ],
+)
 def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, shape, monkeypatch):
     def missing(data_dir, **options):
         raise NotAvailable("not there; put it there")

@@ -34,8 +34,12 @@ def test_rows_are_those_of_the_array(tmp_path, dtype):
     array = np.random.default_rng(0).integers(0, 256, (50, 3, 2)).astype(dtype)
     disk_array = save(tmp_path, array)
     assert (disk_array.shape, disk_array.ndim, disk_array.size, disk_array.nbytes, len(disk_array)) == (
-        (50, 3, 2), 3, 300, array.nbytes, 50,
-    )  # fmt: skip
+        (50, 3, 2),
+        3,
+        300,
+        array.nbytes,
+        50,
+    )
     selected = disk_array.select(np.arange(50) % 3 == 1)
     for rows in (slice(None), slice(7, 3), slice(-4, None), slice(0, 50, 7), np.array([[4, 4], [49, 0]]), np.arange(0)):
         np.testing.assert_array_equal(disk_array[rows], array[rows])
@@ -54,14 +58,17 @@ def test_blocks_limit_memory(tmp_path, monkeypatch):
     assert {len(block) for block in blocks} == {3, 2} and np.array_equal(np.concatenate(blocks), array)
 
 
-@pytest.mark.parametrize(("spoil", "message"), [
-    (lambda data: data[:-1], r"x.npy: must have the size in its header, 60 bytes .* Received: 59 bytes"),
-    (lambda data: data + b"x", r"Received: 61 bytes"),
-    (lambda data: data[:20], r"x.npy: cannot be read as a .npy file; it is damaged or has another format: EOF"),
-    (lambda data: b"PK" + data, r"x.npy: cannot be read as a .npy file"),
-    (lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True "), r"in C order; .* Fortran"),
-    (lambda data: data.replace(b"|u1", b"|O8"), r"must contain numbers with at least one axis .* Received: object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda data: data[:-1], r"x.npy: must have the size in its header, 60 bytes .* Received: 59 bytes"),
+        (lambda data: data + b"x", r"Received: 61 bytes"),
+        (lambda data: data[:20], r"x.npy: cannot be read as a .npy file; it is damaged or has another format: EOF"),
+        (lambda data: b"PK" + data, r"x.npy: cannot be read as a .npy file"),
+        (lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True "), r"in C order; .* Fortran"),
+        (lambda data: data.replace(b"|u1", b"|O8"), r"must contain numbers with at least one axis .* Received: object"),
+    ],
+)
 def test_damaged_file_is_rejected(tmp_path, spoil, message):
     save(tmp_path, np.zeros((20, 3), np.uint8))
     path = tmp_path / "x.npy"
@@ -115,11 +122,15 @@ def on_disk_and_in_memory(folder, base, *overrides, device="cpu"):
     return [tiny.process(base, *overrides, data=(each, partition), device=device) for each in sets]
 
 
-@pytest.mark.parametrize(("base", "overrides"), [
-    pytest.param(tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), marks=pytest.mark.long),
-    (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
-    (tiny.DENSE, ORDINAL),
-], ids=["images", "augmented", "ordinal"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "overrides"),
+    [
+        pytest.param(tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), marks=pytest.mark.long),
+        (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients")),
+        (tiny.DENSE, ORDINAL),
+    ],
+    ids=["images", "augmented", "ordinal"],
+)
 def test_rounds_and_evaluations_equal_those_in_memory(tmp_path, base, overrides, eager):
     on_disk, in_memory = on_disk_and_in_memory(tmp_path, base, *overrides)
     assert train_and_evaluate(on_disk) == train_and_evaluate(in_memory)

@@ -42,11 +42,14 @@ def test_digits_grow_by_repeated_pixels_on_black():
     assert digits.load(None, size=9).test.x[:, 8:].max() == 0
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
-    ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
-    ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
+        ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
+        ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
+    ],
+)
 def test_impossible_digits_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
         digits.load(None, **options)

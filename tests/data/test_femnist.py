@@ -83,22 +83,27 @@ def test_writer_only_in_the_test_split_is_rejected(folder):
         femnist.load(folder)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda document: [1], r"expected LEAF's keys users and user_data. Received: list"),
-    (lambda document: {"users": []}, r"expected LEAF's keys users and user_data. Received: \['users'\]"),
-    (lambda document: document["users"].append("more"), "users must equal the keys of user_data. Received: "),
-    (lambda document: document | {"users": [1, 2]},
-     r"users must equal .* Received: users \[1, 2\], user_data {'f0000"),
-    (writer(x=[[0.5] * 783] * 4), r"x must have 784 numbers for each image. Received: \(4, 783\)"),
-    (writer(x=[[0.5] * 784, [0.5]]), "x must have 784 numbers for each image. Received: None"),
-    (writer(x="much"), "writer 'f0000_00': x must have 784 numbers for each image. Received: None"),
-    (writer(x=[[1.5] * 784] * 4), r"pixels must be in 0..1. Received: 1.5 to 1.5"),
-    (writer(x=[[float("nan")] * 784] * 4), r"pixels must be in 0..1. Received: nan to nan"),
-    (writer(y=[1, 2, 3]), r"y must have one integer for each of 4 images. Received: int64 \(3,\)"),
-    (writer(y=[1, 2, 3, 0.5]), r"y must have one integer .* Received: float64 \(4,\)"),
-    (writer(y=[1, 2, 3, [4]]), "y must have one integer .* Received: None"),
-    (writer(y=[1, 2, 3, 62]), r"labels must be in 0..61. Received: 1 to 62"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda document: [1], r"expected LEAF's keys users and user_data. Received: list"),
+        (lambda document: {"users": []}, r"expected LEAF's keys users and user_data. Received: \['users'\]"),
+        (lambda document: document["users"].append("more"), "users must equal the keys of user_data. Received: "),
+        (
+            lambda document: document | {"users": [1, 2]},
+            r"users must equal .* Received: users \[1, 2\], user_data {'f0000",
+        ),
+        (writer(x=[[0.5] * 783] * 4), r"x must have 784 numbers for each image. Received: \(4, 783\)"),
+        (writer(x=[[0.5] * 784, [0.5]]), "x must have 784 numbers for each image. Received: None"),
+        (writer(x="much"), "writer 'f0000_00': x must have 784 numbers for each image. Received: None"),
+        (writer(x=[[1.5] * 784] * 4), r"pixels must be in 0..1. Received: 1.5 to 1.5"),
+        (writer(x=[[float("nan")] * 784] * 4), r"pixels must be in 0..1. Received: nan to nan"),
+        (writer(y=[1, 2, 3]), r"y must have one integer for each of 4 images. Received: int64 \(3,\)"),
+        (writer(y=[1, 2, 3, 0.5]), r"y must have one integer .* Received: float64 \(4,\)"),
+        (writer(y=[1, 2, 3, [4]]), "y must have one integer .* Received: None"),
+        (writer(y=[1, 2, 3, 62]), r"labels must be in 0..61. Received: 1 to 62"),
+    ],
+)
 def test_other_json_than_leaf_is_rejected(folder, change, message):
     file = changed(folder, change)
     with pytest.raises(InputError, match=message) as refusal:

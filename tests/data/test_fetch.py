@@ -65,12 +65,15 @@ def test_next_address_is_tried(server):
     assert server.requests == ["/nothing", "/other", "/broken", "/file"]
 
 
-@pytest.mark.parametrize(("name", "breaks", "size", "message"), [
-    ("nothing", [], None, "127.0.0.1:\\d+: Not Found"),
-    ("file", [9], None, "127.0.0.1:\\d+: the connection broke"),
-    ("file", [], 1000, "it sent more bytes than the published file has"),
-    ("other", [], None, "it sent a file that differs from the published one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "breaks", "size", "message"),
+    [
+        ("nothing", [], None, "127.0.0.1:\\d+: Not Found"),
+        ("file", [9], None, "127.0.0.1:\\d+: the connection broke"),
+        ("file", [], 1000, "it sent more bytes than the published file has"),
+        ("other", [], None, "it sent a file that differs from the published one"),
+    ],
+)
 def test_failed_download_gives_the_reason(server, name, breaks, size, message):
     server.files["/other"], server.breaks = b"something else", breaks
     with pytest.raises(Unreachable, match=message):

@@ -23,16 +23,25 @@ def test_images_and_rows_become_data_sets():
     assert from_arrays((ROWS > 0), LABELS, ROWS[:2], LABELS[:2]).train.x.max() == 1
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
-    ({"x_train": np.full((6, 2), 1e39)}, r"x_train must be finite numbers in the range of float32. Received: 1e\+39"),
-    ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
-    ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
-    ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
-    ({"feature_names": ["a"]}, r"`columns` must describe a table .* Received: 1 features of 1 columns"),
-    ({"y_train": LABELS[:5]}, r"mine: x_train and y_train must have one entry per example. Received: 6 examples, 5"),
-    ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must be numbers \[n, features\], all dimensions above 0"),
+        (
+            {"x_train": np.full((6, 2), 1e39)},
+            r"x_train must be finite numbers in the range of float32. Received: 1e\+39",
+        ),
+        ({"x_test": np.zeros((0, 2))}, r"x_test must be numbers .* Received: float64 \(0, 2\)"),
+        ({"x_test": IMAGES[:2]}, r"mine, test split: expected table rows float32 \[n, features\]"),
+        ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
+        ({"feature_names": ["a"]}, r"`columns` must describe a table .* Received: 1 features of 1 columns"),
+        (
+            {"y_train": LABELS[:5]},
+            r"mine: x_train and y_train must have one entry per example. Received: 6 examples, 5",
+        ),
+        ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
+    ],
+)
 def test_invalid_arrays_are_rejected(changed, message):
     arrays = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
     with pytest.raises(InputError, match=message):
@@ -55,19 +64,22 @@ def test_tf_data_equals_arrays():
     assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
 
 
-@pytest.mark.parametrize(("train", "message"), [
-    (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
-    (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
-    (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
-    (lambda: pairs(IMAGES, LABELS).take(0), r"train: all examples must have the same shape. Received: no example"),
-    (
-        lambda: tf.data.Dataset.from_generator(
-            lambda: [(np.zeros((2, 2)), 0), (np.zeros((3, 2)), 1)],
-            output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((), tf.int32))
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must yield pairs \(x, y\); call unbatch\(\) on"),
+        (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must yield pairs \(x, y\)"),
+        (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must be finite; call take\(n\)"),
+        (lambda: pairs(IMAGES, LABELS).take(0), r"train: all examples must have the same shape. Received: no example"),
+        (
+            lambda: tf.data.Dataset.from_generator(
+                lambda: [(np.zeros((2, 2)), 0), (np.zeros((3, 2)), 1)],
+                output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((), tf.int32)),
+            ),
+            r"all examples must have the same shape. Received: \[\(2, 2\), \(3, 2\)\]",
         ),
-        r"all examples must have the same shape. Received: \[\(2, 2\), \(3, 2\)\]",
-    ),
-])  # fmt: skip
+    ],
+)
 def test_invalid_tf_data_are_rejected(train, message):
     with pytest.raises(InputError, match=message):
         from_tf_data(train(), pairs(IMAGES, LABELS))

@@ -10,19 +10,22 @@ from hetero_tf.data.inspection import PictureSummary, inspect_column, inspect_pi
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    (["3", "1.5", "", "3"], ("number", 1, 2, "1.5", "3")),
-    (["1,5", "2,25", "-"] * 2, ("category", 0, 3, "", "")),
-    (["1,5", "2,25", "NA"], ("number", 1, 2, "1.5", "2.25")),
-    (["12 %", "5 %"], ("number", 0, 2, "0.05", "0.12")),
-    (["007", "012"], ("number", 0, 2, "7", "12")),
-    ([str(n) for n in range(5, 30)], ("id", 0, 25, "5", "29")),
-    (["red", "blue", "red"], ("category", 0, 2, "", "")),
-    ([f"user{n}" for n in range(30)], ("id", 0, 30, "", "")),
-    ([f"Anna {n}" for n in range(30)], ("text", 0, 30, "", "")),
-    (["2024-02-29", "2023-12-31T10:00:00Z", ""], ("date", 1, 2, "2023-12-31", "2024-02-29")),
-    (["", "NA"], ("category", 2, 0, "", "")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["3", "1.5", "", "3"], ("number", 1, 2, "1.5", "3")),
+        (["1,5", "2,25", "-"] * 2, ("category", 0, 3, "", "")),
+        (["1,5", "2,25", "NA"], ("number", 1, 2, "1.5", "2.25")),
+        (["12 %", "5 %"], ("number", 0, 2, "0.05", "0.12")),
+        (["007", "012"], ("number", 0, 2, "7", "12")),
+        ([str(n) for n in range(5, 30)], ("id", 0, 25, "5", "29")),
+        (["red", "blue", "red"], ("category", 0, 2, "", "")),
+        ([f"user{n}" for n in range(30)], ("id", 0, 30, "", "")),
+        ([f"Anna {n}" for n in range(30)], ("text", 0, 30, "", "")),
+        (["2024-02-29", "2023-12-31T10:00:00Z", ""], ("date", 1, 2, "2023-12-31", "2024-02-29")),
+        (["", "NA"], ("category", 2, 0, "", "")),
+    ],
+)
 def test_type_follows_from_the_values(values, expected):
     summary = inspect_column("c", TextColumn.from_values(values))
     assert (summary.type, summary.missing, summary.distinct, summary.low, summary.high) == expected
@@ -41,15 +44,26 @@ def test_numbers_of_files_with_types_are_summarized_alike():
     columns = {"a": np.array([1, 2, 2]), "b": np.array([0.5, np.nan, 2], np.float32), "c": [b"png"] * 3}
     first, second = inspect_table(RawTable("t", columns, str, 0))
     assert (first.type, first.low, first.high, first.frequent, first.is_whole) == (
-        "number", "1", "2", (("2", 2), ("1", 1)), True,
-    )  # fmt: skip
+        "number",
+        "1",
+        "2",
+        (("2", 2), ("1", 1)),
+        True,
+    )
     assert (second.missing, second.distinct, second.low, second.high, second.is_whole) == (1, 2, "0.5", "2", False)
 
 
-@pytest.mark.parametrize(("numbers", "expected"), [
-    (range(30), False), (range(1, 31), False), (range(20), False), (range(17, 90), True), (np.arange(30) / 2, True),
-    ([*range(29), 40], True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (range(30), False),
+        (range(1, 31), False),
+        (range(20), False),
+        (range(17, 90), True),
+        (np.arange(30) / 2, True),
+        ([*range(29), 40], True),
+    ],
+)
 def test_many_numbers_are_continuous_unless_they_number_classes(numbers, expected):
     values = np.array([*numbers, *numbers])
     assert inspect_column("c", values).is_continuous == expected

@@ -13,11 +13,21 @@ NAMES = ("ant", "bee", "cat")
 TEXTS = np.array(NAMES)[NUMBERS]
 
 
-@pytest.mark.parametrize(("labels", "names"), [
-    (NUMBERS, None), (NUMBERS[:, None].astype(np.uint8), None), (NUMBERS.tolist(), None), (np.eye(3)[NUMBERS], None),
-    (np.eye(3, dtype=bool)[NUMBERS], None), (np.eye(3, dtype=np.int16)[NUMBERS].tolist(), None), (TEXTS, NAMES),
-    (TEXTS.astype(object)[:, None], NAMES), (np.char.encode(TEXTS), NAMES), (TEXTS.tolist(), NAMES),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (NUMBERS, None),
+        (NUMBERS[:, None].astype(np.uint8), None),
+        (NUMBERS.tolist(), None),
+        (np.eye(3)[NUMBERS], None),
+        (np.eye(3, dtype=bool)[NUMBERS], None),
+        (np.eye(3, dtype=np.int16)[NUMBERS].tolist(), None),
+        (TEXTS, NAMES),
+        (TEXTS.astype(object)[:, None], NAMES),
+        (np.char.encode(TEXTS), NAMES),
+        (TEXTS.tolist(), NAMES),
+    ],
+)
 def test_every_form_of_labels_gives_the_same_classes(labels, names):
     with warnings.catch_warnings(action="error"):
         result = read_labels("mine", labels, labels[1:3], None, None)

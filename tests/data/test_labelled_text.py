@@ -108,25 +108,34 @@ def test_vocabulary_is_that_of_the_training_rows(tmp_path):
     assert (dataset.test.x[:, 0] == 1).all() and (dataset.train.x[:, 0] > 1).all()
 
 
-@pytest.mark.parametrize("lines, options, sentence", [
-    ("text,label\na,x\n,y\n", {}, "r.csv:3: column 'text' has no words; fill it in or remove the row"),
-    ("txt,label\na,x\nb,y\n", {}, "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"),
-    ("text,labels\na,x\nb,y\n", {},
-     "r.csv: `label` must name a column. Received: label='label'; did you mean 'labels'?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines, options, sentence",
+    [
+        ("text,label\na,x\n,y\n", {}, "r.csv:3: column 'text' has no words; fill it in or remove the row"),
+        ("txt,label\na,x\nb,y\n", {}, "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"),
+        (
+            "text,labels\na,x\nb,y\n",
+            {},
+            "r.csv: `label` must name a column. Received: label='label'; did you mean 'labels'?",
+        ),
+    ],
+)
 def test_what_is_missing_is_rejected(tmp_path, lines, options, sentence):
     (tmp_path / "r.csv").write_text(lines)
     assert refusal(lambda: load(tmp_path, path="r.csv", **options)).removeprefix(f"{tmp_path}/") == sentence
 
 
-@pytest.mark.parametrize("line, sentence", [
-    (b"[1]", "r.jsonl:2: must be an object of texts and numbers. Received: '[1]'"),
-    (b'{"text": ["a"], "label": 1}', "r.jsonl:2: must be an object of texts and numbers. Received: "),
-    (b'{"text": "a"}', "r.jsonl:2: must have the keys of the first line. Received: ['label'] in only one of them"),
-    (b'{"text"', "r.jsonl:2: is not valid JSON: "),
-    (b"\xff", "r.jsonl:2: is not UTF-8 text; save it as UTF-8"),
-    (b" " * 2**21, "r.jsonl:2: a line may have at most 1048576 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        (b"[1]", "r.jsonl:2: must be an object of texts and numbers. Received: '[1]'"),
+        (b'{"text": ["a"], "label": 1}', "r.jsonl:2: must be an object of texts and numbers. Received: "),
+        (b'{"text": "a"}', "r.jsonl:2: must have the keys of the first line. Received: ['label'] in only one of them"),
+        (b'{"text"', "r.jsonl:2: is not valid JSON: "),
+        (b"\xff", "r.jsonl:2: is not UTF-8 text; save it as UTF-8"),
+        (b" " * 2**21, "r.jsonl:2: a line may have at most 1048576 bytes"),
+    ],
+)
 def test_damaged_json_lines_are_rejected(tmp_path, line, sentence):
     (tmp_path / "r.jsonl").write_bytes(b'{"text": "a", "label": 1}\n' + line + b"\n")
     assert refusal(lambda: load(tmp_path, path="r.jsonl")).removeprefix(f"{tmp_path}/").startswith(sentence)

@@ -76,18 +76,27 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
     assert describe_data(dataset)[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"x": {**X, "a b": X["size"]}}, r"mine: x_test must have the arrays picture, .*, a b. Received: \['picture"),
-    ({"x_test": X["table"]}, "mine: x_test must have the arrays picture, table, .* Received: ndarray"),
-    ({"x": {"a b": Y}, "x_test": {"a b": Y}}, "the name of an array must be letters, digits and _. Received: 'a b'"),
-    ({"x": {**X, "size": np.full(6, "a")}}, r"x_train\['size'\] must be numbers .* replace texts by ids .* <U1"),
-    ({"x": {**X, "size": np.full(6, np.nan)}}, "must be finite, and whole numbers at most 16,777,216. .* from nan"),
-    ({"x": {**X, "words": X["words"] + 2**24}}, "must be finite, and whole numbers at most 16,777,216"),
-    ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must have one entry per example. .*'size': 5"),
-    ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
-    ({"y": {"kind": Y}}, "y_train must be one array, since a model has one output; .* Received: a dictionary of kind"),
-    ({"y": Y[:5]}, "x_train and y_train must have one entry per example. Received: 6 examples, 5 labels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": {**X, "a b": X["size"]}}, r"mine: x_test must have the arrays picture, .*, a b. Received: \['picture"),
+        ({"x_test": X["table"]}, "mine: x_test must have the arrays picture, table, .* Received: ndarray"),
+        (
+            {"x": {"a b": Y}, "x_test": {"a b": Y}},
+            "the name of an array must be letters, digits and _. Received: 'a b'",
+        ),
+        ({"x": {**X, "size": np.full(6, "a")}}, r"x_train\['size'\] must be numbers .* replace texts by ids .* <U1"),
+        ({"x": {**X, "size": np.full(6, np.nan)}}, "must be finite, and whole numbers at most 16,777,216. .* from nan"),
+        ({"x": {**X, "words": X["words"] + 2**24}}, "must be finite, and whole numbers at most 16,777,216"),
+        ({"x": {**X, "size": np.zeros(5)}}, "the arrays of x_train must have one entry per example. .*'size': 5"),
+        ({"x_test": {**FIRST, "table": np.zeros((4, 3))}}, r"x_test\['table'\] must have .* float32 \(2,\). .* \(3,\)"),
+        (
+            {"y": {"kind": Y}},
+            "y_train must be one array, since a model has one output; .* Received: a dictionary of kind",
+        ),
+        ({"y": Y[:5]}, "x_train and y_train must have one entry per example. Received: 6 examples, 5 labels"),
+    ],
+)
 def test_arrays_that_do_not_match_are_rejected(changed, message):
     with pytest.raises(InputError, match=message):
         build(**changed)

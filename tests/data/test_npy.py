@@ -38,17 +38,25 @@ def test_folder_equals_npz_file_of_the_same_arrays(tmp_path):
     assert load(tmp_path, x_train=coloured, x_test=coloured[:2]).train.x.shape == (6, 4, 5, 3)
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"x_train": np.zeros((6, 4, 5))},
-     r"own/x_train.npy: must be uint8 \[n, height, width\] .* Received: float64 \(6, 4, 5\)"),
-    ({"x_test": np.zeros((2, 5), np.uint8)}, r"own/x_test.npy: must be uint8 .* Received: uint8 \(2, 5\)"),
-    ({"x_train": np.zeros((0, 4, 5), np.uint8), "y_train": GOOD["y_train"][:0]}, r"y_train must be whole numbers"),
-    ({"x_train": np.asfortranarray(GOOD["x_train"])}, r"own/x_train.npy: must contain .* C order; .* Fortran order"),
-    ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, r"y_train must be whole numbers 0..k-1, .* Received: float64"),
-    ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per example. Received: 6 examples, 5 labels"),
-    ({"x_test": GOOD["x_test"][:, :3]}, r"must have the same shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
-    ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: must contain numbers .* Received: object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"x_train": np.zeros((6, 4, 5))},
+            r"own/x_train.npy: must be uint8 \[n, height, width\] .* Received: float64 \(6, 4, 5\)",
+        ),
+        ({"x_test": np.zeros((2, 5), np.uint8)}, r"own/x_test.npy: must be uint8 .* Received: uint8 \(2, 5\)"),
+        ({"x_train": np.zeros((0, 4, 5), np.uint8), "y_train": GOOD["y_train"][:0]}, r"y_train must be whole numbers"),
+        (
+            {"x_train": np.asfortranarray(GOOD["x_train"])},
+            r"own/x_train.npy: must contain .* C order; .* Fortran order",
+        ),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2.5])}, r"y_train must be whole numbers 0..k-1, .* Received: float64"),
+        ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per example. Received: 6 examples, 5 labels"),
+        ({"x_test": GOOD["x_test"][:, :3]}, r"must have the same shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
+        ({"y_train": GOOD["y_train"].astype(object)}, r"own/y_train.npy: must contain numbers .* Received: object"),
+    ],
+)
 def test_invalid_arrays_are_rejected(tmp_path, changed, message):
     if changed.get("y_train", GOOD["y_train"]).dtype == object:
         (tmp_path / "own").mkdir()

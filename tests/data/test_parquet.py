@@ -127,13 +127,19 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
         load(tmp_path, image="image", size=6)
 
 
-@pytest.mark.parametrize(("column", "message"), [
-    ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here \('nan'\); fill it in"),
-    ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' has no value here \('nan'\)"),
-    ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must be finite numbers"),
-    (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(' '\)"),
-    ([[1], [2], [3], [4]], r"column 'odd' must contain numbers, texts or dates; add it to `ignore`. Received: 'list"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here \('nan'\); fill it in"),
+        ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' has no value here \('nan'\)"),
+        ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must be finite numbers"),
+        (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(' '\)"),
+        (
+            [[1], [2], [3], [4]],
+            r"column 'odd' must contain numbers, texts or dates; add it to `ignore`. Received: 'list",
+        ),
+    ],
+)
 def test_invalid_value_is_reported(tmp_path, column, message):
     pq.write_table(rows(4).append_column("odd", [column]), tmp_path / "own.parquet")
     with pytest.raises(InputError, match=message):

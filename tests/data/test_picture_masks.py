@@ -96,12 +96,15 @@ def test_a_mask_has_the_size_of_the_upright_picture(tmp_path):
     assert load(root).classes == 4
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"values": (0, 1)}, r"masks/a/0.png: every pixel value must be one of the 2 classes 0, 1. Received: 2"),
-    ({"values": (3, 3)}, r"`values` must be at least two different pixel values. Received: values=\[3, 3\]"),
-    ({"values": (0, 1, 2, 3), "class_names": ("a", "b")}, "one name for each of the 4 `values`. Received: 2 names"),
-    ({"class_names": ("a", "b", "c")}, r"must be the classes 0, 1, 2, .*Received: the values 0, 1, 2, 3$"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": (0, 1)}, r"masks/a/0.png: every pixel value must be one of the 2 classes 0, 1. Received: 2"),
+        ({"values": (3, 3)}, r"`values` must be at least two different pixel values. Received: values=\[3, 3\]"),
+        ({"values": (0, 1, 2, 3), "class_names": ("a", "b")}, "one name for each of the 4 `values`. Received: 2 names"),
+        ({"class_names": ("a", "b", "c")}, r"must be the classes 0, 1, 2, .*Received: the values 0, 1, 2, 3$"),
+    ],
+)
 def test_invalid_classes_are_rejected(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         load(write(tmp_path / "own"), **options)
@@ -113,14 +116,17 @@ def test_values_with_gaps_need_a_list(tmp_path):
         load(write(tmp_path / "own", factor=85))
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (tf.io.encode_png(np.zeros((12, 8, 3), np.uint8)).numpy(), "has colours or alpha; save the mask as grey or"),
-    (tf.io.encode_png(np.zeros((12, 8, 1), np.uint16)).numpy(), "has more than 8 bits per value; save the mask"),
-    (tf.io.encode_jpeg(np.zeros((12, 8, 1), np.uint8)).numpy(), "is not a PNG file; save the mask as PNG"),
-    (mask_png(np.zeros((12, 8), int))[:-20] + b"IEND", "is damaged; save or copy it again"),
-    (mask_png(np.zeros((12, 8), int), bits=3), "is damaged; save or copy it again"),
-    (b"", "is empty; copy it again"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (tf.io.encode_png(np.zeros((12, 8, 3), np.uint8)).numpy(), "has colours or alpha; save the mask as grey or"),
+        (tf.io.encode_png(np.zeros((12, 8, 1), np.uint16)).numpy(), "has more than 8 bits per value; save the mask"),
+        (tf.io.encode_jpeg(np.zeros((12, 8, 1), np.uint8)).numpy(), "is not a PNG file; save the mask as PNG"),
+        (mask_png(np.zeros((12, 8), int))[:-20] + b"IEND", "is damaged; save or copy it again"),
+        (mask_png(np.zeros((12, 8), int), bits=3), "is damaged; save or copy it again"),
+        (b"", "is empty; copy it again"),
+    ],
+)
 def test_invalid_masks_are_rejected(tmp_path, content, message):
     root = write(tmp_path / "own")
     (root / "masks" / "a" / "2.png").write_bytes(content)

@@ -42,10 +42,13 @@ def test_windows_are_in_the_order_of_time_and_predict_the_next_values(tmp_path):
 def test_lines_show_roles_and_the_baseline_is_the_last_value(tmp_path):
     dataset = forecasts(write(tmp_path / "rain.csv", month="{}"))
     assert describe_data(dataset)[:6] == [
-        "series: 24 training windows of 3 positions, channels: 1", "columns: 4 of 48 rows",
-        "  month    time     1 to 12, 12 distinct", "  station  owner    4 distinct",
-        "  rain     number   0 to 311, 48 distinct", "  climate  ignored  2 distinct",
-    ]  # fmt: skip
+        "series: 24 training windows of 3 positions, channels: 1",
+        "columns: 4 of 48 rows",
+        "  month    time     1 to 12, 12 distinct",
+        "  station  owner    4 distinct",
+        "  rain     number   0 to 311, 48 distinct",
+        "  climate  ignored  2 distinct",
+    ]
     assert data_warnings(dataset, 4) == []
     assert baseline(dataset) == ("rmse", 1.0, "the last value of the window")
 
@@ -97,14 +100,17 @@ def test_a_missing_value_becomes_the_one_before(tmp_path):
     assert refusal(forecasts, first, missing="previous").endswith("has no value here; fill it in")
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"series": None}, "repeats a time of the same series; set `series` to the column of its name"),
-    ({"window": 12}, "has 12 rows, but a window and its horizon need 13; remove the series, or choose a smaller"),
-    ({"window": 11}, "no training window fits before or after the first time of the test split"),
-    ({"time": "climate"}, "`time` must name a column of numbers or of dates such as 2024-12-31 or"),
-    ({"channels": ["snow"]}, "`channels` must name a column. Received: channels='snow'"),
-    ({"channels": None}, "column 'climate' must be a number. Received: 'cold'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"series": None}, "repeats a time of the same series; set `series` to the column of its name"),
+        ({"window": 12}, "has 12 rows, but a window and its horizon need 13; remove the series, or choose a smaller"),
+        ({"window": 11}, "no training window fits before or after the first time of the test split"),
+        ({"time": "climate"}, "`time` must name a column of numbers or of dates such as 2024-12-31 or"),
+        ({"channels": ["snow"]}, "`channels` must name a column. Received: channels='snow'"),
+        ({"channels": None}, "column 'climate' must be a number. Received: 'cold'"),
+    ],
+)
 def test_options_that_do_not_fit_are_rejected(tmp_path, options, message):
     assert message in refusal(forecasts, write(tmp_path / "rain.csv"), **options)
 

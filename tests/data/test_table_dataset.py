@@ -65,12 +65,18 @@ def test_statistics_are_those_of_the_training_rows():
     assert mean.tolist() == [2, 5, 1e7 + 1] and std.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("layer", "message"), [
-    ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but a table row is a vector"),
-    ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but a table row is a vector"),
-    ("SelfAttention: {heads: 2, head_width: 4}", "SelfAttention needs a sequence, but a table row is a vector"),
-    ("MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}", "must be the first layer of a text model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs a feature map, but a table row is a vector"),
+        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs a feature map, but a table row is a vector"),
+        ("SelfAttention: {heads: 2, head_width: 4}", "SelfAttention needs a sequence, but a table row is a vector"),
+        (
+            "MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}",
+            "must be the first layer of a text model",
+        ),
+    ],
+)
 def test_layers_of_other_data_are_refused_before_anything_is_read(layer, message):
     text = tables.RECIPE.replace("[Dense", f"[{layer}, Dense" if "{" not in layer else f"[{{{layer}}}, Dense")
     assert message in refusal(recipe.loads, text)
@@ -268,8 +274,12 @@ def test_card_and_description_state_fill_values_and_dates(filled):
     assert '"signature_name": "serve_rows", "instances": [["30.3", "4.49", "2024-01-31", "blue"]]' in card
     specs = json.loads((folder / "export.json").read_text("utf-8"))["input"]["columns"]
     assert specs[2] | {"features": []} == {
-        "name": "day", "features": [], "categories": [], "date": "ymd", "fill": "2024-01-31",
-    }  # fmt: skip
+        "name": "day",
+        "features": [],
+        "categories": [],
+        "date": "ymd",
+        "fill": "2024-01-31",
+    }
     described = from_description(json.loads(json.dumps(describe(process.dataset))))
     assert described.columns == process.dataset.columns
     np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)

@@ -32,13 +32,16 @@ def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
     assert read_words(write(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
-    (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
-    (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
-    (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a null byte"),
-    (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have at most {LONGEST_LINE} bytes; break it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
+        (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
+        (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
+        (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a null byte"),
+        (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have at most {LONGEST_LINE} bytes; break it"),
+    ],
+)
 def test_bad_texts_are_one_sentence(tmp_path, content, message):
     with pytest.raises(InputError, match=message):
         read_words(write(tmp_path / "a.txt", content))

@@ -86,13 +86,19 @@ def test_transposed_images_are_swapped(prepared):
         np.testing.assert_array_equal(other.y, one.y)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"image": "picture"}, "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'"),
-    ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
-    ({"image": "label"}, f"{PIXELS}. Received: image='label', ClassLabel"),
-    ({"test": "validation"}, f"{SPLITS}. Received: 'validation'"),
-    ({"train": "validation"}, f"{SPLITS}. Received: 'validation'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"image": "picture"},
+            "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'",
+        ),
+        ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
+        ({"image": "label"}, f"{PIXELS}. Received: image='label', ClassLabel"),
+        ({"test": "validation"}, f"{SPLITS}. Received: 'validation'"),
+        ({"train": "validation"}, f"{SPLITS}. Received: 'validation'"),
+    ],
+)
 def test_wrong_names_list_the_right_ones(prepared, options, message):
     with pytest.raises(InputError, match=message):
         loader.load(prepared, dataset="tiny", **options)

@@ -101,13 +101,16 @@ LINE = f"{LIST}:1: expected an image and its class .a folder of train/.,"
 LISTED = "is listed, but missing in images/"
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("val_0.JPEG n01\n", f"{LINE} separated by a tab. Received: 'val_0.JPEG n01'"),
-    ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", rf"{LIST}:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
-    ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", f"{LIST}:2: image 'val_0.JPEG' is listed twice"),
-    ("val_9.JPEG\tn01\n", f"val_9.JPEG {LISTED}; unpack the archive again. Received: 1 such"),
-    ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed; .* Received: 5 such images"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("val_0.JPEG n01\n", f"{LINE} separated by a tab. Received: 'val_0.JPEG n01'"),
+        ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", rf"{LIST}:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
+        ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", f"{LIST}:2: image 'val_0.JPEG' is listed twice"),
+        ("val_9.JPEG\tn01\n", f"val_9.JPEG {LISTED}; unpack the archive again. Received: 1 such"),
+        ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed; .* Received: 5 such images"),
+    ],
+)
 def test_lists_that_do_not_fit_are_rejected(copied, text, message):
     root, annotations = copied
     annotations.write_text(text)

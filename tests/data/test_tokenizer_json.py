@@ -41,14 +41,20 @@ def test_words_begin_with_their_mark(tmp_path):
     assert read(tmp_path, document("WordLevel", ids("[X]", "das", "Ende")), "words") == ("das", "Ende")
 
 
-@pytest.mark.parametrize(("value", "sentence"), [
-    (document("BPE", ids("de", "r")), "subwords must mark the beginning of a word by `▁` or `Ġ`, or its continuation"),
-    (document("WordLevel", ids("a")), "with `tokenizer: subwords`. Received: WordLevel, tokenizer='subwords'"),
-    ({"model": {"type": "BPE"}}, "is not a tokenizer.json of `tokenizers`: KeyError('vocab')"),
-    ("[" * 99_999, "is not a tokenizer.json of `tokenizers`: RecursionError"),
-    ("{}x", "is not a tokenizer.json of `tokenizers`: JSONDecodeError"),
-    (document("WordPiece", ids("[X]"), "##"), "expected a token in each line. Received: none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (
+            document("BPE", ids("de", "r")),
+            "subwords must mark the beginning of a word by `▁` or `Ġ`, or its continuation",
+        ),
+        (document("WordLevel", ids("a")), "with `tokenizer: subwords`. Received: WordLevel, tokenizer='subwords'"),
+        ({"model": {"type": "BPE"}}, "is not a tokenizer.json of `tokenizers`: KeyError('vocab')"),
+        ("[" * 99_999, "is not a tokenizer.json of `tokenizers`: RecursionError"),
+        ("{}x", "is not a tokenizer.json of `tokenizers`: JSONDecodeError"),
+        (document("WordPiece", ids("[X]"), "##"), "expected a token in each line. Received: none"),
+    ],
+)
 def test_other_files_are_rejected(tmp_path, value, sentence):
     assert sentence in refusal(read, tmp_path, value)
 

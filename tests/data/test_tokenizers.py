@@ -16,10 +16,15 @@ def test_words_become_characters():
     assert split_characters(words[1:3], ()) == [*"a▁<eos>"]
 
 
-@pytest.mark.parametrize(("words", "mean", "longest"), [
-    (CHINESE.split(), 12, "'列出目录的内容,按字母排序。'"), (["แสดงเวลาของระบบ", "<eos>"], 15, "'แสดงเวลาของระบบ'"),
-    (["ファイルの一覧を表示する"], 12, "'ファイルの一覧を表示する'"), (["ACGT" * 10, "ACG"], 22, f"'{'ACGT' * 10}'"[:41]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "mean", "longest"),
+    [
+        (CHINESE.split(), 12, "'列出目录的内容,按字母排序。'"),
+        (["แสดงเวลาของระบบ", "<eos>"], 15, "'แสดงเวลาของระบบ'"),
+        (["ファイルの一覧を表示する"], 12, "'ファイルの一覧を表示する'"),
+        (["ACGT" * 10, "ACG"], 22, f"'{'ACGT' * 10}'"[:41]),
+    ],
+)
 def test_text_without_spaces_is_rejected(words, mean, longest):
     sentence = refusal(check_spaces, "text (a.txt)", words)
     assert sentence.startswith(

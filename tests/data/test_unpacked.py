@@ -38,10 +38,14 @@ def categories():
     return pa.table({"x": repeated, "label": np.arange(ROWS, dtype=np.int8) % 2})
 
 
-@pytest.mark.parametrize(("table", "options"), [
-    (numbers, {"compression": "zstd", "use_dictionary": False}),
-    (numbers, {"compression": "snappy"}), (categories, {"compression": "zstd"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        (numbers, {"compression": "zstd", "use_dictionary": False}),
+        (numbers, {"compression": "snappy"}),
+        (categories, {"compression": "zstd"}),
+    ],
+)
 def test_pages_of_parquet_that_become_large_are_rejected(tmp_path, monkeypatch, table, options):
     pq.write_table(table(), tmp_path / "small.parquet", **options)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)

@@ -17,14 +17,17 @@ def test_special_tokens_and_scores_are_skipped(tmp_path):
     assert find_tokens(tmp_path, None, "words") is None
 
 
-@pytest.mark.parametrize(("content", "tokenizer", "sentence"), [
-    ("a\nb\na\n", "words", "3: a token must not occur twice, as in line 1. Received: 'a'"),
-    ("a b\n", "words", "1: a token must not contain white space. Received: 'a b'"),
-    ("ab\n", "characters", "1: a token must be one character with `tokenizer: characters`. Received: 'ab'"),
-    ("▁a▁\n", "subwords", "1: `▁` must be the first character of a subword. Received: '▁a▁'"),
-    ("a" * 33, "subwords", f"1: a subword must have at most 32 characters. Received: '{'a' * 33}'"),
-    ("<pad>\n", "words", " expected a token in each line. Received: none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "tokenizer", "sentence"),
+    [
+        ("a\nb\na\n", "words", "3: a token must not occur twice, as in line 1. Received: 'a'"),
+        ("a b\n", "words", "1: a token must not contain white space. Received: 'a b'"),
+        ("ab\n", "characters", "1: a token must be one character with `tokenizer: characters`. Received: 'ab'"),
+        ("▁a▁\n", "subwords", "1: `▁` must be the first character of a subword. Received: '▁a▁'"),
+        ("a" * 33, "subwords", f"1: a subword must have at most 32 characters. Received: '{'a' * 33}'"),
+        ("<pad>\n", "words", " expected a token in each line. Received: none"),
+    ],
+)
 def test_wrong_files_are_rejected(tmp_path, content, tokenizer, sentence):
     (tmp_path / "v").write_text(content, "utf-8")
     assert refusal(read_tokens, tmp_path / "v", tokenizer) == f"{tmp_path}/v:{sentence}"

@@ -23,17 +23,35 @@ from hetero_tf.recipe import layer_table, load, loads
 # Parameters and FLOPs of one forward pass at levels a to e. Source: measured in the authors' code; they agree with
 # every digit that the paper prints (arXiv 2010.01264, tables 1-3 and 7-9; PreResNet of the paper has blocks 1,1,1,2).
 CELLS = {
-    ("mnist", (), (28, 28, 1), 10): ((1_556_874, 80_504_320), (391_370, 20_493_056), (98_922, 5_306_752),
-                                     (25_274, 1_418_432), (6_594, 400_480)),
+    ("mnist", (), (28, 28, 1), 10): (
+        (1_556_874, 80_504_320),
+        (391_370, 20_493_056),
+        (98_922, 5_306_752),
+        (25_274, 1_418_432),
+        (6_594, 400_480),
+    ),
     ("cifar10", ("model.settings.blocks=[1,1,1,2]",), (32, 32, 3), 10): (
-        (9_622_090, 330_246_144), (2_408_746, 83_334_144), (603_802, 21_219_840), (151_762, 5_498_112),
+        (9_622_090, 330_246_144),
+        (2_408_746, 83_334_144),
+        (603_802, 21_219_840),
+        (151_762, 5_498_112),
         (38_350, 1_471_104),
     ),
-    ("cifar10", (), (32, 32, 3), 10): ((11_172_170, 557_656_064), (2_796_714, 140_416_000), (701_018, 35_604_992),
-                                       (176_178, 9_151_744), (44_510, 2_413_184)),
-    ("wikitext2", (), (64,), 33_279): ((19_263_999, 1_367_965_696), (9_107_967, 614_776_832), (4_435_455, 290_086_912),
-                                       (2_200_575, 140_718_080), (1_108_479, 69_277_696)),
-}  # fmt: skip
+    ("cifar10", (), (32, 32, 3), 10): (
+        (11_172_170, 557_656_064),
+        (2_796_714, 140_416_000),
+        (701_018, 35_604_992),
+        (176_178, 9_151_744),
+        (44_510, 2_413_184),
+    ),
+    ("wikitext2", (), (64,), 33_279): (
+        (19_263_999, 1_367_965_696),
+        (9_107_967, 614_776_832),
+        (4_435_455, 290_086_912),
+        (2_200_575, 140_718_080),
+        (1_108_479, 69_277_696),
+    ),
+}
 ONE_BLOCK = ("model.settings.blocks=1", "levels.mix=a", "levels.widths={a: 1.0, b: 0.5}")
 DENSE = """
 name: dense
@@ -132,10 +150,15 @@ def products(function, *shapes):
     return sum(counting.multiply_adds(operation) for operation in graph.get_operations())
 
 
-@pytest.mark.parametrize(("equation", "first", "second", "expected"), [
-    ("ab,bc->ac", (2, 3), (3, 5), 30), ("...ab,bc->...ac", (7, 2, 3), (3, 5), 210),
-    ("...a,...a->...", (4, 1, 3), (6, 3), 72), ("npe,ehd->nhpd", (1, 6, 4), (4, 2, 2), 96),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("equation", "first", "second", "expected"),
+    [
+        ("ab,bc->ac", (2, 3), (3, 5), 30),
+        ("...ab,bc->...ac", (7, 2, 3), (3, 5), 210),
+        ("...a,...a->...", (4, 1, 3), (6, 3), 72),
+        ("npe,ehd->nhpd", (1, 6, 4), (4, 2, 2), 96),
+    ],
+)
 def test_an_einsum_costs_the_product_of_its_indices(equation, first, second, expected):
     assert products(lambda a, b: tf.einsum(equation, a, b), first, second) == expected
 

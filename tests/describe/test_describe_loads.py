@@ -54,10 +54,15 @@ def test_json_is_plain_and_complete():
     result = to_json(described(STAGED, FREE))
     assert json.loads(json.dumps(result)) == result
     assert result["levels"]["e"] == {
-        "budget": "1/4", "trains": "2 stages", "skipped": ["0"],
+        "budget": "1/4",
+        "trains": "2 stages",
+        "skipped": ["0"],
         "parts": [{"units": ["1", "2"], "held": 3 * MB, "buffer": 0}, {"units": ["3"], "held": 2.5 * MB, "buffer": 0}],
-        "estimate": 3 * MB, "of_budget": 1.0, "over": False, **work(1.5, 100, 90, 1000),
-    }  # fmt: skip
+        "estimate": 3 * MB,
+        "of_budget": 1.0,
+        "over": False,
+        **work(1.5, 100, 90, 1000),
+    }
     assert [result["levels"]["b"][name] for name in ("budget", "of_budget", "over")] == [None, None, False]
     totals = round_totals(described(STAGED, FREE))
     del result["levels"]

@@ -46,11 +46,14 @@ def test_a_fleet_file_gets_a_class_below_its_others(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    ("- pc\n", "is not a fleet file: it has no mapping `devices`"),
-    ("devices: {pc: {gflops: 1}}\n", "`devices` must be the last key of the file, with an indented block"),
-    ("devices:\n  pc:\n    gflops: 1\nspread: 1\n", "`devices` must be the last key of the file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- pc\n", "is not a fleet file: it has no mapping `devices`"),
+        ("devices: {pc: {gflops: 1}}\n", "`devices` must be the last key of the file, with an indented block"),
+        ("devices:\n  pc:\n    gflops: 1\nspread: 1\n", "`devices` must be the last key of the file"),
+    ],
+)
 def test_other_files_stay_unchanged(text, problem, tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text(text)

@@ -71,14 +71,19 @@ def test_coverage_is_the_sum_of_the_weights_of_the_devices_with_an_entry():
     np.testing.assert_array_equal(covered[: sum(map(len, expected))], np.concatenate(expected))
 
 
-@pytest.mark.parametrize(("overrides", "key"), [
-    (("round.selection={name: power_of_choice, candidates: 4}",), "round.selection"),
-    (("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 1, c: 1}"), "levels.members"),
-    (("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 0.5}"), "round.mask"),
-    (("client.correction={name: dynamic, alpha: 0.1}", "round.server={name: dynamic, alpha: 0.1}"),
-     "client.correction: dynamic"),
-    (PEERS, "client.stages: blockwise"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("round.selection={name: power_of_choice, candidates: 4}",), "round.selection"),
+        (("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 1, c: 1}"), "levels.members"),
+        (("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 0.5}"), "round.mask"),
+        (
+            ("client.correction={name: dynamic, alpha: 0.1}", "round.server={name: dynamic, alpha: 0.1}"),
+            "client.correction: dynamic",
+        ),
+        (PEERS, "client.stages: blockwise"),
+    ],
+)
 def test_methods_that_store_state_on_devices_are_refused(overrides, key):
     process = tiny.process(THREE_UNITS, *FIXED, "evaluate.statistics=clients", *overrides)
     message = refusal(check_deployable, process)

@@ -35,9 +35,12 @@ from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load
 
 OVERRIDES = (
-    "levels.assignment=fixed", "evaluate.statistics=clients", "partition.clients=5", "round.clients=5",
+    "levels.assignment=fixed",
+    "evaluate.statistics=clients",
+    "partition.clients=5",
+    "round.clients=5",
     "client.epochs=1",
-)  # fmt: skip
+)
 # Every device traces its own steps. All clients have equally many examples: a LiteRT file has a graph for each size.
 LABELS = "{name: labels, clients: 2, per_client: 5}"
 IMAGES = (
@@ -117,12 +120,15 @@ def test_only_devices_of_the_global_level_measure_its_statistics(digits):
         np.testing.assert_array_equal(value, actual[path])
 
 
-@pytest.mark.parametrize("overrides", [
-    pytest.param((DENSE, "client.correction={name: proximal, mu: 0.1}"), marks=pytest.mark.long),
-    pytest.param((DENSE, "round.server={name: adam}"), marks=pytest.mark.long),
-    ("round.submodel=rolling", "round.weighting=samples"),
-    pytest.param((DENSE, "client.label_cut=false"), marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((DENSE, "client.correction={name: proximal, mu: 0.1}"), marks=pytest.mark.long),
+        pytest.param((DENSE, "round.server={name: adam}"), marks=pytest.mark.long),
+        ("round.submodel=rolling", "round.weighting=samples"),
+        pytest.param((DENSE, "client.label_cut=false"), marks=pytest.mark.long),
+    ],
+)
 def test_rounds_of_other_methods_are_the_simulators(overrides):
     check_round(*images("{name: iid, clients: 2}", *overrides))
 
@@ -191,11 +197,14 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition):
         narrow.respond("training", Message({}, {"round": 0, "learning_rate": 0.1}))
 
 
-@pytest.mark.parametrize(("client", "level", "sentence"), [
-    (5, None, "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with local data"),
-    (-1, None, "--client must be one of the 5 clients"),
-    (0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("client", "level", "sentence"),
+    [
+        (5, None, "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with local data"),
+        (-1, None, "--client must be one of the 5 clients"),
+        (0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
+    ],
+)
 def test_device_without_a_share_of_the_data_is_refused(client, level, sentence):
     assert sentence in refusal(share_of, load("tiny/digits", OVERRIDES), 5, client, level)
 
@@ -284,16 +293,19 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
         np.testing.assert_array_equal(actual.weights[path], value)
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"client": 3}, "client must be 0"),
-    ({"recipe": "x"}, "recipe must be the server's"),
-    ({"level": "z"}, "level must be one of a, c"),
-    ({"examples": 10**10}, "examples must be a whole number"),
-    ({"examples": True}, "examples must be a whole number"),
-    ({"labels": [1, 1]}, "labels must be a list"),
-    ({"labels": [10]}, "labels must be a list"),
-    ({"measures": True}, "measures must be one of nothing, its level, narrower levels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"client": 3}, "client must be 0"),
+        ({"recipe": "x"}, "recipe must be the server's"),
+        ({"level": "z"}, "level must be one of a, c"),
+        ({"examples": 10**10}, "examples must be a whole number"),
+        ({"examples": True}, "examples must be a whole number"),
+        ({"labels": [1, 1]}, "labels must be a list"),
+        ({"labels": [10]}, "labels must be a list"),
+        ({"measures": True}, "measures must be one of nothing, its level, narrower levels"),
+    ],
+)
 def test_device_with_invalid_claims_does_not_take_part(digits, change, sentence):
     _, real = digits
     description = dict(real.runner.fleet.devices[0].respond("introduction", Message()).metadata)
@@ -309,16 +321,19 @@ def test_arrays_of_objects_and_other_types_are_refused():
     np.testing.assert_array_equal(parse_arrays({"w": to_npy(np.ones(2, np.float32))}, shapes, "float32")["w"], [1, 1])
 
 
-@pytest.mark.parametrize(("override", "key"), [
-    ("levels.assignment=dynamic", "levels.assignment: dynamic"),
-    ("evaluate.statistics=pooled", "evaluate.statistics: pooled"),
-    ("fleet=uniform", "fleet"),
-    ("round.personal=['0']", "round.personal"),
-    ("precision=float64", "precision: float64"),
-    ("evaluate.levels=all", "evaluate.levels: all"),
-    ("evaluate.fine_tune.epochs=1", "evaluate.fine_tune.epochs"),
-    ("evaluate.best=local_accuracy", "evaluate.best: local_accuracy"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("levels.assignment=dynamic", "levels.assignment: dynamic"),
+        ("evaluate.statistics=pooled", "evaluate.statistics: pooled"),
+        ("fleet=uniform", "fleet"),
+        ("round.personal=['0']", "round.personal"),
+        ("precision=float64", "precision: float64"),
+        ("evaluate.levels=all", "evaluate.levels: all"),
+        ("evaluate.fine_tune.epochs=1", "evaluate.fine_tune.epochs"),
+        ("evaluate.best=local_accuracy", "evaluate.best: local_accuracy"),
+    ],
+)
 def test_unsupported_recipes_are_refused_with_their_key(override, key):
     process = hetero_tf.learning_process(load("digits", (*OVERRIDES, override)))
     description = refusal(check_deployable, process)

@@ -224,10 +224,13 @@ def test_settings_of_flower_come_from_the_command_alone(tmp_path, monkeypatch):
     assert environment["PATH"] == os.environ["PATH"]
 
 
-@pytest.mark.parametrize(("logs", "code"), [
-    (["Failed to activate", "Failed to activate", "SuperNode ID: 7 ... terminated", "no such certificate"], 3),
-    (["no such certificate"], 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("logs", "code"),
+    [
+        (["Failed to activate", "Failed to activate", "SuperNode ID: 7 ... terminated", "no such certificate"], 3),
+        (["no such certificate"], 3),
+    ],
+)
 def test_device_retries_if_the_server_rejects_it_or_was_restarted(logs, code, keys, tmp_path, monkeypatch):
     waiting, output, slept = list(logs), [], []
 
@@ -274,24 +277,27 @@ def status_for(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
     return status
 
 
-@pytest.mark.parametrize(("status", "request_"), [
-    (200, {"path": "/v1/fleet/push-messages"}),
-    (200, {"path": "/v1/fleet/x", "headers": [(b"Content-Length", str(MOST_BYTES).encode())]}),
-    (413, {"path": "/v1/fleet/x", "headers": [(b"content-length", str(MOST_BYTES + 1).encode())]}),
-    (411, {"path": "/v1/fleet/x", "headers": []}),
-    (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"1"), (b"content-length", b"2")]}),
-    (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"-1")]}),
-    (403, {"path": "/v1/control/start-run"}),
-    (403, {"path": "/v1/runtime/push-messages"}),
-    (403, {"path": "/"}),
-    # An address is not an identity: every user and every proxy of this machine has these.
-    (403, {"path": "/v1/control/start-run", "client": "127.0.0.1"}),
-    (403, {"path": "/v1/control/list-runs", "client": "::1"}),
-    (403, {"path": "/v1/runtime/acquire-task", "client": "10.0.0.1"}),
-    (403, {"path": "/v1/control/start-run", "headers": [(b"x-forwarded-for", b"127.0.0.1")]}),
-    (403, {"path": "/docs", "client": "127.0.0.1"}),
-    (413, {"path": "/v1/fleet/x", "client": "127.0.0.1", "headers": [(b"content-length", b"99999999")]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [
+        (200, {"path": "/v1/fleet/push-messages"}),
+        (200, {"path": "/v1/fleet/x", "headers": [(b"Content-Length", str(MOST_BYTES).encode())]}),
+        (413, {"path": "/v1/fleet/x", "headers": [(b"content-length", str(MOST_BYTES + 1).encode())]}),
+        (411, {"path": "/v1/fleet/x", "headers": []}),
+        (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"1"), (b"content-length", b"2")]}),
+        (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"-1")]}),
+        (403, {"path": "/v1/control/start-run"}),
+        (403, {"path": "/v1/runtime/push-messages"}),
+        (403, {"path": "/"}),
+        # An address is not an identity: every user and every proxy of this machine has these.
+        (403, {"path": "/v1/control/start-run", "client": "127.0.0.1"}),
+        (403, {"path": "/v1/control/list-runs", "client": "::1"}),
+        (403, {"path": "/v1/runtime/acquire-task", "client": "10.0.0.1"}),
+        (403, {"path": "/v1/control/start-run", "headers": [(b"x-forwarded-for", b"127.0.0.1")]}),
+        (403, {"path": "/docs", "client": "127.0.0.1"}),
+        (413, {"path": "/v1/fleet/x", "client": "127.0.0.1", "headers": [(b"content-length", b"99999999")]}),
+    ],
+)
 def test_the_port_accepts_the_requests_of_devices_and_no_others(status, request_):
     assert status_for(**request_) == status
 

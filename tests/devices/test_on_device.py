@@ -49,12 +49,18 @@ MANY_DROPOUTS = (
 )
 RECIPES = {
     # Batches of 8 and 4 examples: each size is a signature of its own.
-    "cnn": ("tiny/mnist_noniid", ("levels.mix=a1-c1", "client.epochs=4", "client.batch_size=8", *TWO_CONVOLUTIONS),
-            WHOLE),
+    "cnn": (
+        "tiny/mnist_noniid",
+        ("levels.mix=a1-c1", "client.epochs=4", "client.batch_size=8", *TWO_CONVOLUTIONS),
+        WHOLE,
+    ),
     "regression": (
         "tiny/table_regression",
-        ("client.epochs=4", "model.settings={}",
-         "model.layers=[[Dense: {units: !w 8}, Scaler, ReLU], Dense: {units: !classes}]"),
+        (
+            "client.epochs=4",
+            "model.settings={}",
+            "model.layers=[[Dense: {units: !w 8}, Scaler, ReLU], Dense: {units: !classes}]",
+        ),
     ),
     "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10"), WHOLE),
     "multi_label": ("tiny/table_multi_label", ("client.epochs=10",)),
@@ -63,14 +69,18 @@ RECIPES = {
     "segmentation": (
         "tiny/shapes_unet",
         (
-            "levels.mix=a1-c1", "client.epochs=10", "input.augment=crop_flip", "model.settings.filters=!w 8",
+            "levels.mix=a1-c1",
+            "client.epochs=10",
+            "input.augment=crop_flip",
+            "model.settings.filters=!w 8",
             # A pooling, an upsampling and a concatenation, as at every depth; conversion takes half of the time.
-            "model.settings.depth=1", "optimizer.learning_rate=0.002",
+            "model.settings.depth=1",
+            "optimizer.learning_rate=0.002",
         ),
     ),
     # Thirteen Dropouts: the names of their numbers are not in the order of the alphabet. Segments of one length.
     "transformer": ("tiny/wikitext2", ("levels.mix=c", "client.epochs=3", MANY_DROPOUTS, "data.length=112"), WHOLE),
-}  # fmt: skip
+}
 
 
 @functools.cache
@@ -180,8 +190,12 @@ def test_a_device_needs_no_tensorflow(cnn):
     assert (report["steps"], report["examples"], report["logits"]) == (6, 40, [20, 10])
     assert 0 < report["loss"] < 10 and report["norm"] > 0 and report["moved"] and report["back"]
     assert report["loaded"] == [
-        "hetero_tf.base", "hetero_tf.base.version", "hetero_tf", "hetero_tf.devices", "hetero_tf.devices.on_device",
-    ]  # fmt: skip
+        "hetero_tf.base",
+        "hetero_tf.base.version",
+        "hetero_tf",
+        "hetero_tf.devices",
+        "hetero_tf.devices.on_device",
+    ]
 
 
 FLEET_CLIENT = """
@@ -325,13 +339,16 @@ def test_measured_devices_are_a_fleet_of_the_simulator(cnn, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("recipe", "key"), [
-    (("tiny/digits", "client.correction={name: proximal, mu: 0.1}"), "client.correction"),
-    (("tiny/digits", "precision=float64"), "precision: float64"),
-    (("tiny/digits", "round.personal=['0']"), "round.personal"),
-    (("tiny/digits", "client.stages=slimmable"), "client.stages: slimmable"),
-    (("tiny/digits", "levels.mix=b"), "levels.mix (without level a)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        (("tiny/digits", "client.correction={name: proximal, mu: 0.1}"), "client.correction"),
+        (("tiny/digits", "precision=float64"), "precision: float64"),
+        (("tiny/digits", "round.personal=['0']"), "round.personal"),
+        (("tiny/digits", "client.stages=slimmable"), "client.stages: slimmable"),
+        (("tiny/digits", "levels.mix=b"), "levels.mix (without level a)"),
+    ],
+)
 def test_untrainable_recipes_are_refused_with_their_key(recipe, key):
     name, *overrides = recipe
     process = hetero_tf.learning_process(load(name, overrides))

@@ -79,9 +79,12 @@ def measure_plain(process, state, levels, test=None, shares=None):
         if len(rows)
     ]
     return {
-        "local_loss": np.mean(losses), "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
-        "local_mean": np.mean(accuracies), "local_std": np.std(accuracies), "local_worst_decile": min(accuracies),
-    }  # fmt: skip
+        "local_loss": np.mean(losses),
+        "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
+        "local_mean": np.mean(accuracies),
+        "local_std": np.std(accuracies),
+        "local_worst_decile": min(accuracies),
+    }
 
 
 def compare_with_plain(process, state, levels):

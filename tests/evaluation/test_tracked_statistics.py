@@ -11,9 +11,12 @@ pytestmark = pytest.mark.usefixtures("eager")
 EXIT = "    - Exit: [Norm: {kind: bn}, GlobalAveragePooling2D, Dense: {units: !classes}]\n    - PreAct"
 BASE = tiny.IMAGES.replace("sbn", "bn").replace("stride: 2", "stride: 2, norm: bn").replace("    - PreAct", EXIT)
 PLAIN = (
-    "precision=float64", "levels.widths={a: 1, b: 1, c: 1}", "levels.depths={a: 2, b: 1, c: 1}",
-    "client={epochs: 1, loss: cross_entropy, batch_size: 3}", "round.label_rows=all",
-)  # fmt: skip
+    "precision=float64",
+    "levels.widths={a: 1, b: 1, c: 1}",
+    "levels.depths={a: 2, b: 1, c: 1}",
+    "client={epochs: 1, loss: cross_entropy, batch_size: 3}",
+    "round.label_rows=all",
+)
 DYNAMIC = ("round.server={name: dynamic, alpha: 0.1}", "client.correction={name: dynamic, alpha: 0.1}")
 LAST = ("client.stages={name: joint, exits: last}", "client.coupling=last")
 

@@ -146,12 +146,18 @@ def test_run_from_before_validation_resumes(train_stub, tmp_path):
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("overrides", "key"), [
-    (("evaluate.best=validation_accuracy",), "evaluate.best"),
-    (("evaluate.best=validation_loss",), "evaluate.best"),
-    (("early_stopping.patience=1", "early_stopping.metric=validation_loss"), "early_stopping.metric"),
-    (("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}", "evaluate.members=best"), "evaluate.members"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("evaluate.best=validation_accuracy",), "evaluate.best"),
+        (("evaluate.best=validation_loss",), "evaluate.best"),
+        (("early_stopping.patience=1", "early_stopping.metric=validation_loss"), "early_stopping.metric"),
+        (
+            ("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}", "evaluate.members=best"),
+            "evaluate.members",
+        ),
+    ],
+)
 def test_validation_selection_is_refused_without_validation_examples(overrides, key):
     text = programs.RECIPE.replace("sbn", "none")
     message = refusal(runs.built, text, *overrides)

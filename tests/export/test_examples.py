@@ -26,8 +26,11 @@ def instance(signature, inputs, **spec):
 def test_a_row_has_the_means_of_its_columns_a_category_and_a_date_in_their_order():
     means = [1234.5, 0.5, 0.5, *[0.0] * 8, 0.012345, 0.1]
     assert example_row({"columns": COLUMNS, "normalised_by": {"mean": means}}) == [
-        "1230", "diesel", "31.12.2024", "0.0123",
-    ]  # fmt: skip
+        "1230",
+        "diesel",
+        "31.12.2024",
+        "0.0123",
+    ]
     assert example_row({"columns": COLUMNS, "normalised_by": {}}) == ["0", "diesel", "31.12.2024", "7"]
 
 

@@ -523,11 +523,15 @@ def test_pictures_of_all_kinds_are_decoded():
     grey, grey_alpha = colour[..., :1], alpha[..., :2]
     weights = np.array([0.299, 0.587, 0.114])
     cases = [
-        (tf.io.encode_png(colour), 3, colour), (bmp(colour), 3, colour), (tf.io.encode_png(alpha), 3, alpha[..., :3]),
-        (tf.io.encode_png(grey), 1, grey), (tf.io.encode_png(grey_alpha), 1, alpha[..., :1]),
-        (tf.io.encode_png(grey), 3, np.repeat(grey, 3, 2)), (tf.io.encode_png(colour), 1, colour @ weights[:, None]),
+        (tf.io.encode_png(colour), 3, colour),
+        (bmp(colour), 3, colour),
+        (tf.io.encode_png(alpha), 3, alpha[..., :3]),
+        (tf.io.encode_png(grey), 1, grey),
+        (tf.io.encode_png(grey_alpha), 1, alpha[..., :1]),
+        (tf.io.encode_png(grey), 3, np.repeat(grey, 3, 2)),
+        (tf.io.encode_png(colour), 1, colour @ weights[:, None]),
         (bmp(colour), 1, colour @ weights[:, None]),
-    ]  # fmt: skip
+    ]
     for data, depth, expected in cases:
         pixels = picture_decoding.decode(tf.constant(data), (4, 4, depth))
         np.testing.assert_allclose(pixels, expected / 255, atol=1e-6)

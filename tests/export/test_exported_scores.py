@@ -45,10 +45,16 @@ def mean_iou(outputs, y):
 
 
 SCORES = {
-    "audio_tones": accuracy, "digits": accuracy, "text_topics": accuracy, "table_regression": rmse,
-    "series_forecast": rmse, "table_binary": accuracy, "table_ordinal": accuracy, "table_multi_label": micro_f1,
+    "audio_tones": accuracy,
+    "digits": accuracy,
+    "text_topics": accuracy,
+    "table_regression": rmse,
+    "series_forecast": rmse,
+    "table_binary": accuracy,
+    "table_ordinal": accuracy,
+    "table_multi_label": micro_f1,
     "shapes_unet": mean_iou,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -104,14 +104,17 @@ def test_custom_gradients_and_unused_values():
     np.testing.assert_array_equal(actual[3], np.zeros(2))
 
 
-@pytest.mark.parametrize(("function", "shapes", "sentence"), [
-    (lambda x: x[::-1], [(3,)], "must have positive strides"),
-    (lambda x: tf.nn.max_pool2d(x, 3, 2, "VALID"), [(1, 6, 6, 1)], "square windows without overlap"),
-    (lambda x: tf.nn.avg_pool2d(x, 2, 2, "SAME"), [(1, 5, 5, 1)], "must not pad"),
-    (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), [(1, 6, 6, 1), (3, 3, 1, 1)], "no dilation"),
-    (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), [(1, 6, 6, 4), (3, 3, 2, 4)], "a grouped convolution"),
-    (lambda x, k: tf.nn.depthwise_conv2d(x, k, [1] * 4, "SAME"), [(1, 6, 6, 2), (3, 3, 2, 2)], "one kernel for"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "shapes", "sentence"),
+    [
+        (lambda x: x[::-1], [(3,)], "must have positive strides"),
+        (lambda x: tf.nn.max_pool2d(x, 3, 2, "VALID"), [(1, 6, 6, 1)], "square windows without overlap"),
+        (lambda x: tf.nn.avg_pool2d(x, 2, 2, "SAME"), [(1, 5, 5, 1)], "must not pad"),
+        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), [(1, 6, 6, 1), (3, 3, 1, 1)], "no dilation"),
+        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), [(1, 6, 6, 4), (3, 3, 2, 4)], "a grouped convolution"),
+        (lambda x, k: tf.nn.depthwise_conv2d(x, k, [1] * 4, "SAME"), [(1, 6, 6, 2), (3, 3, 2, 2)], "one kernel for"),
+    ],
+)
 def test_unsupported_operation_is_rejected(function, shapes, sentence):
     values = arrays(*shapes)
     traced = tf.function(lambda: portable_gradients.gradients(lambda v: (tf.reduce_sum(function(*v)), ()), values))

@@ -30,16 +30,19 @@ def write(folder, name, content):
     return path
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("a.csv", "size,colour\n1.5,red\n2,blue\n"),
-    ("a.csv", "colour , size\r\nred, 1.5\r\n\r\nblue,2\r\n"),
-    ("a.csv", b"\xef\xbb\xbfsize,colour\n1.5,red\n2,blue"),
-    ("a.csv", "sep=;\nsize;colour\n1.5;red\n2;blue\n"),
-    ("a.csv", 'size;colour\n"1.5";"red"\n2;blue\n'),
-    ("a.tsv", "size\tcolour\n1.5\tred\n2\tblue\n"),
-    ("a.txt", "size\tcolour\n1.5\tred\n2\tblue\n"),
-    ("a.jsonl", '{"size": 1.5, "colour": "red", "more": [1]}\n\n{"colour": "blue", "size": "2"}\n'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "size,colour\n1.5,red\n2,blue\n"),
+        ("a.csv", "colour , size\r\nred, 1.5\r\n\r\nblue,2\r\n"),
+        ("a.csv", b"\xef\xbb\xbfsize,colour\n1.5,red\n2,blue"),
+        ("a.csv", "sep=;\nsize;colour\n1.5;red\n2;blue\n"),
+        ("a.csv", 'size;colour\n"1.5";"red"\n2;blue\n'),
+        ("a.tsv", "size\tcolour\n1.5\tred\n2\tblue\n"),
+        ("a.txt", "size\tcolour\n1.5\tred\n2\tblue\n"),
+        ("a.jsonl", '{"size": 1.5, "colour": "red", "more": [1]}\n\n{"colour": "blue", "size": "2"}\n'),
+    ],
+)
 def test_rows_are_read_by_column_name(tmp_path, name, content):
     path = write(tmp_path, name, content)
     read, notes = items(TABLE, path, "size=3,colour=blue")
@@ -86,15 +89,18 @@ def test_invalid_objects_do_not_hide_the_others(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ("", "expected at least one row. Received: none"),
-    ("size,colour\n", "expected at least one row. Received: none"),
-    ("size,color\n1,red\n", "has no column 'colour'; did you mean 'color'?"),
-    ("size;color\n1;red\n", "has no column 'colour'; did you mean 'color'?"),
-    ("size,size,colour\n1,2,red\n", "column names must be unique. Received: 'size' twice"),
-    ("1,red\n2,blue\n", "has no column 'size'; known: 1, red"),
-    (b"\xff\xfes\0i\0", "is not UTF-8 text; save it as UTF-8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "expected at least one row. Received: none"),
+        ("size,colour\n", "expected at least one row. Received: none"),
+        ("size,color\n1,red\n", "has no column 'colour'; did you mean 'color'?"),
+        ("size;color\n1;red\n", "has no column 'colour'; did you mean 'color'?"),
+        ("size,size,colour\n1,2,red\n", "column names must be unique. Received: 'size' twice"),
+        ("1,red\n2,blue\n", "has no column 'size'; known: 1, red"),
+        (b"\xff\xfes\0i\0", "is not UTF-8 text; save it as UTF-8"),
+    ],
+)
 def test_files_without_the_columns_are_rejected(tmp_path, content, message):
     path = write(tmp_path, "a.csv", content)
     assert refusal(items, TABLE, path).replace(f"{path}:1: ", "").removeprefix(f"{path}: ") == message

@@ -169,6 +169,9 @@ def test_a_row_has_the_input_then_its_columns(pictures):
     item = predictions.Item("a.csv:2", fields={"size": "1", "class": "cow"})
     prediction = predictions.Prediction(item, {"class": "ox", "probability": 0.5}, None)
     assert list(prediction.to_row(False).items()) == [
-        ("input", "a.csv:2"), ("class", "ox"), ("probability", 0.5), ("error", None),
-    ]  # fmt: skip
+        ("input", "a.csv:2"),
+        ("class", "ox"),
+        ("probability", 0.5),
+        ("error", None),
+    ]
     assert list(prediction.to_row(True).items())[:3] == [("input", "a.csv:2"), ("size", "1"), ("input.class", "cow")]

@@ -103,27 +103,34 @@ REFUSED = {
     "both forms": ({"instances": [], "inputs": []}, "the body must have either instances or inputs"),
     "neither form": ({"signature_name": "x"}, "the body must have either instances or inputs"),
     "an unknown key": ({"instances": [], "foo": 1}, "Received: foo, instances"),
-    "an unknown signature": ({"signature_name": "x", "instances": []},
-                             "unknown signature_name; known: serve_bytes, serve_default"),
+    "an unknown signature": (
+        {"signature_name": "x", "instances": []},
+        "unknown signature_name; known: serve_bytes, serve_default",
+    ),
     "a list": ([1], "the body must be a JSON object with instances or inputs"),
     "half of JSON": (b'{"instances": [1', "the body is not JSON: "),
     "no text": (b"\xff\xfe", "the body is not JSON: "),
     "very deep": (b"[" * 100_000, "the body is not JSON: "),
-    "pixels too large": ({"signature_name": "serve_uint8", "instances": [[[[256]]]]},
-                         "image must be uint8 [any, 8, 8, 1]: numbers from 0 to 255 are expected"),
+    "pixels too large": (
+        {"signature_name": "serve_uint8", "instances": [[[[256]]]]},
+        "image must be uint8 [any, 8, 8, 1]: numbers from 0 to 255 are expected",
+    ),
     "a key twice": (b'{"instances": [], "instances": []}', "the body is not JSON: a key appears twice in an object"),
     "a key that is not Unicode": (b'{"\\ud800": []}', "optionally signature_name. Received: \\ud800"),
-    "a text that is not Unicode": (b'{"signature_name": "serve_bytes", "instances": ["\\ud800"]}',
-                                   "image_bytes must be string [any]: 'utf-8' codec can't encode"),
+    "a text that is not Unicode": (
+        b'{"signature_name": "serve_bytes", "instances": ["\\ud800"]}',
+        "image_bytes must be string [any]: 'utf-8' codec can't encode",
+    ),
     "not a number": (b'{"instances": [NaN]}', "the body is not JSON: NaN is not a number"),
     "no finite number": (b'{"instances": [[[[1e999]]]]}', f"{IMAGE}: numbers up to 3.40282e+38 are expected"),
-    "thousands of digits": (b'{"instances": [' + b"9" * 5000 + b"]}",
-                            "the body contains an integer with too many digits"),
+    "thousands of digits": (
+        b'{"instances": [' + b"9" * 5000 + b"]}",
+        "the body contains an integer with too many digits",
+    ),
     "hundreds of digits": (b'{"instances": [' + b"9" * 500 + b"]}", f"{IMAGE}: Python int too large"),
     "texts of different lengths": ({"instances": ["x" * 10_000, *"abc"]}, f"{IMAGE}: numbers are expected"),
-    "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]},
-                  "image_bytes must be string [any]: "),
-}  # fmt: skip
+    "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]}, "image_bytes must be string [any]: "),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

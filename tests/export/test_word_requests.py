@@ -153,8 +153,11 @@ def test_graph_splits_lines_like_the_loader(tmp_path, name):
     tokens, tokenizer = running_tokenizer(tmp_path, name)
     split = tokenizer.split(tf.constant(["", "\r\n".join([*LINES, ""]), " x  ", "\n"])).to_list()
     assert [[token.decode() for token in row] for row in split] == [
-        [], tokens, ["▁", "x"] if name == "subwords" else ["x"], ["<eos>"],
-    ]  # fmt: skip
+        [],
+        tokens,
+        ["▁", "x"] if name == "subwords" else ["x"],
+        ["<eos>"],
+    ]
     assert tokenizer.split(tf.constant([], tf.string)).shape == (0, None)
 
 

@@ -45,21 +45,24 @@ def test_clients_may_be_in_any_order(write):
     assert devices(write("seconds_per_step,client\n1,2\n2,0\n3,1\n"), 3).seconds_per_step.tolist() == [2, 3, 1]
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("", "t.csv: must have a row for each client from 0 to 0; client 0 is missing"),
-    ("gflop\n1\n", "t.csv:1: gflop: unknown column; did you mean 'gflops'?"),
-    ("share\n1\n", "t.csv:1: share: unknown column; known: charging, client, down_mbit, "),
-    ("gflops,gflops\n1,1\n", "t.csv:1: gflops: occurs twice"),
-    (HEADER + "1,,,\n2,,\n", "t.csv:3: must have 4 cells. Received: 3"),
-    (HEADER + "1,,,\n0,,,\n", "t.csv:3: gflops: too small; must be a number above 0 "),
-    (HEADER + "1,,,\nnan,,,\n", "t.csv:3: gflops: wrong type; must be a number above 0 "),
-    (HEADER + "1,4 KB,,\n", "t.csv:2: memory: not allowed; must be "),
-    (HEADER + "1,,,22-25\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
-    (HEADER + "1,,,x\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
-    (HEADER + ",400 MB,,\n", "t.csv:2: local steps need a time; fill in seconds_per_step, gflops or both"),
-    (HEADER + '"' + "1" * 200_000, "t.csv:2: cannot be parsed as CSV: field larger than field limit"),
-    ("gflops,client\n1,0\n1,2\n", "t.csv: must have a row for each client from 0 to 1; client 1 is missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.csv: must have a row for each client from 0 to 0; client 0 is missing"),
+        ("gflop\n1\n", "t.csv:1: gflop: unknown column; did you mean 'gflops'?"),
+        ("share\n1\n", "t.csv:1: share: unknown column; known: charging, client, down_mbit, "),
+        ("gflops,gflops\n1,1\n", "t.csv:1: gflops: occurs twice"),
+        (HEADER + "1,,,\n2,,\n", "t.csv:3: must have 4 cells. Received: 3"),
+        (HEADER + "1,,,\n0,,,\n", "t.csv:3: gflops: too small; must be a number above 0 "),
+        (HEADER + "1,,,\nnan,,,\n", "t.csv:3: gflops: wrong type; must be a number above 0 "),
+        (HEADER + "1,4 KB,,\n", "t.csv:2: memory: not allowed; must be "),
+        (HEADER + "1,,,22-25\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
+        (HEADER + "1,,,x\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
+        (HEADER + ",400 MB,,\n", "t.csv:2: local steps need a time; fill in seconds_per_step, gflops or both"),
+        (HEADER + '"' + "1" * 200_000, "t.csv:2: cannot be parsed as CSV: field larger than field limit"),
+        ("gflops,client\n1,0\n1,2\n", "t.csv: must have a row for each client from 0 to 1; client 1 is missing"),
+    ],
+)
 def test_errors(write, text, message):
     assert refusal(devices, write(text), 1).startswith(message)
 

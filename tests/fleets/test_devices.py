@@ -23,10 +23,18 @@ def devices(fleet=FLEET, ids=range(10_000), clients=10_000, **others):
 def test_units_of_a_class():
     both = devices(replace(FLEET, assign="levels"), [0, 1], levels=["fast", "slow"])
     assert {name: np.asarray(value).tolist() for name, value in vars(both).items()} == {
-        "kind": [0, 1], "speed": [2e10, 2e9], "seconds_per_step": [0.5, 0.0], "memory": [400 * 2**20, 1.5 * 2**30],
-        "down": [1e6, math.inf], "up": [math.inf, 2e6], "train_watts": [4.0, 0.0], "radio_watts": [0.0, 1.0],
-        "dropout": [0.25, 0.0], "shared_down": math.inf, "shared_up": math.inf,
-    }  # fmt: skip
+        "kind": [0, 1],
+        "speed": [2e10, 2e9],
+        "seconds_per_step": [0.5, 0.0],
+        "memory": [400 * 2**20, 1.5 * 2**30],
+        "down": [1e6, math.inf],
+        "up": [math.inf, 2e6],
+        "train_watts": [4.0, 0.0],
+        "radio_watts": [0.0, 1.0],
+        "dropout": [0.25, 0.0],
+        "shared_down": math.inf,
+        "shared_up": math.inf,
+    }
 
 
 def test_classes_are_drawn_once_per_client_by_their_shares():

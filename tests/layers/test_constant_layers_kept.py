@@ -73,11 +73,14 @@ def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engin
     assert tiny.gap(actual, initial) > 1e-3
 
 
-@pytest.mark.parametrize("overrides", [
-    ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fixed"),
-    ("round.personal=[0]", "round.server={name: momentum, learning_rate: 1.5}"),
-    ("levels.widths={a: 0.25, b: 0.25, c: 0.25}", "levels.members={a: 4, b: 2, c: 1}", "levels.assignment=fixed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fixed"),
+        ("round.personal=[0]", "round.server={name: momentum, learning_rate: 1.5}"),
+        ("levels.widths={a: 0.25, b: 0.25, c: 0.25}", "levels.members={a: 4, b: 2, c: 1}", "levels.assignment=fixed"),
+    ],
+)
 def test_no_method_changes_a_constant(overrides):
     process = built(*overrides)
     initial = process.initialize()

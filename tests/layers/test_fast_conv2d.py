@@ -67,17 +67,30 @@ def test_winograd_equals_the_convolution(batch, map_size, dtype, tolerance):
     check_against_convolution(conv2d_by_winograd, batch, map_size, dtype, tolerance)
 
 
-@pytest.mark.parametrize(("map_size", "kernel", "batch", "form"), [
-    ((3, 3), (3, 3, 256, 512), None, "taps"), ((4, 4), (3, 3, 128, 256), 10, "taps"),
-    ((3, 3), (3, 3, 128, 255), 10, None), ((3, 3), (5, 5, 512, 512), 10, None), ((3, 3), (1, 1, 2048, 2048), 10, None),
-    ((None, 3), (3, 3, 512, 512), 10, None), ((32, 32), (3, 3, 64, 64), 10, "winograd"),
-    ((16, 16), (3, 3, 32, 64), 10, "winograd"), ((7, 7), (3, 3, 128, 256), 3, "winograd"),
-    ((7, 7), (5, 5, 128, 256), 10, None),
-    # Without gradients; too few examples; too few channels; too long; incomplete tiles; too many values.
-    ((16, 16), (3, 3, 64, 64), None, None), ((7, 7), (3, 3, 128, 256), 2, None), ((16, 16), (3, 3, 16, 64), 10, None),
-    ((32, 32), (3, 3, 64, 32), 10, None), ((36, 8), (3, 3, 64, 64), 10, None), ((9, 9), (3, 3, 64, 64), 10, None),
-    ((32, 32), (3, 3, 64, 64), 20, None), ((32, 32), (3, 3, 128, 128), 20, "winograd"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("map_size", "kernel", "batch", "form"),
+    [
+        ((3, 3), (3, 3, 256, 512), None, "taps"),
+        ((4, 4), (3, 3, 128, 256), 10, "taps"),
+        ((3, 3), (3, 3, 128, 255), 10, None),
+        ((3, 3), (5, 5, 512, 512), 10, None),
+        ((3, 3), (1, 1, 2048, 2048), 10, None),
+        ((None, 3), (3, 3, 512, 512), 10, None),
+        ((32, 32), (3, 3, 64, 64), 10, "winograd"),
+        ((16, 16), (3, 3, 32, 64), 10, "winograd"),
+        ((7, 7), (3, 3, 128, 256), 3, "winograd"),
+        ((7, 7), (5, 5, 128, 256), 10, None),
+        # Without gradients; too few examples; too few channels; too long; incomplete tiles; too many values.
+        ((16, 16), (3, 3, 64, 64), None, None),
+        ((7, 7), (3, 3, 128, 256), 2, None),
+        ((16, 16), (3, 3, 16, 64), 10, None),
+        ((32, 32), (3, 3, 64, 32), 10, None),
+        ((36, 8), (3, 3, 64, 64), 10, None),
+        ((9, 9), (3, 3, 64, 64), 10, None),
+        ((32, 32), (3, 3, 64, 64), 20, None),
+        ((32, 32), (3, 3, 128, 128), 20, "winograd"),
+    ],
+)
 def test_each_form_is_used_where_it_was_measured_to_be_faster(map_size, kernel, batch, form):
     assert fastest_form(map_size, kernel, "float32", batch) == form
     other = None if form == "winograd" else form

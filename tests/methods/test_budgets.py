@@ -20,11 +20,16 @@ def packed(share, tolerance=0.05):
     return [index + 1 for index in packing.skipped], [[index + 1 for index in stage] for stage in packing.stages]
 
 
-@pytest.mark.parametrize(("share", "skipped", "stages"), [
-    (1, [], [[1, 2, 3, 4, 5, 6, 7, 8, 9]]), (1 / 2, [], [[1, 2, 3], [4, 5, 6, 7, 8, 9]]),
-    (1 / 3, [], [[1, 2], [3, 4], [5, 6, 7, 8, 9]]), (1 / 6, [], [[1], [2], [3], [4], [5, 6], [7, 8, 9]]),
-    (1 / 8, [1, 2, 3], [[4], [5], [6], [7, 8], [9]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("share", "skipped", "stages"),
+    [
+        (1, [], [[1, 2, 3, 4, 5, 6, 7, 8, 9]]),
+        (1 / 2, [], [[1, 2, 3], [4, 5, 6, 7, 8, 9]]),
+        (1 / 3, [], [[1, 2], [3, 4], [5, 6, 7, 8, 9]]),
+        (1 / 6, [], [[1], [2], [3], [4], [5, 6], [7, 8, 9]]),
+        (1 / 8, [1, 2, 3], [[4], [5], [6], [7, 8], [9]]),
+    ],
+)
 @pytest.mark.parametrize("tolerance", [0.042, 0.05, 0.14])
 def test_published_stages_come_out(share, skipped, stages, tolerance):
     # Source: the stages in the authors' code.

@@ -121,13 +121,26 @@ INPUTS = {
     "TransformerBlock": VECTORS,
 }
 SIZES = {
-    "rows": 3, "channels": 11, "positions": 7, "classes": 9, "words": 9, "units": 5, "filters": 8, "width": 6,
+    "rows": 3,
+    "channels": 11,
+    "positions": 7,
+    "classes": 9,
+    "words": 9,
+    "units": 5,
+    "filters": 8,
+    "width": 6,
     "heads": 2,
-}  # fmt: skip
+}
 SIZES |= {
-    "head_width": 3, "hidden": 7, "lora_rank": 3, "kernel_size": 3, "patch": 3, "pool_size": 4, "activation": "relu",
+    "head_width": 3,
+    "hidden": 7,
+    "lora_rank": 3,
+    "kernel_size": 3,
+    "patch": 3,
+    "pool_size": 4,
+    "activation": "relu",
     "rate": 0.3,
-}  # fmt: skip
+}
 
 # Not required, but the defaults suit other images, or have no adapters.
 NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling1D": {"pool_size": 4}, "MaxPooling2D": {"pool_size": 4}}
@@ -346,9 +359,16 @@ def others(constraint, value):
 
 
 REQUIRED = {
-    "seconds": 5.0, "clients": 20, "alpha": 0.5, "mu": 0.1, "norm": 1.0, "rounds": 10, "factor": 0.5, "at": (2,),
+    "seconds": 5.0,
+    "clients": 20,
+    "alpha": 0.5,
+    "mu": 0.1,
+    "norm": 1.0,
+    "rounds": 10,
+    "factor": 0.5,
+    "at": (2,),
     "candidates": 9,
-}  # fmt: skip
+}
 
 
 def outcome(kind, name, options, folder):

@@ -193,9 +193,12 @@ def test_frozen_units_are_not_personal():
 UNFREEZABLE = {
     "nothing": ('model.frozen=["0", "1", "2", "3"]', BASE, "no weights are left to train; leave a unit out"),
     "no weights": ('model.frozen=["1"]', tiny.DENSE.replace("Scaler, ReLU]", "Scaler]\n    - ReLU"), "unit 1 has no "),
-    "running averages": ('model.frozen=["0"]', tiny.IMAGES.replace("kind: sbn", "kind: bn"),
-                         "Norm has running averages, which move in every step, so its unit cannot be frozen"),
-}  # fmt: skip
+    "running averages": (
+        'model.frozen=["0"]',
+        tiny.IMAGES.replace("kind: sbn", "kind: bn"),
+        "Norm has running averages, which move in every step, so its unit cannot be frozen",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", UNFREEZABLE)

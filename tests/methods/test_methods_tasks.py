@@ -11,12 +11,18 @@ from hetero_tf import learning_process, recipe
 # Tasks whose losses receive sets of labels; each method trains one of them.
 LABEL_SETS = ("binary", "ordinal", "multi_label")
 SMALL = (
-    "partition={name: iid, clients: 4}", "model.settings.channels=[!w 6, !w 6, !w 6]",
+    "partition={name: iid, clients: 4}",
+    "model.settings.channels=[!w 6, !w 6, !w 6]",
     # Without statistics to query, which would take most of the time.
-    "model.settings.norm=in", "round.clients=2", "client.epochs=1",
+    "model.settings.norm=in",
+    "round.clients=2",
+    "client.epochs=1",
     # One step of each client, which runs eagerly.
-    "client.batch_size=15", "rounds=2", "levels.budgets={a: 1, d: 1}", "levels.fit=null",
-)  # fmt: skip
+    "client.batch_size=15",
+    "rounds=2",
+    "levels.budgets={a: 1, d: 1}",
+    "levels.fit=null",
+)
 
 
 @pytest.mark.long

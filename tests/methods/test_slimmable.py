@@ -9,10 +9,13 @@ import tiny
 DENSE = tiny.DENSE.replace(", Scaler", "")
 RATE = 1e-3
 ONE_STEP = (
-    "levels.mix=a-c", "client.batch_size=50", "client.loss=cross_entropy", "round.label_rows=all",
+    "levels.mix=a-c",
+    "client.batch_size=50",
+    "client.loss=cross_entropy",
+    "round.label_rows=all",
     f"optimizer={{learning_rate: {RATE}, momentum: 0, clip_norm: null}}",
     "precision=float64",
-)  # fmt: skip
+)
 CLIENT = 2
 
 

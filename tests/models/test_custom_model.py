@@ -288,15 +288,18 @@ def adapted():
     return one_layer(first=norm)
 
 
-@pytest.mark.parametrize(("make", "sentence"), [
-    (lambda: one_layer(kernel_regularizer="l2"), "no regularizers, which local training does not apply"),
-    (lambda: inside(bias_regularizer="l1"), "no regularizers, which local training does not apply"),
-    (lambda: inside(activity_regularizer="l2"), "no activity regularizers, which local training does not apply"),
-    (lambda: inside(kernel_constraint="non_neg"), "no constraints, which local training does not apply"),
-    (compiled, "not be compiled, since the recipe sets the loss and the optimizer"),
-    (lambda: one_layer(model=Stepping), "train by the steps of the recipe: leave out train_step"),
-    (adapted, "fixed statistics of its inputs: give Normalization(mean=..., variance=...)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: one_layer(kernel_regularizer="l2"), "no regularizers, which local training does not apply"),
+        (lambda: inside(bias_regularizer="l1"), "no regularizers, which local training does not apply"),
+        (lambda: inside(activity_regularizer="l2"), "no activity regularizers, which local training does not apply"),
+        (lambda: inside(kernel_constraint="non_neg"), "no constraints, which local training does not apply"),
+        (compiled, "not be compiled, since the recipe sets the loss and the optimizer"),
+        (lambda: one_layer(model=Stepping), "train by the steps of the recipe: leave out train_step"),
+        (adapted, "fixed statistics of its inputs: give Normalization(mean=..., variance=...)"),
+    ],
+)
 def test_parts_that_a_round_would_ignore_are_refused(make, sentence):
     message = refusal(build_custom_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
     assert message.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")

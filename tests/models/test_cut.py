@@ -55,10 +55,13 @@ def test_label_axes_are_the_ones_that_grow_with_the_classes():
     }
 
 
-@pytest.mark.parametrize(("level", "expected"), [
-    (dense(7, 9), r"wide/kernel of a sub-model .* has shape \(4, 6\). Received: shape=\(4, 7\)"),
-    (dense(2, 9, name="other"), r"other/kernel of a sub-model .* has shape None. Received: shape=\(4, 2\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (dense(7, 9), r"wide/kernel of a sub-model .* has shape \(4, 6\). Received: shape=\(4, 7\)"),
+        (dense(2, 9, name="other"), r"other/kernel of a sub-model .* has shape None. Received: shape=\(4, 2\)"),
+    ],
+)
 def test_level_outside_the_global_model_is_refused(level, expected):
     with pytest.raises(ValueError, match=f"^variable {expected}$"):
         cut_of_shapes(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)

@@ -71,12 +71,24 @@ def test_idle_levels_do_not_train(needs):
     assert {client for round in range(9) for client in process.plan(round).clients} == {0, 1}
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    (("levels.idle=[]",), "levels.fit: no device fits a level: the smallest level, c, needs "),
-    (("fleet=null",), "levels.fit: needs the devices of a fleet; set fleet, such as `fleet: phones`. Received: 'dev"),
-    (("levels.assignment=dynamic",), "levels.assignment: cannot be combined with levels.fit device: a client keeps "),
-    (("levels.fit=null", "levels.fit_seconds=3"), "levels.fit_seconds: has no effect because levels do not fit the "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("levels.idle=[]",), "levels.fit: no device fits a level: the smallest level, c, needs "),
+        (
+            ("fleet=null",),
+            "levels.fit: needs the devices of a fleet; set fleet, such as `fleet: phones`. Received: 'dev",
+        ),
+        (
+            ("levels.assignment=dynamic",),
+            "levels.assignment: cannot be combined with levels.fit device: a client keeps ",
+        ),
+        (
+            ("levels.fit=null", "levels.fit_seconds=3"),
+            "levels.fit_seconds: has no effect because levels do not fit the ",
+        ),
+    ],
+)
 def test_errors(changes, message):
     assert message in refusal(tiny.process, tiny.DENSE, *FIXED, fleet("0.000001"), *changes)
 
@@ -89,11 +101,14 @@ def test_a_round_needs_enough_clients(needs):
     )
 
 
-@pytest.mark.parametrize(("text", "overrides"), [
-    (tiny.DENSE, ()),
-    (tiny.IMAGES, ("client.epochs={a: 2, b: 1, c: 1, d: 1, e: 1}",)),
-    (methods.DEEP, ("client.stages=blockwise", "levels.budgets={b: 0.4}", "levels.mix=a-b")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        (tiny.DENSE, ()),
+        (tiny.IMAGES, ("client.epochs={a: 2, b: 1, c: 1, d: 1, e: 1}",)),
+        (methods.DEEP, ("client.stages=blockwise", "levels.budgets={b: 0.4}", "levels.mix=a-b")),
+    ],
+)
 def test_the_work_of_a_level_is_that_of_its_planned_rounds(text, overrides):
     process = tiny.process(text, *overrides)
     work = process.level_work

@@ -253,11 +253,14 @@ MEMBERS = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2
 PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers: true}")
 
 
-@pytest.mark.parametrize(("overrides", "trains", "skipped"), [
-    (DEPTHS, ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
-    (MEMBERS, ["4 members", "2 members", "1 member"], ()),
-    ((*PEERS, "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "trains", "skipped"),
+    [
+        (DEPTHS, ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
+        (MEMBERS, ["4 members", "2 members", "1 member"], ()),
+        ((*PEERS, "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
+    ],
+)
 def test_description_reports_the_training_of_levels(overrides, trains, skipped):
     loads = accounting.describe(tiny.process(DEEP, *overrides)).loads
     assert [load.trains for load in loads.levels] == trains

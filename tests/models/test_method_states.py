@@ -40,10 +40,13 @@ def run_rounds(process, state, rounds):
     return state
 
 
-@pytest.mark.parametrize(("build", "expected_tables"), [
-    (build_with_tables, {"server/drift", "clients/personal", "clients/memory"}),
-    (build_ensemble, {"server/first_moment", "server/second_moment"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "expected_tables"),
+    [
+        (build_with_tables, {"server/drift", "clients/personal", "clients/memory"}),
+        (build_ensemble, {"server/first_moment", "server/second_moment"}),
+    ],
+)
 def test_restored_state_is_bit_equal_and_continues_equally(build, expected_tables, tmp_path):
     process = build()
     state = run_rounds(process, process.initialize(), 2)

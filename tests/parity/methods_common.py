@@ -86,14 +86,18 @@ def recipe_text(file, clients, layers, widths, **sections):
     """
     optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta.get("momentum", 0.0)}
     document = {
-        "name": "parity", "data": {"name": "synthetic"}, "input": {"name": "images"},
+        "name": "parity",
+        "data": {"name": "synthetic"},
+        "input": {"name": "images"},
         "partition": {"name": "iid", "clients": clients},
         "levels": {"widths": widths, "mix": dict.fromkeys(widths, 1)},
         "round": {"clients": max(map(len, file.cohorts))},
         "client": {"batch_size": 10, "loss": "cross_entropy"},
         "optimizer": {**optimizer, "weight_decay": file.meta.get("weight_decay", 0.0), "clip_norm": None},
-        "rounds": 1, "engine": "sequential", "precision": "float64",
-    }  # fmt: skip
+        "rounds": 1,
+        "engine": "sequential",
+        "precision": "float64",
+    }
     for name, content in sections.items():
         document[name] = document.get(name, {}) | content if isinstance(content, dict) else content
     # JSON is valid YAML; the lines of layers have tags, which JSON lacks.

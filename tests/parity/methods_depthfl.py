@@ -12,13 +12,21 @@ from hetero_tf.models.variables import values
 LEVELS = "abcd"
 # The vectors' counters of batches have no counterpart: the momentum of running statistics is constant.
 BLOCK = {
-    "conv1": "conv1", "bn1.norm": "norm1/bn", "conv2": "conv2", "bn2.norm": "norm2/bn", "downsample.0": "shortcut",
+    "conv1": "conv1",
+    "bn1.norm": "norm1/bn",
+    "conv2": "conv2",
+    "bn2.norm": "norm2/bn",
+    "downsample.0": "shortcut",
     "downsample.1.norm": "norm3/bn",
-}  # fmt: skip
+}
 SEPARABLE = {
-    "operations.0": "deep1", "operations.1": "mix1", "operations.2.norm": "norm1/bn", "operations.4": "deep2",
-    "operations.5": "mix2", "operations.6.norm": "norm2/bn",
-}  # fmt: skip
+    "operations.0": "deep1",
+    "operations.1": "mix1",
+    "operations.2.norm": "norm1/bn",
+    "operations.4": "deep2",
+    "operations.5": "mix2",
+    "operations.6.norm": "norm2/bn",
+}
 
 
 def recipe_text(file):

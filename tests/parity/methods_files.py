@@ -9,9 +9,14 @@ import numpy as np
 TOLERANCE = 1e-8
 # PyTorch's name for the last part of a Keras variable's path.
 LEAVES = {
-    "kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias",
-    "moving_mean": "running_mean", "moving_variance": "running_var",
-}  # fmt: skip
+    "kernel": "weight",
+    "depthwise_kernel": "weight",
+    "gamma": "weight",
+    "bias": "bias",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 
 
 # Results that no replay compares: counters of batches, and values derived from compared results.

@@ -15,12 +15,21 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.models.variables import values
 
 LAYERS = {
-    "mlp": ["[Flatten, Dense: {{units: {0}}}, ReLU]", "[Dense: {{units: {1}}}, ReLU]", "[Dense: {{units: {1}}}, ReLU]",
-            "[Dense: {{units: {2}}}, ReLU]", "Dense: {{units: !classes}}"],
-    "cnn": ["[Conv2D: {{filters: {0}, kernel_size: 5}}, ReLU, MaxPooling2D]",
-            "[Conv2D: {{filters: {1}, kernel_size: 5}}, ReLU, MaxPooling2D]", "[Flatten, Dense: {{units: {2}}}, ReLU]",
-            "[Dense: {{units: {3}}}, ReLU]", "Dense: {{units: !classes}}"],
-}  # fmt: skip
+    "mlp": [
+        "[Flatten, Dense: {{units: {0}}}, ReLU]",
+        "[Dense: {{units: {1}}}, ReLU]",
+        "[Dense: {{units: {1}}}, ReLU]",
+        "[Dense: {{units: {2}}}, ReLU]",
+        "Dense: {{units: !classes}}",
+    ],
+    "cnn": [
+        "[Conv2D: {{filters: {0}, kernel_size: 5}}, ReLU, MaxPooling2D]",
+        "[Conv2D: {{filters: {1}, kernel_size: 5}}, ReLU, MaxPooling2D]",
+        "[Flatten, Dense: {{units: {2}}}, ReLU]",
+        "[Dense: {{units: {3}}}, ReLU]",
+        "Dense: {{units: !classes}}",
+    ],
+}
 # The dense kernel after Flatten: height and width of the map.
 FLATTENED = {"mlp": {}, "cnn": {"fc1.weight": (5, 5)}}
 STEMS = {

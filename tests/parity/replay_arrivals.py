@@ -100,15 +100,25 @@ class Replay:
         self.policy_name, self.policy_options = policy["name"], {k: v for k, v in policy.items() if k != "name"}
         server = {"name": "momentum", "learning_rate": rate, "momentum": meta.get("server_momentum", 0.0)}
         document = {
-            "name": "parity", "data": {"name": "synthetic"}, "input": {"name": "images"},
+            "name": "parity",
+            "data": {"name": "synthetic"},
+            "input": {"name": "images"},
             "partition": {"name": "iid", "clients": meta["clients"]},
             "levels": {"widths": {"a": 1}, "mix": {"a": 1}},
-            "round": {"clients": meta["clients"], "policy": policy, "server": server,
-                      "weighting": "samples" if "example_weight" in meta else "uniform", "label_rows": "all"},
+            "round": {
+                "clients": meta["clients"],
+                "policy": policy,
+                "server": server,
+                "weighting": "samples" if "example_weight" in meta else "uniform",
+                "label_rows": "all",
+            },
             "client": {"batch_size": meta["batch"], "epochs": meta["local_epochs"], "loss": "cross_entropy"},
             "optimizer": {"learning_rate": meta["local_lr"], "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None},
-            "fleet": "uniform", "rounds": 1, "engine": "sequential", "precision": "float64",
-        }  # fmt: skip
+            "fleet": "uniform",
+            "rounds": 1,
+            "engine": "sequential",
+            "precision": "float64",
+        }
         hidden = len(self.arrays["init/b1"]) if "w1" in meta["parameters"] else 0
         lines = "".join(f"    - {line.replace('HIDDEN', str(hidden))}\n" for line in layers)
         return (

@@ -24,9 +24,14 @@ import numpy as np
 import replay_cases
 
 MODULES = {
-    "FedRolex": "methods_fedrolex", "FjORD": "methods_fjord", "DepthFL": "methods_depthfl", "LG-FedAvg": "methods_lg",
-    "fedepth": "methods_fedepth", "splitmix": "methods_splitmix", "fiarse": "methods_fiarse",
-}  # fmt: skip
+    "FedRolex": "methods_fedrolex",
+    "FjORD": "methods_fjord",
+    "DepthFL": "methods_depthfl",
+    "LG-FedAvg": "methods_lg",
+    "fedepth": "methods_fedepth",
+    "splitmix": "methods_splitmix",
+    "fiarse": "methods_fiarse",
+}
 
 
 def replay_file(path):

@@ -23,10 +23,15 @@ def test_recorded_results_are_equal(path, monkeypatch):
     assert failed(path) == []
 
 
-@pytest.mark.parametrize(("name", "stages"), [
-    ("round/scores", ["scores"]), ("chosen", ["exploit_util", "ids in sequence"]),
-    ("round/exploit_pool", ["exploit_pool"]), ("round/fallback", ["fallback"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("round/scores", ["scores"]),
+        ("chosen", ["exploit_util", "ids in sequence"]),
+        ("round/exploit_pool", ["exploit_pool"]),
+        ("round/fallback", ["fallback"]),
+    ],
+)
 def test_changed_arrays_are_reported(tmp_path, name, stages):
     with np.load(SMALL / "oort_availability.npz") as stored:
         arrays = dict(stored)
@@ -36,9 +41,14 @@ def test_changed_arrays_are_reported(tmp_path, name, stages):
 
 
 STAGES = {
-    "global/w": "global values", "momentum/b": "momentum", "arrivals/losses": "loss", "arrivals/change/w": "change",
-    "arrivals/weight": "weight", "arrivals/staleness": "arrivals", "starts/version": "starts",
-}  # fmt: skip
+    "global/w": "global values",
+    "momentum/b": "momentum",
+    "arrivals/losses": "loss",
+    "arrivals/change/w": "change",
+    "arrivals/weight": "weight",
+    "arrivals/staleness": "arrivals",
+    "starts/version": "starts",
+}
 
 
 def test_changed_arrays_of_asynchronous_rounds_are_reported(tmp_path):

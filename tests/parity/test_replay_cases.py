@@ -20,11 +20,17 @@ PACKING = {
     "cases": [
         {"name": "prefix", "costs": [9, 9, 4, 3, 2, 2], "cap": 6, "skip": [1, 2], "stages": [[3], [4, 5], [6]]},
         {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]},
-        {"name": "late", "costs": [1, 9, 1], "cap": 6, "skip": [], "stages": [[1], [3]],
-         "error": "unit 2 does not fit"},
+        {
+            "name": "late",
+            "costs": [1, 9, 1],
+            "cap": 6,
+            "skip": [],
+            "stages": [[1], [3]],
+            "error": "unit 2 does not fit",
+        },
         {"name": "nothing", "costs": [7, 8], "cap": 6, "skip": [1, 2], "stages": []},
     ],
-}  # fmt: skip
+}
 
 
 def replayed(folder, *cases):

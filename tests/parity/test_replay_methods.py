@@ -98,11 +98,15 @@ def test_stages_are_compared_where_the_file_records_them(tmp_path, eager):
     assert failed(rewritten(tmp_path, "fedepth_link", add_round)) == {"loss", "client", "round"}
 
 
-@pytest.mark.parametrize(("missing", "message"), [
-    ("f64/round0/client1/after/linear.bias", r"client: the file or the result has no \['.*dense/bias'\]"),
-    ("f64/round0/client0/loss", "the file lacks f64/round0/client0/loss"),
-    pytest.param("eval/batch0/img", r"shows .* instead of \[.*'logits', ", marks=pytest.mark.long),
-], ids=["a variable", "a result", "an input"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("f64/round0/client1/after/linear.bias", r"client: the file or the result has no \['.*dense/bias'\]"),
+        ("f64/round0/client0/loss", "the file lacks f64/round0/client0/loss"),
+        pytest.param("eval/batch0/img", r"shows .* instead of \[.*'logits', ", marks=pytest.mark.long),
+    ],
+    ids=["a variable", "a result", "an input"],
+)
 def test_missing_keys_are_reported(tmp_path, eager, missing, message):
     with pytest.raises(SystemExit, match=message):
         replay_methods.replay_file(rewritten(tmp_path, "fedepth_partial", lambda arrays: arrays.pop(missing)))

@@ -50,17 +50,20 @@ def test_absent_labels_are_not_assigned():
 LABELS = "must exceed the number of labels, 10, so that each label is used. Received: clients=5, per_client=2"
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"clients": 5}, f"`per_client` must be in 1..10, and `clients` times `per_client` {LABELS}"),
-    ({"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
-    ({"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
-    ({"least": 2}, "`least` must be in 0..1: 2 examples of label 0 are split into 2 shares. Received: least=2"),
-    ({"test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
-    (
-        {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
-        r"\d of 20 clients have no training example, the first is client \d+; use fewer clients or a larger least",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 5}, f"`per_client` must be in 1..10, and `clients` times `per_client` {LABELS}"),
+        ({"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
+        ({"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
+        ({"least": 2}, "`least` must be in 0..1: 2 examples of label 0 are split into 2 shares. Received: least=2"),
+        ({"test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
+        (
+            {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
+            r"\d of 20 clients have no training example, the first is client \d+; use fewer clients or a larger least",
+        ),
+    ],
+)
 def test_impossible_splits_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
         class_deck.split(FEW, FEW, 10, rng(), **{"clients": 10, **options})

@@ -91,8 +91,11 @@ def test_all_axes_have_names():
     drawing.draw_into(figure, split, *drawing.table(split, LABELS), "share")
     above, below, bar = figure.axes
     assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel()) == (
-        "examples", "client id", "label", "share",
-    )  # fmt: skip
+        "examples",
+        "client id",
+        "label",
+        "share",
+    )
     two = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     drawing.draw_into(two, split, *drawing.presence(split), "")
     assert len(two.axes) == 2

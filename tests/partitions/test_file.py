@@ -9,13 +9,16 @@ from hetero_tf.partitions import file, labels
 from hetero_tf.partitions.partition import Partition
 
 
-@pytest.mark.parametrize(("train", "test", "classes", "clients", "message"), [
-    (TRAIN, TEST, 10, 99, "`clients` must be 100, the number of clients in .*p.npz. Received: clients=99"),
-    (TRAIN, TEST, 11, 100, "belongs to data with 10 labels. Received: 11 labels"),
-    (TRAIN[:1900], TEST, 10, 100, r"other data: it refers to train example 19\d+. Received: 1900 examples"),
-    (TRAIN, TEST[:500], 10, 100, r"it refers to test example 5\d\d. Received: 500 examples"),
-    (TRAIN[::-1], TEST, 10, 100, "client 0 has examples with labels outside its `label_mask`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "clients", "message"),
+    [
+        (TRAIN, TEST, 10, 99, "`clients` must be 100, the number of clients in .*p.npz. Received: clients=99"),
+        (TRAIN, TEST, 11, 100, "belongs to data with 10 labels. Received: 11 labels"),
+        (TRAIN[:1900], TEST, 10, 100, r"other data: it refers to train example 19\d+. Received: 1900 examples"),
+        (TRAIN, TEST[:500], 10, 100, r"it refers to test example 5\d\d. Received: 500 examples"),
+        (TRAIN[::-1], TEST, 10, 100, "client 0 has examples with labels outside its `label_mask`"),
+    ],
+)
 def test_partition_of_other_data_is_rejected(tmp_path, train, test, classes, clients, message):
     stored = labels.split(TRAIN, TEST, 10, rng(), clients=100)
     stored.save(tmp_path / "p.npz")
@@ -24,11 +27,14 @@ def test_partition_of_other_data_is_rejected(tmp_path, train, test, classes, cli
         file.split(train, test, classes, None, clients=clients, path=tmp_path / "p.npz")
 
 
-@pytest.mark.parametrize(("train", "validation", "count", "message"), [
-    (shares([3], [4]), shares([1999], []), 1999, "it refers to held-out example 1999. Received: 1999 examples"),
-    (shares([3], [1999]), None, 1999, "it refers to train example 1999. Received: 1999 examples"),
-    (shares([0], []), None, 2000, "every client must have a training example. Received: none for client 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("train", "validation", "count", "message"),
+    [
+        (shares([3], [4]), shares([1999], []), 1999, "it refers to held-out example 1999. Received: 1999 examples"),
+        (shares([3], [1999]), None, 1999, "it refers to train example 1999. Received: 1999 examples"),
+        (shares([0], []), None, 2000, "every client must have a training example. Received: none for client 1"),
+    ],
+)
 def test_file_without_examples_or_of_larger_data_is_rejected(tmp_path, train, validation, count, message):
     Partition(train, shares([], []), np.ones((2, 10), bool), validation).save(tmp_path / "p.npz")
     with pytest.raises(InputError, match=message):

@@ -50,13 +50,16 @@ def test_recipe_passes_owners_to_the_partition():
 OWNER_COUNT = "the number of owners with at least"
 
 
-@pytest.mark.parametrize(("clients", "options", "message"), [
-    (5, {}, f"`clients` must be in 1..4, {OWNER_COUNT} 1 training examples. Received: clients=5"),
-    (2, {"least": 3}, f"in 1..1, {OWNER_COUNT} 3 training examples. Received: clients=2"),
-    (0, {}, "`clients` must be in 1..4"),
-    (2, {"train_owners": None}, "the partition `natural` needs data with an owner for each example"),
-    (2, {"test_owners": None}, "`test` must be equal or contiguous: the data have no owners .* test='own'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("clients", "options", "message"),
+    [
+        (5, {}, f"`clients` must be in 1..4, {OWNER_COUNT} 1 training examples. Received: clients=5"),
+        (2, {"least": 3}, f"in 1..1, {OWNER_COUNT} 3 training examples. Received: clients=2"),
+        (0, {}, "`clients` must be in 1..4"),
+        (2, {"train_owners": None}, "the partition `natural` needs data with an owner for each example"),
+        (2, {"test_owners": None}, "`test` must be equal or contiguous: the data have no owners .* test='own'"),
+    ],
+)
 def test_impossible_splits_are_rejected(clients, options, message):
     with pytest.raises(InputError, match=message):
         split_by_owner(clients, **options)

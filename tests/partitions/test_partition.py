@@ -33,15 +33,20 @@ def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
 MASK, NONE = np.array([[1, 0], [1, 1]], bool), shares([], [])
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ((shares([0]), NONE, MASK), r"`train` must have one entry for each of the 2 clients .* Received: 1"),
-    ((shares([0], [1]), shares([]), MASK), "`test` must have one entry for each of the 2 clients"),
-    ((shares([0], [1]), NONE, MASK, shares([7])), "`held_out` must have one entry for each of the 2 clients"),
-    (((np.zeros(1),) * 2, NONE, MASK), r"`train` must be `ClientExamples`; .* from arrays with .* Received: tuple"),
-    ((NONE, NONE, MASK.astype(int)), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
-    ((shares([4, 5], [6]), NONE, MASK, shares([6], [7])),
-     "`held_out` and `train` must not overlap. Received: example 6 in both"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((shares([0]), NONE, MASK), r"`train` must have one entry for each of the 2 clients .* Received: 1"),
+        ((shares([0], [1]), shares([]), MASK), "`test` must have one entry for each of the 2 clients"),
+        ((shares([0], [1]), NONE, MASK, shares([7])), "`held_out` must have one entry for each of the 2 clients"),
+        (((np.zeros(1),) * 2, NONE, MASK), r"`train` must be `ClientExamples`; .* from arrays with .* Received: tuple"),
+        ((NONE, NONE, MASK.astype(int)), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
+        (
+            (shares([4, 5], [6]), NONE, MASK, shares([6], [7])),
+            "`held_out` and `train` must not overlap. Received: example 6 in both",
+        ),
+    ],
+)
 def test_partitions_are_checked_when_made(arguments, message):
     with pytest.raises(InputError, match=message):
         Partition(*arguments)
@@ -141,15 +146,18 @@ def test_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
 OF_MANY = {"train_owners": rng().permutation(600_000).astype(np.int32) % 150_000, "test_owners": None, "test": "equal"}
 
 
-@pytest.mark.parametrize(("module", "examples", "clients", "options", "least", "used"), [
-    ("iid", 1_000_000, 500_000, {}, 2, 1.0),
-    ("labels", 1_000_000, 250_000, {"per_client": 2}, 2, 0.94),
-    ("class_deck", 600_000, 150_000, {}, 1, 0.92),
-    ("quantity", 600_000, 150_000, {"sizes": "equal"}, 1, 0.92),
-    ("natural", 600_000, 150_000, OF_MANY, 1, 0.92),
-    ("dirichlet_turns", 400_000, 100_000, {"alpha": 0.5}, 4, 1.0),
-    ("dirichlet", 400_000, 20_000, {"alpha": 5.0, "least": 1, "held_out": 0.2}, 1, 0.75),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "examples", "clients", "options", "least", "used"),
+    [
+        ("iid", 1_000_000, 500_000, {}, 2, 1.0),
+        ("labels", 1_000_000, 250_000, {"per_client": 2}, 2, 0.94),
+        ("class_deck", 600_000, 150_000, {}, 1, 0.92),
+        ("quantity", 600_000, 150_000, {"sizes": "equal"}, 1, 0.92),
+        ("natural", 600_000, 150_000, OF_MANY, 1, 0.92),
+        ("dirichlet_turns", 400_000, 100_000, {"alpha": 0.5}, 4, 1.0),
+        ("dirichlet", 400_000, 20_000, {"alpha": 5.0, "least": 1, "held_out": 0.2}, 1, 0.75),
+    ],
+)
 def test_many_clients_are_split_quickly(module, examples, clients, options, least, used):
     train = np.arange(examples, dtype=np.int32) % 10
     began = time.process_time()
@@ -164,11 +172,14 @@ def everything(labels, first=0):
     return Partition(shares(range(first, first + 3)), ClientExamples.empty(1), np.ones((1, labels), bool))
 
 
-@pytest.mark.parametrize(("result", "sentence"), [
-    (None, "the partition iid: must be a `Partition`. Received: NoneType"),
-    (everything(9), "the partition iid: belongs to data with 9 labels. Received: 10 labels"),
-    (everything(10, 10**6), "the partition iid: belongs to other data: it refers to train example 1000002"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (None, "the partition iid: must be a `Partition`. Received: NoneType"),
+        (everything(9), "the partition iid: belongs to data with 9 labels. Received: 10 labels"),
+        (everything(10, 10**6), "the partition iid: belongs to other data: it refers to train example 1000002"),
+    ],
+)
 def test_partitions_of_registered_plugins_are_checked(monkeypatch, result, sentence):
     monkeypatch.setitem(registry._registered["partitions"], "iid", "hetero_tf.partitions.iid")
     monkeypatch.setattr(iid, "split", lambda *arguments, **options: result)

@@ -114,16 +114,26 @@ def test_validation_examples_have_all_labels_of_a_client():
     assert np.mean(label_mask(TRAIN, partition.held_out, 10)[two].sum(1)) > 1.9
 
 
-@pytest.mark.parametrize(("train", "options", "message"), [
-    (FEW, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
-    (FEW, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
-    (FEW, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
-    (FEW, {"clients": 7, "per_client": 2}, "a multiple of the 10 labels. Received: clients=7, per_client=2"),
-    (FEW, {"clients": 15}, "at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer"),
-    (FEW, {"clients": 5, "per_client": 4, "draw": "consecutive"},
-     "`clients` must be a multiple of the 10 labels with draw: consecutive. Received: clients=5"),
-    (FEW.reshape(4, 5), {"clients": 2}, "`labels` needs one label per example, which text does not have; use `iid`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("train", "options", "message"),
+    [
+        (FEW, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
+        (FEW, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
+        (FEW, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
+        (FEW, {"clients": 7, "per_client": 2}, "a multiple of the 10 labels. Received: clients=7, per_client=2"),
+        (FEW, {"clients": 15}, "at least one example for each of its 3 shards, but label 0 has 2 examples; use fewer"),
+        (
+            FEW,
+            {"clients": 5, "per_client": 4, "draw": "consecutive"},
+            "`clients` must be a multiple of the 10 labels with draw: consecutive. Received: clients=5",
+        ),
+        (
+            FEW.reshape(4, 5),
+            {"clients": 2},
+            "`labels` needs one label per example, which text does not have; use `iid`",
+        ),
+    ],
+)
 def test_impossible_splits_are_rejected(train, options, message):
     with pytest.raises(InputError, match=message):
         labels.split(train, train, 10, rng(), **{"per_client": 2, **options})

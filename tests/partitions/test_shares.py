@@ -60,29 +60,37 @@ def test_clients_may_have_no_examples():
 IDS = np.arange(4, dtype=np.int32)
 
 
-@pytest.mark.parametrize(("ids", "starts", "message"), [
-    (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
-    (IDS.reshape(2, 2), [0, 2], r"`ids` must be int32 with one axis. Received: int32 \(2, 2\)"),
-    (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
-    (IDS, [0.0, 4.0], r"`starts` must be int64 with one axis. Received: float64 \(2,\)"),
-    (IDS, [0, 3], r"`starts` must ascend from 0 to the number of ids, 4. Received: \[0, 3\] to \[3\]"),
-    (IDS, [1, 4], r"`starts` must ascend from 0 .* Received: \[1, 4\] to \[4\]"),
-    (IDS, [0, 3, 2, 4], r"`starts` must ascend from 0 .* Received: \[0, 3, 2\] to \[4\]"),
-    (IDS, np.zeros(0, np.int64), r"`starts` must ascend from 0 .* Received: \[\] to \[\]"),
-    (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2 of client 1"),
-    (IDS[::-1] - 2, [0, 1, 1, 4], "`ids` must be example ids from 0. Received: -1 of client 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ids", "starts", "message"),
+    [
+        (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
+        (IDS.reshape(2, 2), [0, 2], r"`ids` must be int32 with one axis. Received: int32 \(2, 2\)"),
+        (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
+        (IDS, [0.0, 4.0], r"`starts` must be int64 with one axis. Received: float64 \(2,\)"),
+        (IDS, [0, 3], r"`starts` must ascend from 0 to the number of ids, 4. Received: \[0, 3\] to \[3\]"),
+        (IDS, [1, 4], r"`starts` must ascend from 0 .* Received: \[1, 4\] to \[4\]"),
+        (IDS, [0, 3, 2, 4], r"`starts` must ascend from 0 .* Received: \[0, 3, 2\] to \[4\]"),
+        (IDS, np.zeros(0, np.int64), r"`starts` must ascend from 0 .* Received: \[\] to \[\]"),
+        (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2 of client 1"),
+        (IDS[::-1] - 2, [0, 1, 1, 4], "`ids` must be example ids from 0. Received: -1 of client 2"),
+    ],
+)
 def test_invalid_arrays_are_rejected(ids, starts, message):
     with pytest.raises(InputError, match=message):
         ClientExamples(ids, np.asarray(starts))
 
 
-@pytest.mark.parametrize(("lists", "message"), [
-    ((IDS, np.array([1])),
-     r"`lists` must have an int32 \[examples\] array for each client. Received: int64 \(1,\) of client 1"),
-    ((IDS.reshape(2, 2),), r"Received: int32 \(2, 2\) of client 0"),
-    ((IDS, IDS - 1), "`ids` must be example ids from 0. Received: -1 of client 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (
+            (IDS, np.array([1])),
+            r"`lists` must have an int32 \[examples\] array for each client. Received: int64 \(1,\) of client 1",
+        ),
+        ((IDS.reshape(2, 2),), r"Received: int32 \(2, 2\) of client 0"),
+        ((IDS, IDS - 1), "`ids` must be example ids from 0. Received: -1 of client 1"),
+    ],
+)
 def test_lists_of_other_arrays_are_rejected(lists, message):
     with pytest.raises(InputError, match=message):
         ClientExamples.from_lists(lists)

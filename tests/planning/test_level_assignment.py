@@ -13,11 +13,18 @@ def mixed(assignment="fixed", **shares):
     return Levels(widths=WIDTHS, mix=shares, assignment=assignment)
 
 
-@pytest.mark.parametrize(("shares", "clients", "counts"), [
-    # The authors' rule: quotient times share for each level, those left over get the last one.
-    ({"a": 1, "b": 1, "c": 1}, 100, (33, 33, 34)), ({"a": 1, "e": 9}, 100, (10, 90)), ({"a": 2, "b": 8}, 25, (4, 21)),
-    ({"a": 2, "b": 1, "c": 1}, 7, (2, 1, 4)), ({"e": 1}, 3, (3,)), ({"a": 0.5, "b": 0.5}, 5, (2, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shares", "clients", "counts"),
+    [
+        # The authors' rule: quotient times share for each level, those left over get the last one.
+        ({"a": 1, "b": 1, "c": 1}, 100, (33, 33, 34)),
+        ({"a": 1, "e": 9}, 100, (10, 90)),
+        ({"a": 2, "b": 8}, 25, (4, 21)),
+        ({"a": 2, "b": 1, "c": 1}, 7, (2, 1, 4)),
+        ({"e": 1}, 3, (3,)),
+        ({"a": 0.5, "b": 0.5}, 5, (2, 3)),
+    ],
+)
 def test_fixed_levels_follow_the_order_of_the_mix(shares, clients, counts):
     everyone = np.arange(clients)
     assigned = level_assignment.assign_levels(mixed(**shares), clients, 0, 0, everyone)

@@ -24,8 +24,13 @@ def test_spans_have_names_and_absolute_times():
     assert (span.round, span.began, span.ended) == (3, 10.0, 16.0)
     one, two = span.clients
     assert (one.client, one.device, one.level, one.start, one.end, one.status) == (
-        5, "phone", "a", 10.0, 16.0, RETURNED,
-    )  # fmt: skip
+        5,
+        "phone",
+        "a",
+        10.0,
+        16.0,
+        RETURNED,
+    )
     assert (two.client, two.device, two.level, two.status) == (6, "watch", "b", DROPPED)
 
 

@@ -108,11 +108,17 @@ def test_candidates_with_the_highest_losses_train():
     assert everyone.ids.tolist() == [2, 3] and len(everyone.evaluated) == 7
 
 
-@pytest.mark.parametrize(("options", "in_time_clients"), [
-    ({"seconds": 3.0}, {1, 2, 5}), ({"fastest": 0.25}, {2, 5}), ({"fastest": 0.25, "seconds": 1.0}, {2}),
-    # The fastest client is included even if it is late.
-    ({"seconds": 0.5}, {2}), ({}, set(range(8))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "in_time_clients"),
+    [
+        ({"seconds": 3.0}, {1, 2, 5}),
+        ({"fastest": 0.25}, {2, 5}),
+        ({"fastest": 0.25, "seconds": 1.0}, {2}),
+        # The fastest client is included even if it is late.
+        ({"seconds": 0.5}, {2}),
+        ({}, set(range(8))),
+    ],
+)
 def test_clients_that_are_expected_too_late_are_not_chosen(options, in_time_clients):
     clients = pool(expected=[9, 3, 1, 7, 8, 2, 6, 5])
     chosen = [in_time.choose(clients, 2, np.random.default_rng(seed), **options).tolist() for seed in range(60)]
@@ -174,13 +180,16 @@ def test_oort_prefers_high_losses_and_fast_clients():
     assert np.flatnonzero(drawn[0].memory["exploited"]).tolist() == drawn[0].ids[:1].tolist()
 
 
-@pytest.mark.parametrize(("clients", "count"), [
-    # All able clients are chosen; no able client has returned; all losses are 0; no able client is new.
-    (pool(finished=3, **returned()), 8),
-    (pool(np.asarray([0]), finished=3, **returned()), 1),
-    (pool(finished=3, **returned(squared_loss=np.zeros(8))), 4),
-    (pool(np.asarray([1, 2, 3]), finished=3, **returned()), 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("clients", "count"),
+    [
+        # All able clients are chosen; no able client has returned; all losses are 0; no able client is new.
+        (pool(finished=3, **returned()), 8),
+        (pool(np.asarray([0]), finished=3, **returned()), 1),
+        (pool(finished=3, **returned(squared_loss=np.zeros(8))), 4),
+        (pool(np.asarray([1, 2, 3]), finished=3, **returned()), 2),
+    ],
+)
 def test_oort_fills_cohorts_where_the_public_code_raises(clients, count):
     choice = choose_by_oort(clients, count)
     assert len(set(choice.ids.tolist())) == count and np.isin(choice.ids, clients.ids).all()
@@ -215,8 +224,11 @@ def test_history_has_the_last_result_of_each_client():
     second = selection.record_round(first, 2, np.asarray([2]), [1.0], [3.0], 5.0, {})
     columns = {name: values.tolist() for name, values in second["clients"].items()}
     assert columns == {
-        "squared_loss": [9, 0, 1, 0], "seconds": [8, 0, 3, 0], "round": [1, 0, 2, 0], "count": [1, 0, 2, 0],
-    }  # fmt: skip
+        "squared_loss": [9, 0, 1, 0],
+        "seconds": [8, 0, 3, 0],
+        "round": [1, 0, 2, 0],
+        "count": [1, 0, 2, 0],
+    }
     assert second["selection"]["exploration"] == 0.5 and second["selection"]["exploited"].shape == (4,)
     assert second["run"] == {"device_seconds": 65}
     # A history is not changed.

@@ -23,10 +23,14 @@ def test_round_waits_for_the_slowest_client():
     assert round.steps.dtype == np.int32 and round.steps.tolist() == list(STEPS)
     assert round.times.total.tolist() == [20.0, 8.0, 5.0, 0.0] and round.seconds == 20.0
     assert round.metrics() == {
-        "dropped": 0, "late": 0, "partial": 0, "round_seconds": 20.0,
+        "dropped": 0,
+        "late": 0,
+        "partial": 0,
+        "round_seconds": 20.0,
         # The fourth client has no steps, so it returns nothing.
-        "client_seconds": 11.0, "round_energy": 0.0,
-    }  # fmt: skip
+        "client_seconds": 11.0,
+        "round_energy": 0.0,
+    }
 
 
 def test_time_and_energy_of_transfers_and_operations():
@@ -117,13 +121,19 @@ def test_dropouts_follow_the_probability_and_are_drawn_every_round():
 
 # Dropped, late and partial clients and steps of two rounds, recorded with the section `availability` of version 0.2.
 FORMER = {
-    ("drop", 1.0): [((10, 4, 0), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 3, 0, 5, 0]),
-                    ((7, 3, 0), [1, 2, 3, 0, 0, 0, 0, 1, 2, 0, 4, 0, 6, 0, 1, 2, 0, 0, 5, 0])],
-    ("partial", 1.0): [((10, 4, 2), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 4, 0, 0, 3, 2, 5, 0]),
-                       ((7, 3, 3), [1, 2, 3, 0, 0, 2, 0, 1, 2, 0, 4, 0, 6, 2, 1, 2, 0, 2, 5, 0])],
-    ("drop", None): [((10, 0, 0), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 5, 0, 7, 0, 0, 3, 4, 5, 6]),
-                     ((7, 0, 0), [1, 2, 3, 0, 0, 6, 0, 1, 2, 0, 4, 0, 6, 7, 1, 2, 0, 4, 5, 0])],
-}  # fmt: skip
+    ("drop", 1.0): [
+        ((10, 4, 0), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 3, 0, 5, 0]),
+        ((7, 3, 0), [1, 2, 3, 0, 0, 0, 0, 1, 2, 0, 4, 0, 6, 0, 1, 2, 0, 0, 5, 0]),
+    ],
+    ("partial", 1.0): [
+        ((10, 4, 2), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 4, 0, 0, 3, 2, 5, 0]),
+        ((7, 3, 3), [1, 2, 3, 0, 0, 2, 0, 1, 2, 0, 4, 0, 6, 2, 1, 2, 0, 2, 5, 0]),
+    ],
+    ("drop", None): [
+        ((10, 0, 0), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 4, 5, 0, 7, 0, 0, 3, 4, 5, 6]),
+        ((7, 0, 0), [1, 2, 3, 0, 0, 6, 0, 1, 2, 0, 4, 0, 6, 7, 1, 2, 0, 4, 5, 0]),
+    ],
+}
 FORMER_SECONDS = {1.0: [1.0, 1.0], None: [3.5698081324203006, 2.5324522721789045]}
 
 
@@ -143,8 +153,11 @@ def test_fleet_of_levels_equals_the_former_availability(late, seconds):
 def test_outcome_of_a_client_does_not_depend_on_the_others():
     fleet = "fleet={spread: 0.3, jitter: 0.4, devices: {any: {seconds_per_step: 0.2, dropout: 0.3}}}"
     clock, ids, levels, steps = (
-        clock_of(fleet, deadline(1.0, "partial")), np.arange(50), [0, 1] * 25, np.arange(50) % 13,
-    )  # fmt: skip
+        clock_of(fleet, deadline(1.0, "partial")),
+        np.arange(50),
+        [0, 1] * 25,
+        np.arange(50) % 13,
+    )
     everyone, again = (simulate(clock, 2, ids, levels, steps) for _ in range(2))
     assert everyone.steps.tolist() == again.steps.tolist()
     counts = everyone.metrics()

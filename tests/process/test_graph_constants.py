@@ -37,10 +37,13 @@ def largest(process):
     return max(max(constants(function.graph)) for function in functions)
 
 
-@pytest.mark.parametrize(("base", "overrides"), [
-    (tiny.IMAGES, ("levels.mix=c1",)),
-    (tiny.DENSE, ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "overrides"),
+    [
+        (tiny.IMAGES, ("levels.mix=c1",)),
+        (tiny.DENSE, ("levels.mix=c1", "round.personal=[1]", "evaluate.metrics=[accuracy,macro_f1]")),
+    ],
+)
 def test_graphs_of_labels_have_no_constant_for_each_example_or_client(base, overrides):
     sizes = np.ones(COUNT, int)
     data = tiny.images(sizes, COUNT, labels=MANY)

@@ -15,14 +15,21 @@ from hetero_tf.recipe.schema import Plugin
 ROWS = tf.zeros([2, 3])
 
 
-@pytest.mark.parametrize(("result", "expected", "received"), [
-    (tf.zeros([]), ROWS, "float32 []"), (ROWS[:1], ROWS, "float32 [1, 3]"), (ROWS[:, :1], ROWS, "float32 [2, 1]"),
-    (tf.cast(ROWS, tf.float64), ROWS, "float64 [2, 3]"),
-    (None, ROWS, "None"), (0.5, ROWS, "an object of float"), (ROWS, (ROWS, ()), "float32 [2, 3]"),
-    ((ROWS, (ROWS,)), (ROWS, ()), "(float32 [2, 3], (float32 [2, 3]))"),
-    ((ROWS, ()), (ROWS, (ROWS,)), "(float32 [2, 3], ())"),
-    ((ROWS, (ROWS[:1],)), (ROWS, (ROWS,)), "(float32 [2, 3], (float32 [1, 3]))"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("result", "expected", "received"),
+    [
+        (tf.zeros([]), ROWS, "float32 []"),
+        (ROWS[:1], ROWS, "float32 [1, 3]"),
+        (ROWS[:, :1], ROWS, "float32 [2, 1]"),
+        (tf.cast(ROWS, tf.float64), ROWS, "float64 [2, 3]"),
+        (None, ROWS, "None"),
+        (0.5, ROWS, "an object of float"),
+        (ROWS, (ROWS, ()), "float32 [2, 3]"),
+        ((ROWS, (ROWS,)), (ROWS, ()), "(float32 [2, 3], (float32 [2, 3]))"),
+        ((ROWS, ()), (ROWS, (ROWS,)), "(float32 [2, 3], ())"),
+        ((ROWS, (ROWS[:1],)), (ROWS, (ROWS,)), "(float32 [2, 3], (float32 [1, 3]))"),
+    ],
+)
 def test_results_of_another_form_are_refused(result, expected, received):
     def update(weights, *, norm):
         assert norm == 2
@@ -82,12 +89,19 @@ def test_masks_are_checked(monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("kind", "name", "function", "sentence"), [
-    ("inputs", "images", "build", "images (inputs): the result must be of the class Input. Received: None"),
-    ("tasks", "classification", "task",
-     "classification (tasks): the result must be of the class Task. Received: None"),
-    ("stages", "joint", "divide", "the stages joint must return a tuple of Stage for level a. Received: None"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "name", "function", "sentence"),
+    [
+        ("inputs", "images", "build", "images (inputs): the result must be of the class Input. Received: None"),
+        (
+            "tasks",
+            "classification",
+            "task",
+            "classification (tasks): the result must be of the class Task. Received: None",
+        ),
+        ("stages", "joint", "divide", "the stages joint must return a tuple of Stage for level a. Received: None"),
+    ],
+)
 def test_records_of_another_class_are_refused(monkeypatch, kind, name, function, sentence):
     monkeypatch.setattr(registry.find(kind, name), function, lambda *args, **options: None)
     assert refusal(tiny.process, tiny.DENSE).endswith(sentence)

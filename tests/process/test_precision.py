@@ -121,11 +121,14 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
         assert length([actual - expected]) < share * max(length([expected]), whole), variable
 
 
-@pytest.mark.parametrize(("base", "engine"), [
-    pytest.param("images", "stacked", marks=pytest.mark.long),
-    pytest.param("text", "sequential", marks=pytest.mark.long),
-    ("dense", "stacked"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "engine"),
+    [
+        pytest.param("images", "stacked", marks=pytest.mark.long),
+        pytest.param("text", "sequential", marks=pytest.mark.long),
+        ("dense", "stacked"),
+    ],
+)
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)

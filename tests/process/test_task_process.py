@@ -128,11 +128,14 @@ def test_clients_of_series_are_computed_together_or_one_by_one(overrides):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("overrides", "formats"), [
-    (SERIES, ("keras", "onnx")),
-    ((*SERIES[:2], SERIES[2].replace("{LSTM: {units: !w 8}}", "GlobalAveragePooling1D")), ("onnx", "litert")),
-    (ATTENTION, ("onnx", "litert")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "formats"),
+    [
+        (SERIES, ("keras", "onnx")),
+        ((*SERIES[:2], SERIES[2].replace("{LSTM: {units: !w 8}}", "GlobalAveragePooling1D")), ("onnx", "litert")),
+        (ATTENTION, ("onnx", "litert")),
+    ],
+)
 def test_every_format_of_a_series_model_has_equal_metrics(overrides, formats, tmp_path):
     process = learning_process(loads(TABLE, overrides=overrides))
     state = tiny.perturbed(process.initialize())
@@ -217,8 +220,11 @@ def test_balanced_sampling_raises_the_balanced_accuracy_of_rare_classes():
     accuracy = []
     for sampling in ("shuffled", "balanced"):
         overrides = (
-            "task=binary", "client.batch_size=100", "optimizer.learning_rate=0.5", f"client.sampling={sampling}",
-        )  # fmt: skip
+            "task=binary",
+            "client.batch_size=100",
+            "optimizer.learning_rate=0.5",
+            f"client.sampling={sampling}",
+        )
         process = learning_process(loads(TABLE, overrides=overrides), data)
         state, plan = process.initialize(), process.plan(0)
         for _ in range(process.recipe.rounds):

@@ -15,14 +15,19 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 # not import each other. `__init__` is the public Python API: its functions may import any room, but its import imports
 # none.
 LINES = (
-    ("base",), ("__init__",),
+    ("base",),
+    ("__init__",),
     ("recipe", "store", "data", "partitions"),
     ("fleets",),
     ("layers", "inputs", "methods", "runs"),
-    ("planning", "models"), ("rounds", "evaluation"), ("process",), ("run", "reference", "testing"),
+    ("planning", "models"),
+    ("rounds", "evaluation"),
+    ("process",),
+    ("run", "reference", "testing"),
     ("describe", "export", "workers", "sweeps", "reports", "devices", "starter"),
-    ("cli",), ("__main__",),
-)  # fmt: skip
+    ("cli",),
+    ("__main__",),
+)
 # The inner ring runs a recipe; each package of the outer ring adds commands to it and knows no other one of its ring.
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
@@ -184,10 +189,14 @@ def test_quick_commands_do_not_import_tensorflow():
 
 
 COMMANDS_OF = {
-    "describe": ("describe",), "export": ("export", "predict", "serve"), "workers": ("launch",), "sweeps": ("sweep",),
-    "reports": ("compare", "plot", "report", "tensorboard"), "devices": ("flower", "measure_device"),
+    "describe": ("describe",),
+    "export": ("export", "predict", "serve"),
+    "workers": ("launch",),
+    "sweeps": ("sweep",),
+    "reports": ("compare", "plot", "report", "tensorboard"),
+    "devices": ("flower", "measure_device"),
     "starter": ("new",),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -271,15 +280,30 @@ def test_slow_imports_are_reported_at_import_time_only():
 
 # Each statement is reported once, or never.
 UNSAFE = [
-    "import pickle", "from marshal import loads", "from os import system", "eval('1')", "exec(text)",
-    "os.system('ls')", "yaml.load(text)", "yaml.load(text, Loader=yaml.Loader)", "yaml.load(text, yaml.FullLoader)",
-    "yaml.unsafe_load(text)", "yaml.load(text, Loader=choose())", "yaml.load(text, Loader=C)",
-    "subprocess.run('ls', shell=True)", "subprocess.run('ls', shell=wanted)", "np.load(path, allow_pickle=True)",
-]  # fmt: skip
+    "import pickle",
+    "from marshal import loads",
+    "from os import system",
+    "eval('1')",
+    "exec(text)",
+    "os.system('ls')",
+    "yaml.load(text)",
+    "yaml.load(text, Loader=yaml.Loader)",
+    "yaml.load(text, yaml.FullLoader)",
+    "yaml.unsafe_load(text)",
+    "yaml.load(text, Loader=choose())",
+    "yaml.load(text, Loader=C)",
+    "subprocess.run('ls', shell=True)",
+    "subprocess.run('ls', shell=wanted)",
+    "np.load(path, allow_pickle=True)",
+]
 SAFE = [
-    "yaml.safe_load(text)", "yaml.load(text, Loader=yaml.SafeLoader)", "yaml.load(text, Loader=B)", "model.eval()",
-    "subprocess.run(['ls'], shell=False)", "np.load(path, allow_pickle=False)",
-]  # fmt: skip
+    "yaml.safe_load(text)",
+    "yaml.load(text, Loader=yaml.SafeLoader)",
+    "yaml.load(text, Loader=B)",
+    "model.eval()",
+    "subprocess.run(['ls'], shell=False)",
+    "np.load(path, allow_pickle=False)",
+]
 
 
 def test_unsafe_calls_are_reported():

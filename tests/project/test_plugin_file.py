@@ -66,11 +66,16 @@ def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
     assert done.code == 0, done.err
 
 
-@pytest.mark.parametrize(("stored", "named"), [
-    ({"plugins": ["windows", "own.part_2"]}, ("windows", "own.part_2")),
-    ({"plugins": ["../evil", "a b", "--flag", 3, "x" * 200, ""]}, ()),
-    ({"plugins": None}, ()), ({}, ()), ([], ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stored", "named"),
+    [
+        ({"plugins": ["windows", "own.part_2"]}, ("windows", "own.part_2")),
+        ({"plugins": ["../evil", "a b", "--flag", 3, "x" * 200, ""]}, ()),
+        ({"plugins": None}, ()),
+        ({}, ()),
+        ([], ()),
+    ],
+)
 def test_messages_contain_only_names_of_modules(tmp_path, stored, named):
     path = tmp_path / "environment.json"
     write_atomic(path, plain_json.dump(stored, "it"))

@@ -157,13 +157,16 @@ XDIST = "-m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worke
 REST = "--layer math,graph,programs,export"
 
 
-@pytest.mark.parametrize(("arguments", "runs"), [
-    (("-k", "a b"), ["--layer pure -k a b", f"{REST} -k a b"]),
-    (("--all",), ["--layer pure --all", f"{REST} --all"]),
-    (("math", "-x"), ["--layer math -x"]),
-    (("setup.py::test_a", "-x"), ["setup.py::test_a -x"]),
-    (("--layer=math,graph",), ["--layer=math,graph"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (("-k", "a b"), ["--layer pure -k a b", f"{REST} -k a b"]),
+        (("--all",), ["--layer pure --all", f"{REST} --all"]),
+        (("math", "-x"), ["--layer math -x"]),
+        (("setup.py::test_a", "-x"), ["setup.py::test_a -x"]),
+        (("--layer=math,graph",), ["--layer=math,graph"]),
+    ],
+)
 def test_bin_test_uses_all_cores_and_passes_arguments_on(checkout, arguments, runs):
     stub(checkout.parent / "stubs", "python3", complete=0)
     output = start(checkout, *arguments, command="test").stdout

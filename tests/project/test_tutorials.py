@@ -24,13 +24,16 @@ def test_every_command_runs(page, tmp_path):
     pages.Reader(tmp_path).follow(page)
 
 
-@pytest.mark.parametrize("text, error", [
-    ("```sh\necho round 1/60\n```\n```text\nround 7/9\n...\n```\n", None),
-    ("```sh\necho done in 1:11 min\n```\n```text\ndone in 23 s\n```\n", None),
-    ("```sh\necho round 1/60\n```\n```text\nepoch 1/60\n```\n", "'epoch 1/60' is not in the output"),
-    ("```sh\nfalse\n```\n", "false"),
-    ('```sh title="a.sh"\necho good\n```\n```sh\nsh a.sh\n```\n```text\ngo...\n```\n', None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("```sh\necho round 1/60\n```\n```text\nround 7/9\n...\n```\n", None),
+        ("```sh\necho done in 1:11 min\n```\n```text\ndone in 23 s\n```\n", None),
+        ("```sh\necho round 1/60\n```\n```text\nepoch 1/60\n```\n", "'epoch 1/60' is not in the output"),
+        ("```sh\nfalse\n```\n", "false"),
+        ('```sh title="a.sh"\necho good\n```\n```sh\nsh a.sh\n```\n```text\ngo...\n```\n', None),
+    ],
+)
 def test_a_page_that_is_wrong_fails(text, error, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(text)

@@ -47,9 +47,15 @@ def test_identifiers_say_what_a_value_is():
     assert len(paths) > 500 and names == {}
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("found", {"found"}), ("is_given", {"given"}), ("_TOLD", {"told"}), ("held_out_ids", set()),
-    ("foundation", set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("found", {"found"}),
+        ("is_given", {"given"}),
+        ("_TOLD", {"told"}),
+        ("held_out_ids", set()),
+        ("foundation", set()),
+    ],
+)
 def test_a_rejected_word_is_a_whole_word(name, words):
     assert rejected(name) == words

@@ -12,29 +12,32 @@ from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Plugin
 
 
-@pytest.mark.parametrize("override, read, value", [
-    ("levels.mix=a1-c9", lambda r: r.levels.mix, {"a": 1, "c": 9}),
-    ("client.epochs=3", lambda r: r.client.epochs, 3),
-    ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
-    ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
-    ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
-    ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
-    ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
-    ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
-    ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
-    ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
-    ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
-    ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
-    ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
-    ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
-    ("optimizer.momentum=0.5", lambda r: r.optimizer.method.options["momentum"], 0.5),
-    ("optimizer.name=adamw", lambda r: r.optimizer.method.name, "adamw"),
-    ("client.update={name: clip, norm: 2}", lambda r: r.client.update, Plugin("clip", {"norm": 2.0})),
-    ("client.correction={name: proximal, mu: 1}", lambda r: r.client.correction, Plugin("proximal", {"mu": 1.0})),
-    ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
-    ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
-    ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "override, read, value",
+    [
+        ("levels.mix=a1-c9", lambda r: r.levels.mix, {"a": 1, "c": 9}),
+        ("client.epochs=3", lambda r: r.client.epochs, 3),
+        ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
+        ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
+        ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
+        ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
+        ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
+        ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
+        ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
+        ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
+        ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
+        ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
+        ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
+        ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
+        ("optimizer.momentum=0.5", lambda r: r.optimizer.method.options["momentum"], 0.5),
+        ("optimizer.name=adamw", lambda r: r.optimizer.method.name, "adamw"),
+        ("client.update={name: clip, norm: 2}", lambda r: r.client.update, Plugin("clip", {"norm": 2.0})),
+        ("client.correction={name: proximal, mu: 1}", lambda r: r.client.correction, Plugin("proximal", {"mu": 1.0})),
+        ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
+        ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
+        ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
+    ],
+)
 def test_overrides(override, read, value):
     loaded = recipe.loads(BASE, overrides=[override])
     assert read(loaded) == value

@@ -34,10 +34,18 @@ def test_floats_as_people_write_them(text, value):
     assert loaded == value and isinstance(loaded, float)
 
 
-@pytest.mark.parametrize("mix, shares", [
-    ("a1-e9", {"a": 1, "e": 9}), ("a", {"a": 1}), ("a-c-e", {"a": 1, "c": 1, "e": 1}),
-    ("{c: 0.5, e: 2}", {"c": 0.5, "e": 2}), ("{c: 1.0}", {"c": 1}), ("e1", {"e": 1}), ("a10-e30", {"a": 10, "e": 30}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mix, shares",
+    [
+        ("a1-e9", {"a": 1, "e": 9}),
+        ("a", {"a": 1}),
+        ("a-c-e", {"a": 1, "c": 1, "e": 1}),
+        ("{c: 0.5, e: 2}", {"c": 0.5, "e": 2}),
+        ("{c: 1.0}", {"c": 1}),
+        ("e1", {"e": 1}),
+        ("a10-e30", {"a": 10, "e": 30}),
+    ],
+)
 def test_mixes(mix, shares):
     levels = recipe.loads(BASE.replace("a1-e9", mix)).levels
     assert repr(levels.mix) == repr(shares) and levels.global_level == next(iter(shares))

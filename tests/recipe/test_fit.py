@@ -69,13 +69,16 @@ CHANNEL = "must have one number, or 3: one for each channel. Received: [0.1, 0.2
 RANGE = "pixels before normalisation are from 0 to 1, so this must be"
 
 
-@pytest.mark.parametrize("channels, mean, std, expected", [
-    (1, "[.1, .2]", "[.5]", "mean: must have one number for images of one channel. Received: [0.1, 0.2]"),
-    (3, "[.1, .2]", "[.5]", f"mean: {CHANNEL}"),
-    (3, "[.1]", "[.1, .2]", f"std: {CHANNEL}"),
-    (3, "[.1, .2, 125]", "[.5]", f"mean[2]: {RANGE} from 0 to 1. Received: 125"),
-    (1, "[0]", "[255]", f"std[0]: {RANGE} at most 1. Received: 255"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "channels, mean, std, expected",
+    [
+        (1, "[.1, .2]", "[.5]", "mean: must have one number for images of one channel. Received: [0.1, 0.2]"),
+        (3, "[.1, .2]", "[.5]", f"mean: {CHANNEL}"),
+        (3, "[.1]", "[.1, .2]", f"std: {CHANNEL}"),
+        (3, "[.1, .2, 125]", "[.5]", f"mean[2]: {RANGE} from 0 to 1. Received: 125"),
+        (1, "[0]", "[255]", f"std[0]: {RANGE} at most 1. Received: 255"),
+    ],
+)
 def test_normalisation_must_match_channels_and_pixel_range(channels, mean, std, expected):
     text = BASE.replace("mean: [0.5], std: [0.5]", f"mean: {mean}, std: {std}")
     checked_recipe, facts = recipe.loads(text, "r.yaml"), dataclasses.replace(FACTS, example=(8, 8, channels))
@@ -147,10 +150,13 @@ def test_every_width_of_a_mix_counts_as_memory():
     assert "the model is too large" in error_of(two, memory=needed)
 
 
-@pytest.mark.parametrize("layer, tested, key", [
-    ("UpSampling2D: {size: 1000}", 1, "client.batch_size 10"),
-    ("PaddedConv2D: {filters: !w 1000000}", 99, "evaluate.batch_size 50"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layer, tested, key",
+    [
+        ("UpSampling2D: {size: 1000}", 1, "client.batch_size 10"),
+        ("PaddedConv2D: {filters: !w 1000000}", 99, "evaluate.batch_size 50"),
+    ],
+)
 def test_tensors_too_large_for_tensorflow_kernels_are_rejected(layer, tested, key):
     layers = ("PaddedConv2D: {filters: 8}", layer, *HEAD)
     expected = error_of(loaded(*layers), dataclasses.replace(FACTS, test=tested))

@@ -63,8 +63,11 @@ CASES = {
 INPUT_SHAPES = {
     **dict.fromkeys(("ClassTokenReadout", "Conv1D", "GRU", "LSTM", "PositionEmbedding"), TOKENS),
     **dict.fromkeys(("AveragePooling1D", "MaxPooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D"), TOKENS),
-    "Embedding": (5,), "MaskedTokenEmbedding": (5,), "SelfAttention": TOKENS, "TransformerBlock": TOKENS,
-}  # fmt: skip
+    "Embedding": (5,),
+    "MaskedTokenEmbedding": (5,),
+    "SelfAttention": TOKENS,
+    "TransformerBlock": TOKENS,
+}
 
 
 @for_each(layer_table.known_layers())
@@ -179,15 +182,21 @@ def test_a_layer_without_a_declaration_has_an_unknown_output(plugged):
     assert [step.outputs for step in walk(model, (8, 8, 1), 1.0, 10)] == [(8, 8, 8), UNKNOWN, UNKNOWN[:1] + (10,)]
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), [
-    ('"tile": "tile"', '"tiles": "tile"',
-     "GEOMETRY of Tiles must be a dictionary with some of the keys inputs, outputs,"),
-    ('"map"', '"image"', "`inputs` one of map, tokens, vector, words, and formulas"),
-    ('"groups": "2"', '"groups": 3 - x', "GEOMETRY must be a plain value, since the module is not imported: "),
-    ("tile**2 *", "size**2 *", "which leads to KeyError: 'size'"),
-    ("tile**2 *", "tile.bit_length() *", "which leads to TypeError: tile.bit_length() is not allowed"),
-    ("tile**2 *", "tile**2 * *", "which leads to SyntaxError: invalid syntax"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            '"tile": "tile"',
+            '"tiles": "tile"',
+            "GEOMETRY of Tiles must be a dictionary with some of the keys inputs, outputs,",
+        ),
+        ('"map"', '"image"', "`inputs` one of map, tokens, vector, words, and formulas"),
+        ('"groups": "2"', '"groups": 3 - x', "GEOMETRY must be a plain value, since the module is not imported: "),
+        ("tile**2 *", "size**2 *", "which leads to KeyError: 'size'"),
+        ("tile**2 *", "tile.bit_length() *", "which leads to TypeError: tile.bit_length() is not allowed"),
+        ("tile**2 *", "tile**2 * *", "which leads to SyntaxError: invalid syntax"),
+    ],
+)
 def test_an_invalid_declaration_is_reported(plugged, old, new, expected):
     plugged("x = 1\n" + LAYER.replace(old, new, 1))
     with pytest.raises(InputError) as error:

@@ -37,14 +37,26 @@ def test_shipped_recipes_are_valid(name):
     assert errors(shipped()[name].read_text()) == []
 
 
-@pytest.mark.parametrize(("correct", "wrong"), [
-    ("rounds: 60", "rounds: many"), ("rounds: 60", "rounds: 0"), ("rounds: 60", "round_count: 60"),
-    ("batch_size: 10", "batchsize: 10"), ("name: digits", "name: 'no name'"), ("units: !classes", "unit: !classes"),
-    ("widths: {a: 1.0", "widths: {a1: 1.0"), ("widths: {a: 1.0", "widths: {a: 1.5"),
-    ("widths: {a: 1.0", "widths: {a: one"), ("mix: a-b-c", "mix: a,b"), ("rounds: 60", ""),
-    ("round: {clients: 10, ", "round: {"), ("- GlobalAveragePooling2D", "- GlobalPooling"),
-    ("submodel: prefix", "submodel: suffix"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("correct", "wrong"),
+    [
+        ("rounds: 60", "rounds: many"),
+        ("rounds: 60", "rounds: 0"),
+        ("rounds: 60", "round_count: 60"),
+        ("batch_size: 10", "batchsize: 10"),
+        ("name: digits", "name: 'no name'"),
+        ("units: !classes", "unit: !classes"),
+        ("widths: {a: 1.0", "widths: {a1: 1.0"),
+        ("widths: {a: 1.0", "widths: {a: 1.5"),
+        ("widths: {a: 1.0", "widths: {a: one"),
+        ("mix: a-b-c", "mix: a,b"),
+        ("rounds: 60", ""),
+        ("round: {clients: 10, ", "round: {"),
+        ("- GlobalAveragePooling2D", "- GlobalPooling"),
+        ("submodel: prefix", "submodel: suffix"),
+    ],
+    ids=str,
+)
 def test_wrong_recipes_are_invalid(correct, wrong):
     text = shipped()["digits"].read_text()
     assert correct in text
@@ -56,10 +68,15 @@ def test_a_recipe_with_a_base_may_give_single_keys():
     assert errors("base: digits\nrounds: no")
 
 
-@pytest.mark.parametrize("section", [
-    "levels: {widths: {a: 1/2}, mix: {a: 1, b: 9}, budgets: {a: 20 MB, b: 1/6}, depths: {a: 2}}",
-    "levels: {budgets: fair}", "client: {epochs: {a: 1, b: 2}}", 'round: {personal: [1, "2"]}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "section",
+    [
+        "levels: {widths: {a: 1/2}, mix: {a: 1, b: 9}, budgets: {a: 20 MB, b: 1/6}, depths: {a: 2}}",
+        "levels: {budgets: fair}",
+        "client: {epochs: {a: 1, b: 2}}",
+        'round: {personal: [1, "2"]}',
+    ],
+)
 def test_values_by_level_and_numbers_of_units_are_valid(section):
     assert errors(f"base: digits\n{section}") == []
 

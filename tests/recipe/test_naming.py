@@ -13,17 +13,21 @@ def named(*overrides, path="mnist"):
     return run_name(load(path, overrides), path, overrides)
 
 
-@pytest.mark.parametrize(("overrides", "name"), [
-    ([], "mnist"),
-    (["rounds=9", "engine=sequential", "evaluate.levels=all", "evaluate={levels: all}"], None),
-    (["levels.mix=e", "seed=1"], "mnist-levels.mix=e-seed=1"),
-    (["seed=1", "levels.mix=e", "rounds=3"], "mnist-levels.mix=e-seed=1"),
-    (["seed=1", "seed=2"], "mnist-seed=2"),
-    (["seed=0", "precision=float32", "levels.mix=a1-e1"], "mnist"),
-    (["name=x"], "x"), (["name=x", "seed=3"], "x-seed=3"),
-    (["model.settings.channels[0]=!w 32"], None),
-    (["optimizer.learning_rate=0.1"], "mnist-optimizer.learning_rate=0.1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "mnist"),
+        (["rounds=9", "engine=sequential", "evaluate.levels=all", "evaluate={levels: all}"], None),
+        (["levels.mix=e", "seed=1"], "mnist-levels.mix=e-seed=1"),
+        (["seed=1", "levels.mix=e", "rounds=3"], "mnist-levels.mix=e-seed=1"),
+        (["seed=1", "seed=2"], "mnist-seed=2"),
+        (["seed=0", "precision=float32", "levels.mix=a1-e1"], "mnist"),
+        (["name=x"], "x"),
+        (["name=x", "seed=3"], "x-seed=3"),
+        (["model.settings.channels[0]=!w 32"], None),
+        (["optimizer.learning_rate=0.1"], "mnist-optimizer.learning_rate=0.1"),
+    ],
+)
 def test_run_name_contains_every_change_that_matters(overrides, name):
     name_of_run = named(*overrides)
     if name is not None:

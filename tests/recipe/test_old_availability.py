@@ -19,27 +19,37 @@ DEFAULTS = "availability: {dropout: 0.0, deadline: null, seconds_per_step: {}, s
 BASE_FILE = "base: tiny/digits\n"
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    (f"{BASE}availability: {AVAILABILITY}\n",
-     f"{BASE.replace('{clients: 5', f'{{policy: {POLICY}, clients: 5')}{FLEET}\n"),
-    (BASE.replace(FLOW_ROUND, f"availability: {AVAILABILITY}\n{BLOCK_ROUND}"),
-     BASE.replace(FLOW_ROUND, f"{FLEET}\n{TIMED_ROUND}")),
-    (f"{BASE}{BLOCK}\n# end\n", f"{BASE}{FLEET}\n# end\n"),
-    (BASE.replace("levels:\n", f"{DEFAULTS}levels:\n"), BASE),
-    (f"{BASE}availability: {{dropout: 0.4}}\n", f"{BASE}{UNTIMED}\n"),
-    (f"{BASE_FILE}availability: {AVAILABILITY}\n", f"{BASE_FILE}{FLEET}\nround.policy: {POLICY}\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            f"{BASE}availability: {AVAILABILITY}\n",
+            f"{BASE.replace('{clients: 5', f'{{policy: {POLICY}, clients: 5')}{FLEET}\n",
+        ),
+        (
+            BASE.replace(FLOW_ROUND, f"availability: {AVAILABILITY}\n{BLOCK_ROUND}"),
+            BASE.replace(FLOW_ROUND, f"{FLEET}\n{TIMED_ROUND}"),
+        ),
+        (f"{BASE}{BLOCK}\n# end\n", f"{BASE}{FLEET}\n# end\n"),
+        (BASE.replace("levels:\n", f"{DEFAULTS}levels:\n"), BASE),
+        (f"{BASE}availability: {{dropout: 0.4}}\n", f"{BASE}{UNTIMED}\n"),
+        (f"{BASE_FILE}availability: {AVAILABILITY}\n", f"{BASE_FILE}{FLEET}\nround.policy: {POLICY}\n"),
+    ],
+)
 def test_availability_becomes_a_fleet_and_a_policy(old, new):
     assert in_new_spelling(old, "r.yaml")[0] == new and in_new_spelling(new, "r.yaml") == (new, [])
     if not old.startswith(BASE_FILE):
         assert recipe.loads(new)
 
 
-@pytest.mark.parametrize(("override", "advice"), [
-    (f"availability={AVAILABILITY}", f"{FLEET} and round.policy: {POLICY}"),
-    ("availability.dropout=0.4", UNTIMED),
-    ("availability.spread=2", "fleet and round.policy, or remove it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "advice"),
+    [
+        (f"availability={AVAILABILITY}", f"{FLEET} and round.policy: {POLICY}"),
+        ("availability.dropout=0.4", UNTIMED),
+        ("availability.spread=2", "fleet and round.policy, or remove it"),
+    ],
+)
 def test_old_override_of_availability_is_rejected_with_the_new_keys(override, advice):
     message = refusal(recipe.loads, BASE, overrides=[override])
     shown = override if len(override) < 80 else message.partition("--set ")[2].partition(": availability is")[0]

@@ -66,15 +66,18 @@ def test_every_old_spelling_has_a_row():
         assert {f"{'.'.join(path)}: {value}" for value in values} <= set(olds)
 
 
-@pytest.mark.parametrize("override, before, after", [
-    ("client.correction={name: none}", "client.correction: none", "client.correction: null"),
-    ("client.correction.name=none", "client.correction: none", "client.correction: null"),
-    ("engine=cohort", "engine: cohort", "engine: stacked"),
-    ("round.lost_share=0.3", "round.lost_share", "round.non_finite_share"),
-    ("round={clients: 3, lost_share: 0.3}", "round.lost_share", "round.non_finite_share"),
-    ("model.fresh=[4_0_dense]", "model.fresh", "model.reinitialize"),
-    (f"{REPEATED}.alike=true", f"{REPEATED}.alike", f"{REPEATED}.same_initial_values"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "override, before, after",
+    [
+        ("client.correction={name: none}", "client.correction: none", "client.correction: null"),
+        ("client.correction.name=none", "client.correction: none", "client.correction: null"),
+        ("engine=cohort", "engine: cohort", "engine: stacked"),
+        ("round.lost_share=0.3", "round.lost_share", "round.non_finite_share"),
+        ("round={clients: 3, lost_share: 0.3}", "round.lost_share", "round.non_finite_share"),
+        ("model.fresh=[4_0_dense]", "model.fresh", "model.reinitialize"),
+        (f"{REPEATED}.alike=true", f"{REPEATED}.alike", f"{REPEATED}.same_initial_values"),
+    ],
+)
 def test_an_old_override_is_rejected_with_the_new_spelling(override, before, after):
     text = REPEAT.replace(CLIENT, f"{CLIENT}, correction: {{name: proximal, mu: 0.1}}").replace(MODEL, MODEL + FILE)
     message = refusal(recipe.loads, text, overrides=[override])

@@ -20,17 +20,23 @@ def error_of(text, overrides=()):
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
 BOMBS = {
     "aliases": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
-    "itself": "a: &a [*a]\n", "depth of lists": "[" * 100_000, "depth of mappings": "{a: " * 50_000,
+    "itself": "a: &a [*a]\n",
+    "depth of lists": "[" * 100_000,
+    "depth of mappings": "{a: " * 50_000,
     "depth of blocks": "".join(" " * depth + "a:\n" for depth in range(300)),
     "depth of dashes": "- " * 100_000,
     "many items": "[" + "1," * 100_000 + "]",
-    "many lines": "- 1\n" * 60_000, "one long word": "a: " + "x" * 250_000,
+    "many lines": "- 1\n" * 60_000,
+    "one long word": "a: " + "x" * 250_000,
     "one long number": "rounds: " + "9" * 250_000,
-    "one long comment": "#" * 250_000, "line ends": "\n" * 250_000,
+    "one long comment": "#" * 250_000,
+    "line ends": "\n" * 250_000,
     "escapes": 'a: "' + "\\n" * 120_000 + '"',
     "folded": "a: >\n" + "  x\n" * 60_000,
     "merges": "".join(f"k{number}: {{<<: {{}}}}\n" for number in range(10_000)),
-    "complex keys": "? " * 100_000, "tags": "!w " * 80_000, "huge tag": "!" + "w" * 250_000 + " 1",
+    "complex keys": "? " * 100_000,
+    "tags": "!w " * 80_000,
+    "huge tag": "!" + "w" * 250_000 + " 1",
     "huge anchor": "&" + "w" * 250_000 + " 1",
     "directives": "%TAG ! tag:yaml.org,2002:python/\n---\na: !object/apply:os.system [x]\n",
     "keys": "".join(f"k{number}: 1\n" for number in range(15_000)),
@@ -41,7 +47,7 @@ BOMBS = {
     "repeats": BASE.replace("  layers:\n", "  layers:\n" + "    - Repeat: {times: 1000, layer: ReLU}\n" * 900),
     "settings": BASE.replace("blocks: [1, 2]", "blocks: [1, 2], " + ", ".join(f"s{n}: 1" for n in range(5_000))),
     "schedule": BASE.replace("at: [1, 2]", "at: [" + "1, " * 15_000 + "]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BOMBS)

@@ -17,9 +17,13 @@ def error_of(text, overrides=()):
 
 # Numbers of errors of recipes with several.
 SEVERAL = {
-    "epochs of no level": 2, "members of an unknown level": 3, "depth without an exit": 2,
-    "an ensemble of which the first lacks some": 2, "everyone idle": 2, "half of dynamic, server": 2,
-}  # fmt: skip
+    "epochs of no level": 2,
+    "members of an unknown level": 3,
+    "depth without an exit": 2,
+    "an ensemble of which the first lacks some": 2,
+    "everyone idle": 2,
+    "half of dynamic, server": 2,
+}
 
 
 @pytest.mark.parametrize(
@@ -105,13 +109,16 @@ def test_errors_of_the_file_keep_their_position_with_overrides(tmp_path):
     assert refusal(recipe.load, path, ["rounds=3"]).startswith(expected)
 
 
-@pytest.mark.parametrize(("overrides", "message"), [
-    (
-        ["rounds=2", "data={name: synthetic, examples: 20, test_examples: 5}"],
-        "--set data={name: synthetic, examples: 20, test_examples: 5}: partition.clients: must be in 1..20, ",
-    ),
-    (["rounds=2", "levels.mix=a-b"], ":3:22: partition.clients: must be in 1..40, the number of training examples"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["rounds=2", "data={name: synthetic, examples: 20, test_examples: 5}"],
+            "--set data={name: synthetic, examples: 20, test_examples: 5}: partition.clients: must be in 1..20, ",
+        ),
+        (["rounds=2", "levels.mix=a-b"], ":3:22: partition.clients: must be in 1..40, the number of training examples"),
+    ],
+)
 def test_an_error_that_the_data_show_names_the_overrides_that_may_have_caused_it(tmp_path, overrides, message):
     path = tmp_path / "mine.yaml"
     path.write_text("base: digits\ndata: {name: synthetic, examples: 40, test_examples: 9}\npartition: {clients: 50}\n")

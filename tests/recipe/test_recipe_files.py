@@ -25,14 +25,18 @@ def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
 EMPTY = ":1:1: the recipe is empty; expected keys and values"
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("utf16", BASE.encode("utf-16"), ": is UTF-16 text; save it as UTF-8"),
-    ("latin", b"name: caf\xe9\n", ": is not UTF-8 text (byte 9); save it as UTF-8"),
-    ("binary", bytes(range(256)), ": is not UTF-8 text (byte 128); save it as UTF-8"),
-    ("large", b"#" * (LARGEST_FILE + 1), f": has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"),
-    ("nul", b"name: a\0b\n", ":1:8: unreadable character U+0000; a recipe must be plain text"),
-    ("empty", b"", EMPTY), ("comment", b"# x\n", EMPTY),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("utf16", BASE.encode("utf-16"), ": is UTF-16 text; save it as UTF-8"),
+        ("latin", b"name: caf\xe9\n", ": is not UTF-8 text (byte 9); save it as UTF-8"),
+        ("binary", bytes(range(256)), ": is not UTF-8 text (byte 128); save it as UTF-8"),
+        ("large", b"#" * (LARGEST_FILE + 1), f": has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"),
+        ("nul", b"name: a\0b\n", ":1:8: unreadable character U+0000; a recipe must be plain text"),
+        ("empty", b"", EMPTY),
+        ("comment", b"# x\n", EMPTY),
+    ],
+)
 def test_invalid_recipe_files_are_rejected(name, content, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)

@@ -11,23 +11,32 @@ from hetero_tf.recipe import load
 SEQUENCES, NEXT = "tiny/text_topics", "tiny/wikitext2_lstm"
 
 
-@pytest.mark.parametrize("x, y, expected", [
-    (np.zeros((2, 3), np.float32), [0, 1],
-     "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)"),
-    (np.full((2, 3), 4, np.int32), [0, 1], "every word id must be in 0..3. Received: 4 at position 0"),
-    (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
-    (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "x, y, expected",
+    [
+        (
+            np.zeros((2, 3), np.float32),
+            [0, 1],
+            "expected words int32 [n, length], all dimensions above 0. Received: float32 (2, 3)",
+        ),
+        (np.full((2, 3), 4, np.int32), [0, 1], "every word id must be in 0..3. Received: 4 at position 0"),
+        (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
+        (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
+    ],
+)
 def test_sequences_are_checked(x, y, expected):
     split = Split(x, np.array(y, np.int32))
     message = refusal(Dataset, split, split, 2, "mine", vocabulary=("<pad>", "<ukn>", "a", "b"))
     assert message == f"mine, train split: {expected}"
 
 
-@pytest.mark.parametrize("name, kind", [
-    (SEQUENCES, "LSTM"),
-    *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((NEXT, "GRU"), (NEXT, "LSTM"), (SEQUENCES, "GRU"))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        (SEQUENCES, "LSTM"),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((NEXT, "GRU"), (NEXT, "LSTM"), (SEQUENCES, "GRU"))),
+    ],
+)
 def test_stacked_clients_train_to_the_values_of_sequential_ones(name, kind, eager):
     more = "" if name == SEQUENCES else ", return_sequences: true"
     layer = f"model.layers[1][0]={{{kind}: {{units: !setting units{more}}}}}"

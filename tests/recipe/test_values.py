@@ -15,13 +15,18 @@ from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.values import convert
 
 BASE = {
-    "name": "base", "data": {"name": "synthetic"}, "input": {"name": "images"},
+    "name": "base",
+    "data": {"name": "synthetic"},
+    "input": {"name": "images"},
     "partition": {"name": "iid", "clients": 10},
     "model": {"layers": ["GlobalAveragePooling2D", {"Dense": {"units": "!classes"}}]},
     "levels": {"widths": {"a": 1.0}, "mix": "a1"},
     "fleet": {"devices": {"phone": {"gflops": 1}}},
-    "round": {"clients": 5}, "client": {"batch_size": 10}, "optimizer": {"learning_rate": 0.1}, "rounds": 2,
-}  # fmt: skip
+    "round": {"clients": 5},
+    "client": {"batch_size": 10},
+    "optimizer": {"learning_rate": 0.1},
+    "rounds": 2,
+}
 PATHS = {option.constraint.kind: path for path, option in PLUGINS.items()}
 # Keys of a section that must stand beside the options of its plug-in.
 BESIDE = {"optimizers": BASE["optimizer"]}

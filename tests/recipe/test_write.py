@@ -44,10 +44,13 @@ def test_difference_names_keys_and_both_values():
     changed = [*changed, "optimizer.clip_norm=null"]
     old, new = (recipe.loads(BASE, overrides=overrides).source for overrides in ([], changed))
     assert recipe.difference(old, new) == [
-        "round.clients: 5 -> 6", "optimizer.clip_norm: 1.0 -> null", "schedule.name: 'steps' -> 'constant'",
-        "schedule.at: [1, 2] -> absent", "schedule.factor: 0.1 -> absent",
+        "round.clients: 5 -> 6",
+        "optimizer.clip_norm: 1.0 -> null",
+        "schedule.name: 'steps' -> 'constant'",
+        "schedule.at: [1, 2] -> absent",
+        "schedule.factor: 0.1 -> absent",
         "model.layers[3].Dense.use_bias: absent -> false",
-    ]  # fmt: skip
+    ]
 
 
 def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():

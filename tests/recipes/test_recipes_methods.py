@@ -18,10 +18,15 @@ SMALL = (
     "partition={name: dirichlet, clients: 4, alpha: 1.0, least: 5}",
     "model.settings.channels=[!w 2, !w 3, !w 4]",
     # Without statistics to query, which would take most of the time.
-    "model.settings.norm=in", "round.clients=2", "client.epochs=1",
+    "model.settings.norm=in",
+    "round.clients=2",
+    "client.epochs=1",
     # One step of each client, which runs eagerly.
-    "client.batch_size=60", "evaluate.statistics_batch=20", "rounds=1", "fleet=uniform",
-)  # fmt: skip
+    "client.batch_size=60",
+    "evaluate.statistics_batch=20",
+    "rounds=1",
+    "fleet=uniform",
+)
 # Recipes whose results cannot be merged into a later version, and why.
 MEMORY = "the server's slots are means of the clients' memories, which a late or discarded result changes differently"
 PERSONAL = "clients exchange no values, so no result is late"
@@ -99,8 +104,11 @@ def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
     assert before.weights[path].shape == (8, 3, 3, 3, 1)
     plan = process.plan(0)
     assert [process.recipe.levels.names[level] for level in plan.levels] in (
-        ["c", "d"], ["d", "c"], ["c", "c"], ["d", "d"],
-    )  # fmt: skip
+        ["c", "d"],
+        ["d", "c"],
+        ["c", "c"],
+        ["d", "d"],
+    )
     trained = {"c": 2, "d": 1}
     moved_networks = np.any(
         np.asarray(state.weights[path]) != np.asarray(before.weights[path]), axis=(1, 2, 3, 4)

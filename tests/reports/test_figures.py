@@ -88,8 +88,12 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     points = series[0].points
     assert [(point.label, point.x) for point in points] == [
-        ("c", 2000), ("a1-c3", 2700), ("a-c", 3000), ("a-b-c", pytest.approx(3100)), ("a", 4000),
-    ]  # fmt: skip
+        ("c", 2000),
+        ("a1-c3", 2700),
+        ("a-c", 3000),
+        ("a-b-c", pytest.approx(3100)),
+        ("a", 4000),
+    ]
     assert series[0].lines == [[0, 1, 2, 4]]
     (alone,) = curves.size_series(groups(sized_one(write_run)), "global_accuracy", "paper_flops", "range")
     assert (alone.label, alone.points[0].x, alone.lines) == ("", 750 * 4000, [])

@@ -59,9 +59,12 @@ class Page(HTMLParser):
 def whole_runs(write_run):
     """Runs that have all there is to show."""
     more = {
-        "local_accuracy": 5.0, "local_mean": 5.0, "local_std": 1.0, "local_worst_decile": 3.0,
+        "local_accuracy": 5.0,
+        "local_mean": 5.0,
+        "local_std": 1.0,
+        "local_worst_decile": 3.0,
         "level_accuracy_a": 4.0,
-    }  # fmt: skip
+    }
     folders = [
         write_run(f"runs/{mix}-{seed}", [10.0 + seed, 30.0], f"name=of_{mix}", f"levels.mix={mix}", f"seed={seed}",
                   more=more, sizes=sizes, seconds=2.0, device_seconds=100)
@@ -80,14 +83,29 @@ def whole_runs(write_run):
 
 CLASSES = {"names": ["cat", HOSTILE], "confusion_matrix": [[1, 3], [0, 2]], "state": "best", "round": 2}
 SECTIONS = {
-    "reached": "Results", "curves": "Learning curves", "classes": "Classes", "levels": "Levels and clients",
-    "cost": "Costs", "rounds": "Rounds", "split": "Data of the clients", "setting": "Setting",
-}  # fmt: skip
+    "reached": "Results",
+    "curves": "Learning curves",
+    "classes": "Classes",
+    "levels": "Levels and clients",
+    "cost": "Costs",
+    "rounds": "Rounds",
+    "split": "Data of the clients",
+    "setting": "Setting",
+}
 PICTURES = ("global_accuracy-round", "global_accuracy-device_hours", "global_accuracy-megabytes")
 PICTURES += (
-    "global_accuracy-parameters", "local_accuracy-round", "global_loss-round", "loss-round", "levels", "clients",
-    "mix", "time", "split-1", "classes-1", "timeline-1",
-)  # fmt: skip
+    "global_accuracy-parameters",
+    "local_accuracy-round",
+    "global_loss-round",
+    "loss-round",
+    "levels",
+    "clients",
+    "mix",
+    "time",
+    "split-1",
+    "classes-1",
+    "timeline-1",
+)
 
 
 def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path):

@@ -28,8 +28,11 @@ def test_bars_are_sorted_by_their_ends_and_last_until_the_end_of_the_round():
     # Download, training, upload and waiting of three clients.
     bars = [[(bar.get_x(), bar.get_width()) for bar in container] for container in panel.containers]
     assert bars == [
-        [(0, 1), (0, 1), (10, 1)], [(1, 2), (1, 2), (11, 2)], [(3, 1), (3, 7), (13, 2)], [(4, 6), (10, 0), (15, 0)],
-    ]  # fmt: skip
+        [(0, 1), (0, 1), (10, 1)],
+        [(1, 2), (1, 2), (11, 2)],
+        [(3, 1), (3, 7), (13, 2)],
+        [(4, 6), (10, 0), (15, 0)],
+    ]
     (missing,) = [line for line in panel.get_lines() if line.get_marker() == "X"]
     assert (list(missing.get_xdata()), list(missing.get_ydata())) == ([15], [2])
     assert [label.get_text() for label in panel.get_yticklabels()] == ["phone, a"] * 3

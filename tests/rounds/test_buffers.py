@@ -127,12 +127,20 @@ def _products(family):
     return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
 
 
-@pytest.mark.parametrize(("base", "settings", "problem"), [
-    (methods.DEEP, (), "frozen units read the whole batch, as batch norms do; use other norms"),
-    (methods.TRACKED, ("client.loss=cross_entropy",), "frozen units read the whole batch"),
-    (methods.BARE, (RANDOM,), "the input is random or a part of an example; remove augmentation and masks"),
-    (methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1), (), "frozen units have dropout; remove it"),
-], ids=["sbn", "bn", "augment", "dropout"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "settings", "problem"),
+    [
+        (methods.DEEP, (), "frozen units read the whole batch, as batch norms do; use other norms"),
+        (methods.TRACKED, ("client.loss=cross_entropy",), "frozen units read the whole batch"),
+        (methods.BARE, (RANDOM,), "the input is random or a part of an example; remove augmentation and masks"),
+        (
+            methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1),
+            (),
+            "frozen units have dropout; remove it",
+        ),
+    ],
+    ids=["sbn", "bn", "augment", "dropout"],
+)
 def test_buffer_that_would_change_results_is_refused(base, settings, problem):
     with pytest.raises(InputError) as refused:
         build_process(True, *settings, base=base)

@@ -83,15 +83,19 @@ def overflowing(memory, weights, start, slots, steps, rate):
     return tf.where(steps[:, None] == 1, np.float32(np.inf), memory + weights - start)
 
 
-@pytest.mark.parametrize(("settings", "functions"), [
-    ((PERSONAL, "round.weighting=samples", "round.selection=oort"), {}),
-    ((methods.PLAIN_SGD, *methods.SCAFFOLD), {}),
-    ((methods.EVEN, "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}"), {}),
-    ((*PEERS, "client.coupling={name: mutual, ramp: null}"), {}),
-    ((PERSONAL,), {"update": without_nan}), (MEMORY, {"remember": overflowing}),
-    ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
-], ids=["weights and history", "memory changes", "entries", "peers", "personal values", "memory",
-        "pending sums"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "functions"),
+    [
+        ((PERSONAL, "round.weighting=samples", "round.selection=oort"), {}),
+        ((methods.PLAIN_SGD, *methods.SCAFFOLD), {}),
+        ((methods.EVEN, "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}"), {}),
+        ((*PEERS, "client.coupling={name: mutual, ramp: null}"), {}),
+        ((PERSONAL,), {"update": without_nan}),
+        (MEMORY, {"remember": overflowing}),
+        ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
+    ],
+    ids=["weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"],
+)
 def test_lost_client_changes_no_sum(settings, functions, eager):
     process = tiny.process(BASE, "engine=sequential", *settings, data=tiny.images(kind=np.float32))
     process = tiny.with_setup(process, algorithm=functions)

@@ -206,10 +206,17 @@ def test_model_without_batched_form_runs_one_by_one_and_reports_the_reason(eager
     check_against_plain_loop(process, case, "drawn")
 
 
-@pytest.mark.parametrize(("name", "device", "expected"), [
-    ("sequential", "cpu", (1, 1, 1, 1)), ("sequential", "gpu", (1, 1, 1, 1)), ("auto", "cpu", (1, 2, 4, 8)),
-    ("stacked", "cpu", (2, 2, 4, 8)), ("auto", "gpu", (1, 3, 8, 18)), ("stacked", "gpu", (2, 3, 8, 18)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        ("sequential", "cpu", (1, 1, 1, 1)),
+        ("sequential", "gpu", (1, 1, 1, 1)),
+        ("auto", "cpu", (1, 2, 4, 8)),
+        ("stacked", "cpu", (2, 2, 4, 8)),
+        ("auto", "gpu", (1, 3, 8, 18)),
+        ("stacked", "gpu", (2, 3, 8, 18)),
+    ],
+)
 def test_number_of_clients_computed_at_once(name, device, expected):
     """Levels with this mean number of clients in a round, two blocks in flight; a GPU's blocks have equal size."""
     many_clients = [engine.clients_at_once(name, many, "gpu", 2) for many in (20, 21, 41)]

@@ -147,13 +147,17 @@ def test_the_row_of_the_mask_token_is_trained_but_never_merged(eager):
     assert new[path][:-1][~known].tobytes() == old[path][:-1][~known].tobytes()
 
 
-@pytest.mark.parametrize("overrides", [
-    ("round.server=replace",), ("round.server=adam",),
-    ("round.server=adagrad", "round.weighting=samples"),
-    ("round.server=dynamic", "client.correction=dynamic"),
-    ("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"),
-    ("round.personal=['0']",),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("round.server=replace",),
+        ("round.server=adam",),
+        ("round.server=adagrad", "round.weighting=samples"),
+        ("round.server=dynamic", "client.correction=dynamic"),
+        ("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"),
+        ("round.personal=['0']",),
+    ],
+)
 def test_overflowing_merge_leaves_the_state_unchanged(eager, overrides):
     """All clients return a bias of 3e38: it keeps the order of the logits, and the sum of two overflows."""
     shared = ("round.label_rows=all", "client.label_cut=false", "optimizer.weight_decay=0")

@@ -45,14 +45,17 @@ def test_callbacks_are_called_after_every_round_and_can_end_the_training():
     assert heard == [(1, 1, True), (2, 2, True)] and after == [1, 2] and trained.state.round == 2
 
 
-@pytest.mark.parametrize(("callbacks", "sentence"), [
-    ([print, keras.callbacks.ModelCheckpoint], f"callbacks[1] {KIND}"),
-    ([EarlyStopping], f"callbacks[0] {KIND}"),
-    (["log"], f"callbacks[0] {KIND}"),
-    ([lambda: None], f"callbacks[0] {KIND}"),
-    (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
-    ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("callbacks", "sentence"),
+    [
+        ([print, keras.callbacks.ModelCheckpoint], f"callbacks[1] {KIND}"),
+        ([EarlyStopping], f"callbacks[0] {KIND}"),
+        (["log"], f"callbacks[0] {KIND}"),
+        ([lambda: None], f"callbacks[0] {KIND}"),
+        (EarlyStopping(), "`callbacks` must be a list of functions or Keras callbacks. Received: EarlyStopping"),
+        ("log", "`callbacks` must be a list of functions or Keras callbacks. Received: str"),
+    ],
+)
 def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks, sentence, monkeypatch):
     monkeypatch.setattr(type(process()), "initialize", lambda process: pytest.fail("a round began"))
     assert refusal(hetero_tf.train, process(), 1, callbacks=callbacks).startswith(sentence)

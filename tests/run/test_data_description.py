@@ -54,21 +54,24 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
         assert (loaded.train.x.min(), loaded.train.x.max()) == (dataset.train.x.min(), dataset.train.x.max())
 
 
-@pytest.mark.parametrize(("change", "error", "sentence"), [
-    ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
-    ({"shape": [-1]}, InputError, "does not describe a data set"),
-    ({"dtype": "object"}, InputError, "does not describe a data set: an entry has an invalid value"),
-    ({"statistics": [[1], [2]]}, InputError, "its statistics do not match its features"),
-    ({"statistics": []}, InputError, "its statistics do not match its features"),
-    ({"class_names": [1, 2]}, InputError, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
-    ({"columns": [["a", ["x", 1], True]]}, InputError, "names must be texts"),
-    ({"columns": [["a", [], True, "ydm"]]}, InputError, "column 'a' has an unknown format"),
-    ({"columns": [["a", [], True, None, None, False, "roman", "none"]]}, InputError, "has an unknown format"),
-    ({"columns": [["a", [], True, None, "x"]]}, InputError, "column 'a' must be a finite number. Received: 'x'"),
-    ({"classes": 10**30}, InputError, "does not describe a data set: Python int too large"),
-    ({"vocabulary": 5}, InputError, "names must be texts, not 5"),
-    ({"data": 5}, InputError, "an entry has an invalid value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
+        ({"shape": [-1]}, InputError, "does not describe a data set"),
+        ({"dtype": "object"}, InputError, "does not describe a data set: an entry has an invalid value"),
+        ({"statistics": [[1], [2]]}, InputError, "its statistics do not match its features"),
+        ({"statistics": []}, InputError, "its statistics do not match its features"),
+        ({"class_names": [1, 2]}, InputError, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
+        ({"columns": [["a", ["x", 1], True]]}, InputError, "names must be texts"),
+        ({"columns": [["a", [], True, "ydm"]]}, InputError, "column 'a' has an unknown format"),
+        ({"columns": [["a", [], True, None, None, False, "roman", "none"]]}, InputError, "has an unknown format"),
+        ({"columns": [["a", [], True, None, "x"]]}, InputError, "column 'a' must be a finite number. Received: 'x'"),
+        ({"classes": 10**30}, InputError, "does not describe a data set: Python int too large"),
+        ({"vocabulary": 5}, InputError, "names must be texts, not 5"),
+        ({"data": 5}, InputError, "an entry has an invalid value"),
+    ],
+)
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
     path = tmp_path / "data.json"
     data_description.save(path, TABLE)

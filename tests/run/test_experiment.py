@@ -218,10 +218,13 @@ def test_checkpoint_of_another_version_is_refused(train_stub, tmp_path):
 
 def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):
     more = (
-        "rounds=6", "client.epochs=3", "levels.mix=a", "round.clients=4",
+        "rounds=6",
+        "client.epochs=3",
+        "levels.mix=a",
+        "round.clients=4",
         "fleet={jitter: 0.5, devices: {any: {seconds_per_step: 0.1, dropout: 0.3, train_watts: 2}}}",
         "round.policy={name: deadline, seconds: 0.5, late: partial}",
-    )  # fmt: skip
+    )
     train(tmp_path / "whole", RECIPE, *more)
     rows = runs.rows(tmp_path / "whole")
     assert sum(row["dropped"] for row in rows) > 0 and sum(row["partial"] for row in rows) > 0

@@ -131,12 +131,15 @@ def test_validation_metrics_come_first():
     assert logs_of(row) == numbers | {"val_loss": 1.0, "val_accuracy": 50.0}
 
 
-@pytest.mark.parametrize(("callback", "advice"), [
-    (keras.callbacks.ReduceLROnPlateau(), "set `schedule` in the recipe, which determines the learning rate of"),
-    (keras.callbacks.LearningRateScheduler(lambda _: 0.1), "set `schedule` in the recipe, which determines the"),
-    (keras.callbacks.SwapEMAWeights(), "leave it out, since clients have no moving averages of their weights"),
-    (keras.callbacks.BackupAndRestore("x"), "use hetero_tf.run.callbacks.Checkpoint, which saves the complete"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("callback", "advice"),
+    [
+        (keras.callbacks.ReduceLROnPlateau(), "set `schedule` in the recipe, which determines the learning rate of"),
+        (keras.callbacks.LearningRateScheduler(lambda _: 0.1), "set `schedule` in the recipe, which determines the"),
+        (keras.callbacks.SwapEMAWeights(), "leave it out, since clients have no moving averages of their weights"),
+        (keras.callbacks.BackupAndRestore("x"), "use hetero_tf.run.callbacks.Checkpoint, which saves the complete"),
+    ],
+)
 def test_callbacks_that_change_what_the_recipe_determines_are_refused(callback, advice):
     message = refusal(train, callback)
     assert message.startswith(

@@ -213,13 +213,16 @@ def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
     )
 
 
-@pytest.mark.parametrize("server, rate, named", [
-    ("replace", 9.0, "optimizer.learning_rate. Received: learning_rate=9"),
-    ("{name: sgd, learning_rate: 1.0e+9}", 0.1, "round.server.learning_rate. Received: learning_rate=1e+09"),
-    ("{name: adam, learning_rate: 5}", 0.1, "round.server.learning_rate. Received: learning_rate=5"),
-    ("sgd", 1.0e9, "optimizer.learning_rate. Received: learning_rate=1e+09"),
-    ("{name: sgd, learning_rate: 2}", 50.0, "optimizer.learning_rate. Received: learning_rate=50"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "server, rate, named",
+    [
+        ("replace", 9.0, "optimizer.learning_rate. Received: learning_rate=9"),
+        ("{name: sgd, learning_rate: 1.0e+9}", 0.1, "round.server.learning_rate. Received: learning_rate=1e+09"),
+        ("{name: adam, learning_rate: 5}", 0.1, "round.server.learning_rate. Received: learning_rate=5"),
+        ("sgd", 1.0e9, "optimizer.learning_rate. Received: learning_rate=1e+09"),
+        ("{name: sgd, learning_rate: 2}", 50.0, "optimizer.learning_rate. Received: learning_rate=50"),
+    ],
+)
 def test_error_names_the_learning_rate_to_lower(server, rate, named):
     process = Diverging([[4, 4]])
     process.recipe = recipe.loads(tiny.DENSE, "tiny", [f"round={{clients: 3, server: {server}}}"])

@@ -21,16 +21,19 @@ def test_only_regular_evaluations_count():
     assert not StoppingRule("global_loss", None, 0.0, 2).ends(counted)
 
 
-@pytest.mark.parametrize(("overrides", "rows", "stopped"), [
-    (["early_stopping.patience=2"], rows([50.0, 40.0, 30.0], "global_accuracy"), True),
-    (["early_stopping.patience=3"], rows([50.0, 40.0, 30.0], "global_accuracy"), False),
-    (["early_stopping.patience=2", "evaluate.best=global_loss"], rows([3.0, 2.0, 1.0]), False),
-    (["early_stopping={patience: 2, metric: global_loss}"], rows([3.0, 4.0, 5.0], global_accuracy=1), True),
-    (["early_stopping={patience: 2, min_delta: 5}"], rows([1.0, 2.0, 3.0], "global_accuracy"), True),
-    (["early_stopping.patience=2"], rows([9.0, 8.0, 7.0], "validation_accuracy", global_accuracy=1), True),
-    (["early_stopping.patience=2"], [], False),
-    ([], rows([3.0, 4.0, 5.0]), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "rows", "stopped"),
+    [
+        (["early_stopping.patience=2"], rows([50.0, 40.0, 30.0], "global_accuracy"), True),
+        (["early_stopping.patience=3"], rows([50.0, 40.0, 30.0], "global_accuracy"), False),
+        (["early_stopping.patience=2", "evaluate.best=global_loss"], rows([3.0, 2.0, 1.0]), False),
+        (["early_stopping={patience: 2, metric: global_loss}"], rows([3.0, 4.0, 5.0], global_accuracy=1), True),
+        (["early_stopping={patience: 2, min_delta: 5}"], rows([1.0, 2.0, 3.0], "global_accuracy"), True),
+        (["early_stopping.patience=2"], rows([9.0, 8.0, 7.0], "validation_accuracy", global_accuracy=1), True),
+        (["early_stopping.patience=2"], [], False),
+        ([], rows([3.0, 4.0, 5.0]), False),
+    ],
+)
 def test_a_run_is_stopped_by_its_recipe_and_its_rows(overrides, rows, stopped):
     assert is_stopped_early(recipe.keys_of(recipe.load("tiny/digits", overrides)), rows) == stopped
 

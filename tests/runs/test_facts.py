@@ -9,9 +9,13 @@ from hetero_tf.store import checkpoints
 
 CONDITIONS = {"versions": {}, "cpu": {}, "threads": {}, "settings": {}}
 GOOD = {
-    "recipe": "name: a\n", "environment": CONDITIONS, "metrics": {"bytes": 3, "sha256": "00"},
-    "last": {"round": 4, "loss": 0.5, "global_loss": None}, "best": {}, "totals": {"bytes": 7, "device_seconds": 1.5},
-}  # fmt: skip
+    "recipe": "name: a\n",
+    "environment": CONDITIONS,
+    "metrics": {"bytes": 3, "sha256": "00"},
+    "last": {"round": 4, "loss": 0.5, "global_loss": None},
+    "best": {},
+    "totals": {"bytes": 7, "device_seconds": 1.5},
+}
 
 
 def checkpoint_with(info):
@@ -43,10 +47,14 @@ ODD = {
     "metrics": ("x", {}, {"bytes": "3", "sha256": "00"}, {"bytes": 3, "sha256": 0}, {"bytes": True, "sha256": ""}),
     "last": (1, [1], {"loss": 0.5}, {"round": {"a": 1}}, {"round": -1}, {"round": 1, "loss": "x"}),
     "best": (None, {"round": 1.0}, {"round": 1, "loss": [1]}, {"round": 1, "loss": 10**400}, {"round": 10**300}),
-    "totals": (7, {}, *({"bytes": value} for value in ("x", None, 1.5, -1, True, 10**300)),
-               *({"bytes": 7, "energy": value} for value in ("x", None, -0.5, float("inf"), float("nan")))),
+    "totals": (
+        7,
+        {},
+        *({"bytes": value} for value in ("x", None, 1.5, -1, True, 10**300)),
+        *({"bytes": 7, "energy": value} for value in ("x", None, -0.5, float("inf"), float("nan"))),
+    ),
     "best_seal": (5, ["ab"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in ODD for value in ODD[name]])

@@ -58,12 +58,15 @@ def test_all_fingerprints_are_those_of_the_script():
     assert published.RUNS.read_text() == PAPERS.table_of_runs()
 
 
-@pytest.mark.parametrize(("recipe", "overrides"), [
-    ("mnist", ["levels.mix=a-e"]),
-    ("cifar10_noniid", [BLOCKS, "levels.mix=b"]),
-    ("wikitext2", ["levels.mix=d-e", "rounds=100", "schedule.at=[25, 50]"]),
-    ("methods/fedepth", ["partition.name=dirichlet_equal", "partition.held_out=0.2", "levels.budgets=lack"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("mnist", ["levels.mix=a-e"]),
+        ("cifar10_noniid", [BLOCKS, "levels.mix=b"]),
+        ("wikitext2", ["levels.mix=d-e", "rounds=100", "schedule.at=[25, 50]"]),
+        ("methods/fedepth", ["partition.name=dirichlet_equal", "partition.held_out=0.2", "levels.budgets=lack"]),
+    ],
+)
 def test_a_change_of_any_deciding_key_ends_the_match(recipe, overrides):
     keys = keys_of_recipe(load(recipe, overrides))
     expected = published.matching_values(VALUES, keys)

@@ -23,10 +23,18 @@ def test_a_row_counts_the_clients_and_steps_of_its_rounds():
     planned = [SimpleNamespace(steps=np.asarray(steps, np.int32)) for steps in ([3, 2, 0], [1, 0, 0])]
     parts = {"planning": 0.1, "training": 1.25, "merging": 0.25, "measuring": 0.5, "sealing": None}
     assert timings.call_row(7, planned, 30, 1.5, parts) == {
-        "round": 7, "rounds": 2, "seconds": 1.5, "clients": 3, "steps": 6, "examples": 30, "round_seconds": 0.75,
-        "client_seconds": 0.5, "step_seconds": 0.25, "examples_per_second": 20.0,
+        "round": 7,
+        "rounds": 2,
+        "seconds": 1.5,
+        "clients": 3,
+        "steps": 6,
+        "examples": 30,
+        "round_seconds": 0.75,
+        "client_seconds": 0.5,
+        "step_seconds": 0.25,
+        "examples_per_second": 20.0,
         **{f"{name}_seconds": seconds for name, seconds in parts.items()},
-    }  # fmt: skip
+    }
     empty = timings.call_row(1, [SimpleNamespace(steps=np.zeros(2, np.int32))], 0, 1.0, parts)
     assert (empty["client_seconds"], empty["step_seconds"], empty["examples_per_second"]) == (None, None, 0.0)
 
@@ -50,10 +58,15 @@ def test_shares_begin_with_the_largest_and_leave_out_what_rounds_to_nothing():
     assert timings.shares([parts, parts | {"measuring": 6.0}]) == "measuring 75 %, training 25 %"
 
 
-@pytest.mark.parametrize(("calls", "training", "seconds"), [
-    # The first call took 12 s, but its steps 1 s.
-    ([(2, 12.0)], 1.0, 29.0), ([(2, 12.0)], None, 348.0), ([(2, 12.0), (2, 1.5), (1, 1.5)], 1.0, 58.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("calls", "training", "seconds"),
+    [
+        # The first call took 12 s, but its steps 1 s.
+        ([(2, 12.0)], 1.0, 29.0),
+        ([(2, 12.0)], None, 348.0),
+        ([(2, 12.0), (2, 1.5), (1, 1.5)], 1.0, 58.0),
+    ],
+)
 def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training, seconds):
     assert timings.seconds_left(calls, training, 58) == seconds
 

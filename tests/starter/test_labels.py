@@ -11,10 +11,14 @@ from hetero_tf.starter.labels import choose_label
 
 ROWS = 60
 COLUMNS = {
-    "size": np.linspace(0, 1, ROWS), "grade": np.arange(ROWS) % 6 + 3, "kind": ["a", "b", "c"] * 20,
-    "price": np.arange(ROWS) ** 2, "tags": ["red;large", "red", "blue;small"] * 20, "id": np.arange(ROWS),
+    "size": np.linspace(0, 1, ROWS),
+    "grade": np.arange(ROWS) % 6 + 3,
+    "kind": ["a", "b", "c"] * 20,
+    "price": np.arange(ROWS) ** 2,
+    "tags": ["red;large", "red", "blue;small"] * 20,
+    "id": np.arange(ROWS),
     "flag": np.arange(ROWS) % 2,
-}  # fmt: skip
+}
 
 
 def choose(*names, task=None, label=(), **renamed):
@@ -26,13 +30,21 @@ def choose(*names, task=None, label=(), **renamed):
     return choose_label(table, {each.name: each for each in inspect_table(table)}, request)
 
 
-@pytest.mark.parametrize(("columns", "label", "task", "reason", "is_doubtful"), [
-    ({"size": "size", "price": "price"}, "price", "regression", "60 distinct numbers in 60 rows", False),
-    ({"target": "kind", "size": "size"}, "target", "classification", "3 distinct texts in 60 rows", False),
-    ({"size": "size", "class": "grade"}, "class", "classification",
-     "6 distinct numbers in 60 rows; regression if they are amounts", True),
-    ({"size": "size", "tags": "tags"}, "tags", "multi_label", "tags has lists such as red;large", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("columns", "label", "task", "reason", "is_doubtful"),
+    [
+        ({"size": "size", "price": "price"}, "price", "regression", "60 distinct numbers in 60 rows", False),
+        ({"target": "kind", "size": "size"}, "target", "classification", "3 distinct texts in 60 rows", False),
+        (
+            {"size": "size", "class": "grade"},
+            "class",
+            "classification",
+            "6 distinct numbers in 60 rows; regression if they are amounts",
+            True,
+        ),
+        ({"size": "size", "tags": "tags"}, "tags", "multi_label", "tags has lists such as red;large", False),
+    ],
+)
 def test_values_determine_the_task(columns, label, task, reason, is_doubtful):
     choice = choose(**columns)
     assert choice.names == (label,) and not choice.columns.is_doubtful
@@ -60,15 +72,18 @@ def test_columns_with_one_stem_are_several_targets():
     assert choose("grade", "size", label_name="kind", species="kind", is_1="flag", is_2="flag").names == ("species",)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (
-        {"task": "segmentation"},
-        "--task: t.csv can train classification or binary or ordinal or regression or multi_label. Received: ",
-    ),
-    ({"label": ("sise",)}, r"t\.csv: `--label` must name a column\. Received: --label='sise'; did you mean 'size'"),
-    ({"task": "multi_label"}, "no column can be the label of multi_label; .* Columns: size, kind"),
-    ({"task": "classification", "label": ("size", "kind")}, "the task classification needs one column"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"task": "segmentation"},
+            "--task: t.csv can train classification or binary or ordinal or regression or multi_label. Received: ",
+        ),
+        ({"label": ("sise",)}, r"t\.csv: `--label` must name a column\. Received: --label='sise'; did you mean 'size'"),
+        ({"task": "multi_label"}, "no column can be the label of multi_label; .* Columns: size, kind"),
+        ({"task": "classification", "label": ("size", "kind")}, "the task classification needs one column"),
+    ],
+)
 def test_requests_that_do_not_fit_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
         choose("size", "kind", **options)

@@ -211,12 +211,15 @@ def test_a_table_of_times_is_a_series(tmp_path, improves):
     assert made.data.options["kind"].value == "series" and "GlobalAveragePooling1D" in text
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
-    ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
-    ({"sales": "slow"}, {**SERIES, "window": 24, "relative": True}),
-    ({"sales": "waves", "kind": "ab"}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"shop": "ab", "sales": "waves"}, {**SERIES, "series": "shop", "window": 15}),
+        ({"sales": "slope"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "slow"}, {**SERIES, "window": 24, "relative": True}),
+        ({"sales": "waves", "kind": "ab"}, None),
+    ],
+)
 def test_series_of_a_table_and_their_changes(tmp_path, values, expected):
     times = np.tile(np.arange(1900, 1960), 2) if "shop" in values else np.arange(1900, 2020)
     columns = {

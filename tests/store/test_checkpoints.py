@@ -98,18 +98,21 @@ def test_readers_do_not_sweep_and_saving_does(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["notes.txt", "round-000005", "round-000006"]
 
 
-@pytest.mark.parametrize("arrays, info, keep, number, text", [
-    ({"x": np.array([{}])}, {}, 1, 0, r"array 'x' must hold numbers or bools. Received: dtype=\|O"),
-    ({"x": np.array(["a"])}, {}, 1, 0, "array 'x' must hold numbers or bools. Received: dtype=<U1"),
-    ({"x": np.zeros(2, ">f4")}, {}, 1, 0, "Received: dtype=>f4"),
-    ({"x": np.zeros(2, "f4,i4")}, {}, 1, 0, r"Received: dtype=\|V8"),
-    ({3: KERNEL}, {}, 1, 0, "array names must be text. Received: name=3"),
-    ({}, {"loss": np.nan}, 1, 0, "`info` must hold finite numbers.*Out of range float"),
-    ({}, {"loss": np.float32(1)}, 1, 0, "`info` must hold finite numbers.*float32"),
-    ({}, {0: "a"}, 1, 0, "keys .0. that are not all text"),
-    ({}, {}, 0, 0, "`keep` must be at least 1.*keep=0, round_number=0"),
-    ({}, {}, 1, -1, "`round_number` at least 0.*round_number=-1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arrays, info, keep, number, text",
+    [
+        ({"x": np.array([{}])}, {}, 1, 0, r"array 'x' must hold numbers or bools. Received: dtype=\|O"),
+        ({"x": np.array(["a"])}, {}, 1, 0, "array 'x' must hold numbers or bools. Received: dtype=<U1"),
+        ({"x": np.zeros(2, ">f4")}, {}, 1, 0, "Received: dtype=>f4"),
+        ({"x": np.zeros(2, "f4,i4")}, {}, 1, 0, r"Received: dtype=\|V8"),
+        ({3: KERNEL}, {}, 1, 0, "array names must be text. Received: name=3"),
+        ({}, {"loss": np.nan}, 1, 0, "`info` must hold finite numbers.*Out of range float"),
+        ({}, {"loss": np.float32(1)}, 1, 0, "`info` must hold finite numbers.*float32"),
+        ({}, {0: "a"}, 1, 0, "keys .0. that are not all text"),
+        ({}, {}, 0, 0, "`keep` must be at least 1.*keep=0, round_number=0"),
+        ({}, {}, 1, -1, "`round_number` at least 0.*round_number=-1"),
+    ],
+)
 def test_invalid_arguments_are_refused_before_the_first_write(tmp_path, arrays, info, keep, number, text):
     with pytest.raises(InputError, match=text):
         checkpoints.save(tmp_path / "new", number, arrays, info, keep)

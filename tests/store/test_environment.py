@@ -36,19 +36,22 @@ def test_nothing_personal(facts):
     assert getpass.getuser() not in json.dumps(facts).replace(facts["platform"], "").split('"')
 
 
-@pytest.mark.parametrize("section, name, value, message", [
-    ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
-    ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
-    ("versions", "numpy", "9.9", "numpy was {!r}, is '9.9'"),
-    ("cpu", "flags", "0", "cpu.flags was {!r}, is '0'"),
-    ("cpu", "model", "Z80", "cpu.model was {!r}, is 'Z80'"),
-    ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
-    ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
-    ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
-    ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
-    ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
-    ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "section, name, value, message",
+    [
+        ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
+        ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
+        ("versions", "numpy", "9.9", "numpy was {!r}, is '9.9'"),
+        ("cpu", "flags", "0", "cpu.flags was {!r}, is '0'"),
+        ("cpu", "model", "Z80", "cpu.model was {!r}, is 'Z80'"),
+        ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
+        ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
+        ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
+        ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
+        ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
+        ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
+    ],
+)
 def test_fingerprint_depends_on_decisive_facts(facts, section, name, value, message):
     other = copy.deepcopy(facts)
     other[section][name] = value

@@ -40,12 +40,18 @@ def test_npz_needs_no_hetero_tf_to_be_read(tmp_path):
         np.testing.assert_array_equal(npz["arr_0"], KERNEL + 5)
 
 
-@pytest.mark.parametrize("expect, text", [
-    (SPECS | {"dense/kernel": ((2, 4), "float32")}, "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]"),
-    (SPECS | {"step": ((), "int32")}, "array 'step' is int64[], expected int32[]"),
-    (SPECS | {"bias": ((3,), "float32")}, "array 'bias' is missing, expected float32[3]"),
-    ({"step": ((), "int64")}, "array 'dense/kernel' is not expected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "expect, text",
+    [
+        (
+            SPECS | {"dense/kernel": ((2, 4), "float32")},
+            "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]",
+        ),
+        (SPECS | {"step": ((), "int32")}, "array 'step' is int64[], expected int32[]"),
+        (SPECS | {"bias": ((3,), "float32")}, "array 'bias' is missing, expected float32[3]"),
+        ({"step": ((), "int64")}, "array 'dense/kernel' is not expected"),
+    ],
+)
 def test_other_arrays_than_expected(tmp_path, expect, text):
     path = saved(tmp_path)
     os.truncate(path / "arrays.npz", 0)  # the comparison comes before the arrays are looked at
@@ -64,17 +70,20 @@ BIG = "{'descr': '<f4', 'fortran_order': False, 'shape': (2199023255552, 2), }"
 FORTRAN = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }"
 
 
-@pytest.mark.parametrize("kernel, text", [
-    (npy(BIG, bytes(24)), r"is <f4\[2199023255552, 2\], the manifest says float32\[2, 3\]"),
-    (npy(FORTRAN, bytes(24)), r"the manifest says float32\[2, 3\]"),
-    (npy(FORTRAN.replace("True", "False"), bytes(20)), "has 20 bytes, expected 24"),
-    (npy(FORTRAN.replace("True", "False"), bytes(28)), "has 28 bytes, expected 24"),
-    (npy(FORTRAN.replace("<f4", "|O"), bytes(24)), r"is \|O\[2, 3\], the manifest says"),
-    (npy("(" * 60, bytes(24)), "arrays.npz: "),
-    (npy("__import__('os').abort()", bytes(24)), "arrays.npz: "),
-    (b"\x93NUMPY\x03\x00" + bytes(40), "has an unknown npy version"),
-    (b"", "arrays.npz: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kernel, text",
+    [
+        (npy(BIG, bytes(24)), r"is <f4\[2199023255552, 2\], the manifest says float32\[2, 3\]"),
+        (npy(FORTRAN, bytes(24)), r"the manifest says float32\[2, 3\]"),
+        (npy(FORTRAN.replace("True", "False"), bytes(20)), "has 20 bytes, expected 24"),
+        (npy(FORTRAN.replace("True", "False"), bytes(28)), "has 28 bytes, expected 24"),
+        (npy(FORTRAN.replace("<f4", "|O"), bytes(24)), r"is \|O\[2, 3\], the manifest says"),
+        (npy("(" * 60, bytes(24)), "arrays.npz: "),
+        (npy("__import__('os').abort()", bytes(24)), "arrays.npz: "),
+        (b"\x93NUMPY\x03\x00" + bytes(40), "has an unknown npy version"),
+        (b"", "arrays.npz: "),
+    ],
+)
 def test_hostile_array_header(tmp_path, kernel, text):
     path = saved(tmp_path)
     reseal(path, arrays=npz(arr_0=kernel, arr_1=STEP))

@@ -170,9 +170,17 @@ def test_a_linked_lock_file_is_refused(tmp_path):
 
 
 FILES = (
-    "run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "timeline.jsonl", "environment.json", "costs.json",
-    "classes.json", "data.json", "partition.npz",
-)  # fmt: skip
+    "run.lock",
+    "recipe.yaml",
+    "metrics.jsonl",
+    "timings.jsonl",
+    "timeline.jsonl",
+    "environment.json",
+    "costs.json",
+    "classes.json",
+    "data.json",
+    "partition.npz",
+)
 FILES += ("log.txt", "README.txt")
 
 
@@ -225,9 +233,13 @@ def test_folder_without_a_run_is_refused(tmp_path):
 def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
     """Drafts of files under the lock belong to no run."""
     left = [
-        ".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".tmp-costs.json.7", ".tmp-data.json.7",
+        ".tmp-recipe.yaml.7",
+        ".tmp-metrics.jsonl.7",
+        ".tmp-partition.npz",
+        ".tmp-costs.json.7",
+        ".tmp-data.json.7",
         ".partition.npz.7",
-    ]  # fmt: skip
+    ]
     left.append(f".tmp-environment.json.{os.getppid()}")
     mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")

@@ -31,9 +31,12 @@ def train(recipe, run, threads, seconds):
         time.sleep(seconds)
         last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
         about = {
-            "last": last, "best": last, "best_seal": None, "totals": {"bytes": 0},
+            "last": last,
+            "best": last,
+            "best_seal": None,
+            "totals": {"bytes": 0},
             **facts.checkpoint_info(recipe, conditions, b""),
-        }  # fmt: skip
+        }
         checkpoints.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
         print(f"round {number}/{recipe.rounds}  1 s left  loss 1", file=sys.stderr, flush=True)
 

@@ -11,8 +11,11 @@ from hetero_tf.data.dataset import Dataset, Split
 
 NAMES = ("cow", "ox", "pig")
 COLUMNS = (
-    Column("size (cm)"), Column("weight"), Column("colour", ("blue", "red")), Column("coat", ("no", "yes"), False),
-)  # fmt: skip
+    Column("size (cm)"),
+    Column("weight"),
+    Column("colour", ("blue", "red")),
+    Column("coat", ("no", "yes"), False),
+)
 RECIPE = """
 name: tiny_table
 data: {name: synthetic}
@@ -39,9 +42,12 @@ def dataset(train=60, test=21):
         y = np.arange(count, dtype=np.int32) % 3
         red = rng.integers(0, 2, count)
         x = [
-            1e4 + 100 * y + rng.normal(0, 20, count), 1e-3 * (y == 1) + rng.normal(0, 1e-4, count), 1 - red, red,
+            1e4 + 100 * y + rng.normal(0, 20, count),
+            1e-3 * (y == 1) + rng.normal(0, 1e-4, count),
+            1 - red,
+            red,
             y == 2,
-        ]  # fmt: skip
+        ]
         return Split(np.stack(x, 1).astype(np.float32), y, np.arange(count, dtype=np.int32) % 4)
 
     return Dataset(split(train), split(test), 3, "a table", class_names=NAMES, columns=COLUMNS)

@@ -36,8 +36,11 @@ def test_grid_is_a_product_of_values():
     last = runs[-1]
     assert last.overrides == ("rounds=3", "levels.mix=a-b", "client.epochs=2", "seed=1") and last.path == "digits"
     assert (last.recipe.rounds, last.recipe.levels.names, last.recipe.client.epochs, last.recipe.seed) == (
-        3, ("a", "b"), 2, 1,
-    )  # fmt: skip
+        3,
+        ("a", "b"),
+        2,
+        1,
+    )
 
 
 def test_list_entries_change_together_and_can_be_named():
@@ -150,14 +153,30 @@ def test_missing_sweep_is_refused(tmp_path):
 # on two data sets; nine tenths of ten pairs of levels, and their five ends; WikiText-2 with two numbers of rounds;
 # 15 rows of methods and budgets for 8 splits and 5 seeds.
 RUNS = {
-    "heterofl_table1": 2 * 12, "heterofl_table2": 2 * 12, "heterofl_table3": 2 * 12, "heterofl_table4": 2 * 17,
-    "heterofl_table5": 2 * 25, "heterofl_table7": 2 * 31, "heterofl_table8": 2 * 31, "heterofl_table9": 2 * 31,
-    "heterofl_narrow": 7 + 4 + 3 * 3 + 4 + 2 + 4 + 1 + 3, "heterofl_interpolation_mnist": 2 * 95,
-    "heterofl_interpolation_cifar10": 2 * 95, "heterofl_interpolation_wikitext2": 2 * 95, "heterofl_baselines": 4 * 3,
-    "heterofl_lg_fedavg": 4, "fedepth_table2": 15 * 8 * 5, "fedepth_table3": 4 * 7, "fedepth_appendix": 4 * 6,
-    "fedepth_figure2": 5, "fedepth_figure7": 2 * 4, "mnist_mixes": 2 * 4 * 2, "time_to_accuracy": 6 * 3 * 3,
-    "time_to_accuracy_mnist": 6 * 3 * 3, "fedbuff_mnist": 3 * 3,
-}  # fmt: skip
+    "heterofl_table1": 2 * 12,
+    "heterofl_table2": 2 * 12,
+    "heterofl_table3": 2 * 12,
+    "heterofl_table4": 2 * 17,
+    "heterofl_table5": 2 * 25,
+    "heterofl_table7": 2 * 31,
+    "heterofl_table8": 2 * 31,
+    "heterofl_table9": 2 * 31,
+    "heterofl_narrow": 7 + 4 + 3 * 3 + 4 + 2 + 4 + 1 + 3,
+    "heterofl_interpolation_mnist": 2 * 95,
+    "heterofl_interpolation_cifar10": 2 * 95,
+    "heterofl_interpolation_wikitext2": 2 * 95,
+    "heterofl_baselines": 4 * 3,
+    "heterofl_lg_fedavg": 4,
+    "fedepth_table2": 15 * 8 * 5,
+    "fedepth_table3": 4 * 7,
+    "fedepth_appendix": 4 * 6,
+    "fedepth_figure2": 5,
+    "fedepth_figure7": 2 * 4,
+    "mnist_mixes": 2 * 4 * 2,
+    "time_to_accuracy": 6 * 3 * 3,
+    "time_to_accuracy_mnist": 6 * 3 * 3,
+    "fedbuff_mnist": 3 * 3,
+}
 
 
 # Recipes of a sweep, apart from seeds, that a paper's table prints, if these are not all.

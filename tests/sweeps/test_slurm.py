@@ -34,12 +34,17 @@ def test_options_are_values_of_yaml():
     assert options == {"time": 60, "partition": "cpu", "exclusive": True, "srun_args": ["--overlap"]}
 
 
-@pytest.mark.parametrize(("texts", "sentence"), [
-    (["time"], "--slurm time: must be key=value, such as --slurm partition=cpu"),
-    (["partition=cpu"],
-     "such as --slurm time=240; a job that reaches it is requeued and resumes. Received: time=None"),
-    (["time=1:30:00"], "Received: time='1:30:00'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        (["time"], "--slurm time: must be key=value, such as --slurm partition=cpu"),
+        (
+            ["partition=cpu"],
+            "such as --slurm time=240; a job that reaches it is requeued and resumes. Received: time=None",
+        ),
+        (["time=1:30:00"], "Received: time='1:30:00'"),
+    ],
+)
 def test_invalid_options_are_refused(texts, sentence):
     assert sentence in refusal(slurm.read_options, texts)
 

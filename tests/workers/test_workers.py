@@ -48,28 +48,33 @@ def test_single_process_is_not_a_cluster():
     assert read_cluster(("a:1",), 0, {}) is None and read_cluster((), None, {}) is None
 
 
-@pytest.mark.parametrize(("workers", "worker", "config", "sentence"), [
-    (ADDRESSES, None, "", "--workers needs --worker, the index of this process: 0 to 2"),
-    ((), 1, "", "--worker needs --workers, the host:port of each"),
-    (ADDRESSES, 3, "", "--workers: worker must be 0 to 2. Received: 3"),
-    (("a:1", "b"), 0, "", "--workers: an address must be host:port. Received: 'b'"),
-    (("a:1", "b:70000"), 0, "", "must be host:port. Received: 'b:70000'"),
-    (("a:1", "b:0"), 0, "", "must be host:port. Received: 'b:0'"),
-    (("a:1", "a:1"), 0, "", "there may be 1024 different addresses. Received: 2, or one twice"),
-    ((), None, "{", "TF_CONFIG must be JSON such as"),
-    ((), None, '{"cluster": {"worker": ["a:1", "b:1"]}}', "TF_CONFIG must be JSON such as"),
-    ((), None, '{"cluster": [1]}', "TF_CONFIG must be JSON such as"),
-    (
-        *((), None, '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}'),
-        "TF_CONFIG may have the jobs chief and worker. Received: ps",
-    ),
-    (*((), None, '{"cluster": {"worker": ["a:1", 5]}, "task": {"type": "worker", "index": 0}}'),
-     "TF_CONFIG: an address must be host:port. Received: 5"),
-    ((), None, '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG must be JSON"),
-    ((), None, "[" * 100_000, "TF_CONFIG must be JSON such as"),
-    (("a:1", "A:01"), 0, "", "there may be 1024 different addresses. Received: 2, or one twice"),
-    (("a:1", "a-:1"), 0, "", "must be host:port. Received: 'a-:1'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("workers", "worker", "config", "sentence"),
+    [
+        (ADDRESSES, None, "", "--workers needs --worker, the index of this process: 0 to 2"),
+        ((), 1, "", "--worker needs --workers, the host:port of each"),
+        (ADDRESSES, 3, "", "--workers: worker must be 0 to 2. Received: 3"),
+        (("a:1", "b"), 0, "", "--workers: an address must be host:port. Received: 'b'"),
+        (("a:1", "b:70000"), 0, "", "must be host:port. Received: 'b:70000'"),
+        (("a:1", "b:0"), 0, "", "must be host:port. Received: 'b:0'"),
+        (("a:1", "a:1"), 0, "", "there may be 1024 different addresses. Received: 2, or one twice"),
+        ((), None, "{", "TF_CONFIG must be JSON such as"),
+        ((), None, '{"cluster": {"worker": ["a:1", "b:1"]}}', "TF_CONFIG must be JSON such as"),
+        ((), None, '{"cluster": [1]}', "TF_CONFIG must be JSON such as"),
+        (
+            *((), None, '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}'),
+            "TF_CONFIG may have the jobs chief and worker. Received: ps",
+        ),
+        (
+            *((), None, '{"cluster": {"worker": ["a:1", 5]}, "task": {"type": "worker", "index": 0}}'),
+            "TF_CONFIG: an address must be host:port. Received: 5",
+        ),
+        ((), None, '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG must be JSON"),
+        ((), None, "[" * 100_000, "TF_CONFIG must be JSON such as"),
+        (("a:1", "A:01"), 0, "", "there may be 1024 different addresses. Received: 2, or one twice"),
+        (("a:1", "a-:1"), 0, "", "must be host:port. Received: 'a-:1'"),
+    ],
+)
 def test_invalid_clusters_are_refused(workers, worker, config, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         read_cluster(workers, worker, {"TF_CONFIG": config})
@@ -90,13 +95,16 @@ def test_no_other_task_becomes_the_leading_worker(kind, jobs):
     )
 
 
-@pytest.mark.parametrize(("jobs", "kind", "index", "sentence"), [
-    ({"chief": ["a:1"], "worker": ["b:1"]}, "chief", 1, "TF_CONFIG: chief must be 0 to 0. Received: index=1"),
-    ({"chief": ["a:1"], "worker": ["b:1"]}, "worker", -1, "TF_CONFIG: worker must be 0 to 0. Received: index=-1"),
-    ({"chief": ["a:1", "b:1"]}, "chief", 1, "TF_CONFIG: a cluster has one chief at most. Received: 2 addresses"),
-    ({"worker": ["a:1", "b:1"]}, "worker", 0.9, "TF_CONFIG must be JSON such as"),
-    ({"worker": ["a:1", "b:1"]}, "worker", False, "TF_CONFIG must be JSON such as"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("jobs", "kind", "index", "sentence"),
+    [
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "chief", 1, "TF_CONFIG: chief must be 0 to 0. Received: index=1"),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "worker", -1, "TF_CONFIG: worker must be 0 to 0. Received: index=-1"),
+        ({"chief": ["a:1", "b:1"]}, "chief", 1, "TF_CONFIG: a cluster has one chief at most. Received: 2 addresses"),
+        ({"worker": ["a:1", "b:1"]}, "worker", 0.9, "TF_CONFIG must be JSON such as"),
+        ({"worker": ["a:1", "b:1"]}, "worker", False, "TF_CONFIG must be JSON such as"),
+    ],
+)
 def test_task_index_must_be_within_its_job(jobs, kind, index, sentence):
     config = {"cluster": jobs, "task": {"type": kind, "index": index}}
     with pytest.raises(InputError, match=re.escape(sentence)):
