@@ -40,7 +40,7 @@ FOLDERS = {
 }
 FILES = {
     "pure": "devices/test_calibration devices/test_endpoints devices/test_transfers devices/test_waiting "
-    "evaluation/test_similarity methods/test_budgets starter/test_labels sweeps/test_definition",
+    "methods/test_budgets starter/test_labels sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_picture_files "
     "base/test_registry base/test_sound_files base/test_written_gradient data/test_decoded data/test_folder "
     "data/test_in_memory data/test_inspection data/test_named_arrays data/test_parquet data/test_picture_masks "
@@ -49,7 +49,8 @@ FILES = {
     "recipe/test_fleet_files recipe/test_geometry recipe/test_schema reports/test_events",
     "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous recipe/test_recipe_words "
     "reports/test_fleet_times runs/test_overview runs/test_timings test_reference",
-    "programs": "project/test_readme project/test_setup project/test_suite runs/test_trackers",
+    "programs": "evaluation/test_similarity project/test_readme project/test_setup project/test_suite recipe/test_naming "
+    "runs/test_trackers",
     "export": "contracts/test_formats",
 }
 LAYER_OF = {name: layer for table in (FOLDERS, FILES) for layer, names in table.items() for name in names.split()}
