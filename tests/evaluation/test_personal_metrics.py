@@ -24,7 +24,9 @@ def build_process(*overrides, base=BASE, test=11, share=0):
     """A process and a state with different personal values of every client; `share` of the examples is held out."""
     dataset, partition = tiny.images((7, 5, 9, 0), test)
     train, held_out = splitting.hold_out(partition.train, share) if share else (partition.train, partition.held_out)
-    partition = dataclasses.replace(partition, train=train, held_out=held_out)
+    # A client without training examples has all labels, so that its outputs count.
+    mask = partition.label_mask | ~partition.label_mask.any(1, keepdims=True)
+    partition = dataclasses.replace(partition, train=train, held_out=held_out, label_mask=mask)
     process = tiny.process(base, *PERSONAL, *overrides, data=(dataset, partition))
     rng, state = np.random.default_rng(11), process.initialize()
 

@@ -18,13 +18,13 @@ def shapes(model):
 
 def test_cut_is_derived_from_shapes_alone():
     cut = cut_of_shapes(
-        shapes(dense(6, 9)),
-        [shapes(dense(6, 3)), shapes(dense(2, 3))],
-        {"head/kernel": {1: 0}, "head/bias": {0: 0}},
+        shapes(dense(6, 10)),
+        [shapes(dense(6, 4)), shapes(dense(2, 4))],
+        {"head/kernel": {1: 1}, "head/bias": {0: 1}},
         classes=9,
     )
-    wide, label = Axis(6, (6, 2)), Axis(9, (3, 3), label=True)
-    assert cut.shapes == ((4, 6), (6,), (6, 9), (9,))
+    wide, label = Axis(6, (6, 2)), Axis(9, (3, 3), label=True, extra=1)
+    assert cut.shapes == ((4, 6), (6,), (6, 10), (10,))
     assert cut.axes == ((None, wide), (wide,), (wide, label), (label,))
     assert cut.distinct == (wide, label)
     assert cut.contained == ((True, True),) * 4

@@ -1,6 +1,7 @@
 """Buffers of frozen units: equal numbers with fewer operations, and refusals of other cases."""
 
 import functools
+from types import SimpleNamespace
 
 import methods
 import numpy as np
@@ -11,6 +12,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
 from hetero_tf.inputs.examples import batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.rounds.buffers import check_buffers
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -151,10 +153,7 @@ def test_buffer_that_would_change_results_is_refused(base, settings, problem):
 
 
 def test_text_is_refused_before_its_units_are_checked():
-    with pytest.raises(InputError, match="the input is random or a part of an example"):
-        tiny.process(
-            methods.TEXT,
-            "levels.widths={a: 1, c: 1}",
-            "levels.budgets={a: 1, c: 0.5}",
-            "client.stages={name: blockwise, exit: branch, buffered: true}",
-        )
+    block = SimpleNamespace(stages=[SimpleNamespace(before=SimpleNamespace(models=[None]))])
+    for source in (SimpleNamespace(random=True), SimpleNamespace(random=False, starts=lambda x: (0, 8))):
+        with pytest.raises(InputError, match="the input is random or a part of an example"):
+            check_buffers(source, None, block)

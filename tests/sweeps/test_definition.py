@@ -25,7 +25,7 @@ def names(text):
 
 def test_grid_is_a_product_of_values():
     runs = expanded(
-        "recipe: digits\nset: {rounds: 3}\ngrid: {levels.mix: [a, a-b], client.epochs: [1, 2]}\nseeds: 0-1\n"
+        "recipe: digits\nset: {client.epochs: 9, rounds: 3}\ngrid: {levels.mix: [a, a-b], client.epochs: [1, 2]}\nseeds: 0-1\n"
     )
     assert [run.name for run in runs] == [
         f"digits-client.epochs={epochs}-levels.mix={mix}-seed={seed}"
