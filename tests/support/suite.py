@@ -177,16 +177,15 @@ def pytest_runtest_makereport(item, call):
 
 
 def _reason_to_fail(item, count):
-    if count > LIMITS["test"] and not item.get_closest_marker("long"):
+    if item.get_closest_marker("long"):
+        return None
+    if count > LIMITS["test"]:
         return (
             f"the test traced {count:,} operations, more than {LIMITS['test']:,}: share a trace, use a smaller model or "
             "fewer levels, or mark the test `long`"
         )
-    if (
-        list(item.config.getoption("--layer")) == ["pure"]
-        and "tensorflow" in sys.modules
-        and not item.stash[HAD_TENSORFLOW]
-    ):
+    is_pure = list(item.config.getoption("--layer")) == ["pure"]
+    if is_pure and "tensorflow" in sys.modules and not item.stash[HAD_TENSORFLOW]:
         return "the test imported TensorFlow: move it to a file of another layer, see tests/support/suite.py"
     return None
 
