@@ -122,9 +122,9 @@ def test_signal_saves_the_last_finished_round(tmp_path, number):
     recipe = programs.recipe_file(tmp_path)
     words = [f"--recipe={recipe}", "--set=checkpoint.every=1000", "--set=evaluate.every=2"]
     folder = tmp_path / "run"
-    # The long case trains.
+    # The long case trains; the other one is stopped in a round of ten minutes.
     stub = number == signal.SIGUSR1
-    run = programs.shared().start(*words, "--set=rounds=5000", f"--run_dir={folder}", stub=stub)
+    run = programs.shared().start(*words, "--set=rounds=5000", f"--run_dir={folder}", stub=stub and 600)
     assert run.until(lambda: (folder / "metrics.jsonl").exists()), run.err
     assert run.kill(number).wait() == 128 + number
     assert run.err == (

@@ -174,7 +174,7 @@ class Programs:
             faults: What `campaign.faults.Faults` takes, for operations on files that fail.
             user: Number of the user who starts it, where the tests run as root.
             script: File of the checkout that runs instead of the program.
-            stub: Whether no client trains, see `stub_rounds`.
+            stub: True if no client trains, see `stub_rounds`; or the seconds of each such round after the second.
         """
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
@@ -222,7 +222,7 @@ def _fork(request):
         if request["stub"]:
             import stub_rounds
 
-            stub_rounds.install()
+            stub_rounds.install(0 if request["stub"] is True else request["stub"])
         if request["user"]:
             os.setgroups([])
             os.setgid(request["user"])

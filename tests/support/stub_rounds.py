@@ -5,6 +5,7 @@ Planning, costs and rows are those of the simulated rounds, but no client trains
 
 import dataclasses
 import functools
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,8 @@ from hetero_tf.run import experiment
 
 # At such a learning rate all clients diverge.
 HOPELESS = 1e3
+# Seconds of each round after the second one, in processes that `install` the stub.
+pause = 0.0
 
 
 class StubRounds(SimulatedRounds):
@@ -29,6 +32,7 @@ class StubRounds(SimulatedRounds):
         """Trace nothing."""
 
     def _train(self, state, planned, rates):
+        time.sleep(pause if state.round >= 2 else 0)
         values, records = self.federation.state_layout.values_of(state), []
         for round, (plan, rate) in enumerate(zip(planned, rates), state.round + 1):
             rise = 0.01 + 0.001 * float(plan.clients.mean()) if rate < HOPELESS else 0.0
@@ -80,7 +84,8 @@ def stubbed(process: LearningProcess) -> LearningProcess:
     return dataclasses.replace(process, build_runner=StubRounds)
 
 
-def install():
-    """Make all runs of this process use the stub; for processes that only start the program."""
-    build = experiment.learning_process
+def install(seconds=0.0):
+    """Make all runs of this process use the stub, with this `pause`; for processes that only start the program."""
+    global pause
+    build, pause = experiment.learning_process, seconds
     experiment.learning_process = lambda *arguments, **options: stubbed(build(*arguments, **options))
