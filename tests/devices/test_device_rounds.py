@@ -171,7 +171,8 @@ def test_a_round_of_another_task_with_devices_of_litert_is_the_simulators(recipe
     check_round(*with_litert(*fleet_of(recipe, *TABLE)), rel=1e-4)
 
 
-@pytest.mark.parametrize("partition", [pytest.param("{name: iid, clients: 2}", marks=pytest.mark.long), LABELS])
+@pytest.mark.long
+@pytest.mark.parametrize("partition", ["{name: iid, clients: 2}", LABELS])
 def test_a_round_with_devices_of_litert_is_the_simulators(partition):
     simulated, real = with_litert(*images(partition))
     check_round(simulated, real, rel=1e-4)

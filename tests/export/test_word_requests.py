@@ -187,7 +187,7 @@ def test_characters_of_a_request_are_limited(tmp_path, monkeypatch):
         tokenizer.split(tf.constant(["abcd", "efghi"]))
 
 
-@pytest.mark.parametrize("tokenizer", ["characters", "subwords"])
+@pytest.mark.parametrize("tokenizer", [pytest.param("characters", marks=pytest.mark.long), "subwords"])
 def test_prediction_for_a_text_is_that_of_its_tokens(tokenizer):
     process = hetero_tf.learning_process(load("tiny/pydoc", [f"data.tokenizer={tokenizer}", "model.settings.blocks=1"]))
     state, vocabulary = process.initialize(), process.dataset.vocabulary

@@ -54,7 +54,7 @@ def test_a_version_ends_when_all_clients_have_returned():
     assert [queue.version(number).ended for number in range(3)] == [4.0, 8.0, 12.0]
 
 
-@pytest.mark.parametrize("assignment", ["dynamic", "fixed"])
+@pytest.mark.parametrize("assignment", ["dynamic", pytest.param("fixed", marks=pytest.mark.long)])
 def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assignment, eager):
     # Equal shares, so that clients of equal devices take equally long.
     dataset, partition = tiny.images(sizes=(6, 6, 6, 6))
@@ -127,7 +127,7 @@ def test_selections_that_read_no_values(selection):
     assert len(clients) == (2 if "in_time" in selection else 4)
 
 
-@pytest.mark.parametrize("limit", [0, 4])
+@pytest.mark.parametrize("limit", [pytest.param(0, marks=pytest.mark.long), 4])
 def test_planned_rounds_equal_a_loop_that_keeps_every_result(limit, request):
     if limit:
         request.getfixturevalue("eager")

@@ -10,7 +10,7 @@ import pytest
 import suite
 
 TESTS = sorted(import_graph.TESTS.rglob("test_*.py"))
-SUPPORT = ("suite.py", "shared_costs.py", "traces.py", "import_graph.py")
+SUPPORT = ("suite.py", "shared_models.py", "traces.py", "import_graph.py")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hetero_tf.recipe.recipe_files import shipped
 
 RECORDED = pinned.recorded()
 # Large models take most of the time; most have a tiny recipe with the same layers.
-LARGE = ["methods/splitmix", "methods/fjord", "methods/slimmable", "methods/depthfl"]
+LARGE = [f"methods/{name}" for name in ("depthfl", "fedepth_branches", "fjord", "scalefl", "slimmable", "splitmix")]
 LARGE += [name for name in shipped() if f"tiny/{name}" in shipped()]
 QUICK = [(name, pinned.SEEDS[0]) for name in sorted(shipped()) if name not in LARGE]
 

@@ -35,9 +35,8 @@ BUFFERED = {"methods/scaffold": MEMORY, "methods/depthfl": MEMORY, "methods/stan
 REJECTED = {"buffered": BUFFERED, "immediate": BUFFERED | {"methods/inclusivefl": UNTRAINED}}
 
 
-# One recipe of each kind of method: exits, stages of blocks, sub-models, masks, nested widths, personal units, server
-# state, ensembles. The others differ in a plug-in that `tests/rounds/test_round_methods.py` trains as well.
-QUICK = ("depthfl", "/fedepth", "fedrolex", "fiarse", "fjord", "fedbabu", "scaffold", "splitmix")
+# One recipe of each kind of method: exits, stages of blocks, masks, personal units, server state, ensembles. The others differ in a plug-in that `tests/rounds/test_round_methods.py` trains as well.
+QUICK = ("depthfl", "/fedepth", "fiarse", "fedbabu", "scaffold", "splitmix")
 
 
 @pytest.mark.parametrize(

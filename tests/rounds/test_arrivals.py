@@ -20,6 +20,9 @@ RULES = {
 }
 
 
+MEANS = ("masked mean", "mean of factors")
+
+
 def asynchronous(rule, *overrides):
     """A process of two levels in float64 with a rule for stale results."""
     process = tiny.process(tiny.DENSE, "precision=float64", *overrides)
@@ -33,7 +36,9 @@ def plans(process, delays):
     return [dataclasses.replace(plan, delays=np.asarray(each, np.int32)) for plan, each in zip(planned, delays)]
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name", ["fedbuff", "fedasync", *(pytest.param(name, marks=pytest.mark.long) for name in MEANS)]
+)
 def test_rounds_equal_a_loop_that_keeps_every_result(name, request):
     if name != "fedbuff":
         request.getfixturevalue("eager")

@@ -183,7 +183,8 @@ def test_compared_plans_cover_all_cases_of_blocks():
 
 
 @pytest.mark.parametrize(
-    ("case", "cut_case"), [(PIXELS, PIXELS), (CUT, CUT), pytest.param(WHOLE, CUT, marks=pytest.mark.long)]
+    ("case", "cut_case"),
+    [(PIXELS, PIXELS), *(pytest.param(case, CUT, marks=pytest.mark.long) for case in (CUT, WHOLE))],
 )
 def test_rounds_of_larger_models_equal_the_plain_loop(case, cut_case, eager):
     check_against_plain_loop(build_process(case, "stacked"), cut_case, "drawn")

@@ -22,7 +22,7 @@ import zlib
 
 import import_graph
 import pytest
-import shared_costs
+import shared_models
 import traces
 
 LAYERS = ("pure", "math", "graph", "programs", "export")
@@ -158,7 +158,7 @@ def pytest_collection_finish():
 def pytest_runtest_setup(item):
     """Note how many operations were traced before."""
     traces.install()
-    shared_costs.install()
+    shared_models.install()
     item.stash[STARTED] = traces.count()
     item.stash[HAD_TENSORFLOW] = "tensorflow" in sys.modules
 

@@ -196,8 +196,21 @@ def test_shipped_sweeps_have_the_expected_counts():
     assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
 
 
-@for_each(RUNS)
+LARGE = [name for name, runs in RUNS.items() if runs >= 100]
+
+
+@for_each(name for name in RUNS if name not in LARGE)
 def test_shipped_sweeps_have_valid_recipes(name):
+    check_recipes(name)
+
+
+@pytest.mark.long
+@for_each(LARGE)
+def test_large_shipped_sweeps_have_valid_recipes(name):
+    check_recipes(name)
+
+
+def check_recipes(name):
     # One seed is enough: the others change no other key.
     parts = [(dataclasses.replace(part, seeds=part.seeds[:1]), len(part.seeds) or 1) for part in definition.read(name)]
     runs = {run.name: (run, seeds) for part, seeds in parts for run in expand([part], name)}
