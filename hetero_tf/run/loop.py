@@ -87,7 +87,7 @@ class TrainingLoop:
             NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is saved.
         """
         runner, console = self._process.runner, self._console
-        with ThreadPoolExecutor(1) as planner, exits.before_exit(self._save_last_round):
+        with ThreadPoolExecutor(1) as planner, exits.before_exit(self._save_and_stop):
             next_plans = self._plan(planner, self._first)
             if not self._is_finished(self.progress):
                 console.mark_phase("build")
@@ -132,7 +132,8 @@ class TrainingLoop:
         try:
             (state, rows, trained), seconds = self._timed(advance, self._process, self.progress.state, planned)
         except (NotFinite, TooFewDevices):
-            self._save_last_round()
+            with self._save_lock:
+                self._save_last_round()
             raise
         merging, training, seconds = display.since_last_step, display.seconds_of_steps, max(seconds, 1e-6)
         if len(rows) < len(planned):
@@ -215,15 +216,16 @@ class TrainingLoop:
         """True if the state after the last finished round is saved as a checkpoint."""
         return self._is_finished(progress) or progress.state.round % self._recipe.checkpoint.every == 0
 
+    def _save_and_stop(self):
+        """Save the last finished round before a signal ends the process, and let the loop write nothing after it."""
+        # The lock is never released: the thread that trains waits for it until the process has ended.
+        if self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
+            self._save_last_round()
+
     def _save_last_round(self):
-        """Save the last finished round if its checkpoint is not due; called before the process ends."""
-        if not self._save_lock.acquire(timeout=MAX_SAVE_SECONDS):
-            return
-        try:
-            if self.progress.state.round > self._first and not self._is_due(self.progress):
-                self._save_checkpoints(self.progress, {}, due=True)
-        finally:
-            self._save_lock.release()
+        """Save the last finished round if its checkpoint is not due."""
+        if self.progress.state.round > self._first and not self._is_due(self.progress):
+            self._save_checkpoints(self.progress, {}, due=True)
 
     def _save_checkpoints(self, progress, statistics, due):
         """Save the state if a checkpoint is due, and as the best state if this evaluation is the best so far."""

@@ -123,8 +123,7 @@ def check_steps(process, state, versions):
             np.testing.assert_allclose(pulled[path], value, atol=1e-3 * max(np.abs(value).max(), 0.01), err_msg=path)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("level", ["a", "c"])
+@pytest.mark.parametrize("level", [pytest.param("a", marks=pytest.mark.long), "c"])
 def test_steps_of_a_cnn_are_the_simulators(level):
     check_steps(*exported("cnn", level))
 
@@ -146,6 +145,7 @@ def check_round(name, process, state, versions):
         np.testing.assert_allclose(actual.weights[path], value, atol=1e-3 * moved, err_msg=path)
 
 
+@pytest.mark.long
 def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
     check_round("cnn", *cnn)
 

@@ -1,5 +1,6 @@
 """The rounds of a run: planned ahead, the best kept, clients that diverge, stopped at non-finite weights."""
 
+import io
 import threading
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ import tiny
 from each import for_each
 
 from hetero_tf import recipe
+from hetero_tf.base import exits
+from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.metrics import all_metrics
@@ -51,6 +54,30 @@ def test_best_round_is_the_first_best_one_by_its_metric(train_stub, tmp_path, mo
     assert metric in output
     assert not any(hidden in output for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
     assert summary["best"]["round"] == best and checkpoints.numbers(tmp_path / "best") == [best]
+
+
+def test_nothing_is_written_after_the_state_that_a_signal_saves(train_stub, tmp_path):
+    """A handler has saved the state, and the process has not ended yet: the thread that trains goes on."""
+    loops = []
+
+    class Signalled(Console):
+        def progress(self, text, keep=True, details=""):
+            if text.startswith("round 2/"):
+                loops.append(exits._ACTIONS[-1].__self__)
+                handler = threading.Thread(target=exits.run_actions)
+                handler.start()
+                handler.join()
+
+    arguments = (tmp_path, RECIPE, "rounds=5", "checkpoint.every=5")
+    training = threading.Thread(target=train_stub, args=arguments, kwargs={"console": Signalled(io.StringIO())})
+    training.start()
+    training.join(1)
+    rounds, saved = [row["round"] for row in runs.rows(tmp_path)], checkpoints.numbers(tmp_path / "checkpoints")
+    was_running = training.is_alive()
+    if was_running:
+        loops[0]._save_lock.release()
+    training.join()
+    assert (rounds, saved, was_running) == ([1, 2], [2], True)
 
 
 def test_best_round_is_saved_and_can_be_evaluated_again(train, tmp_path):

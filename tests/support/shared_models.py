@@ -68,13 +68,13 @@ def share_models(batched_model):
     def shared(family, route, classes, clients):
         if family.function is not None:
             return batched_model(family, route, classes, clients)
-        settings, kept = models_of(family)
+        settings, of_family = models_of(family)
         key = (*settings, route, classes, clients)
         # A family keeps its models, also those that are too large for the others.
-        if key not in kept:
-            kept[key] = models[key] if key in models else batched_model(family, route, classes, clients)
-            if kept[key].count_params() <= LARGEST:
-                models[key] = kept[key]
-        return kept[key]
+        if key not in of_family:
+            of_family[key] = models[key] if key in models else batched_model(family, route, classes, clients)
+            if of_family[key].count_params() <= LARGEST:
+                models[key] = of_family[key]
+        return of_family[key]
 
     return shared
