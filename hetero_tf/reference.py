@@ -12,7 +12,10 @@ calls it: the cut is NumPy indexing, and the optimizer and the loss are written 
 Source: Diao, Ding and Tarokh, "HeteroFL", ICLR 2021 (arXiv 2010.01264), Algorithm 1 and section 3.
 """
 
+import dataclasses
+import functools
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,10 +25,22 @@ from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import displayed_metrics
 from hetero_tf.inputs import all_labels
+from hetero_tf.models.variables import constants
 from hetero_tf.process.learning_process import LearningProcess, Plan, State, learning_process
 
 Weights = dict[str, np.ndarray]  # {variable path: value}
 Coordinates = dict[str, list[np.ndarray]]  # {variable path: the global indices of each axis}
+
+# The keys of each part of a recipe that the loop follows, or on which only the data, a plan or the evaluation
+# depend. Of all other keys the loop knows the default alone.
+FOLLOWED = {
+    "": "name seed data task input partition rounds schedule precision engine evaluate checkpoint",
+    "model": "settings initial_weights reinitialize frozen layers",
+    "levels": "widths rounding mix assignment budgets tolerance fit measure",
+    "round": "clients",
+    "client": "epochs batch_size sampling loss label_cut",
+    "optimizer": "method learning_rate clip_norm",
+}
 
 
 class ReferenceRounds:
@@ -61,7 +76,8 @@ class ReferenceRounds:
             metrics.append(self.train_client(model, plan, slot, round))
             for variable in model.trainable_variables:
                 path, value = variable.path, variable.numpy()
-                self.add(total[path], count[path], value, coordinates[path], client)
+                merged = [self.merged_part(path, number, axis, client) for number, axis in enumerate(coordinates[path])]
+                self.add(total[path], count[path], value, coordinates[path], merged)
         return self.merge(weights, total, count), metrics
 
     def model(self, level: str) -> keras.Model:
@@ -72,7 +88,19 @@ class ReferenceRounds:
 
     def cut_variables(self, model: keras.Model) -> list[keras.Variable]:
         """List the variables of a model that have a global value."""
-        return model.trainable_variables
+        return [*model.trainable_variables, *constants(model)]
+
+    @functools.cached_property
+    def label_axes(self) -> dict[str, set[int]]:
+        """The axes of each variable that grow with the number of classes."""
+        family = self.process.family
+        two, three = (
+            {variable.path: variable.shape for variable in self.cut_variables(family.training_model(level, classes))}
+            for level, classes in ((family.recipe.levels.global_level, count) for count in (2, 3))
+        )
+        return {
+            path: {axis for axis, size in enumerate(shape) if size != three[path][axis]} for path, shape in two.items()
+        }
 
     def coordinates(self, weights: Weights, model: keras.Model, round: int, client: int) -> Coordinates:
         """Return the part of each global variable that a client receives."""
@@ -131,16 +159,17 @@ class ReferenceRounds:
         push = gradient + options["momentum"] * velocity if options["nesterov"] else velocity
         return value - rate * push
 
-    def add(self, total: np.ndarray, count: np.ndarray, value: np.ndarray, axes: list[np.ndarray], client: int) -> None:
-        """Add a trained value to the sums of the merge, in place; of a label axis only the client's labels."""
-        merged = [self.merged_part(axis, client) for axis in axes]
+    def add(
+        self, total: np.ndarray, count: np.ndarray, value: np.ndarray, axes: list[np.ndarray], merged: list[np.ndarray]
+    ) -> None:
+        """Add the merged part of a trained value, which has the coordinates `axes`, to the sums, in place."""
         positions = [np.isin(axis, part) for axis, part in zip(axes, merged)]
         total[np.ix_(*merged)] += value[np.ix_(*positions)]
         count[np.ix_(*self.counted(merged, count.shape))] += 1
 
-    def merged_part(self, axis: np.ndarray, client: int) -> np.ndarray:
-        """Return the coordinates of an axis that are merged; a label axis may have one more entry, the mask token."""
-        if len(axis) - self.process.dataset.classes not in (0, 1):
+    def merged_part(self, path: str, number: int, axis: np.ndarray, client: int) -> np.ndarray:
+        """Return the coordinates of an axis that are merged: of a label axis the client's labels, no mask token."""
+        if number not in self.label_axes[path]:
             return axis
         return np.flatnonzero(self.process.partition.label_mask[client])
 
@@ -158,29 +187,37 @@ class ReferenceRounds:
 
 def check_supported(process: LearningProcess) -> None:
     """Raise `InputError` if the recipe asks for a method that `ReferenceRounds` does not have."""
-    none: tuple = (None, (), {})
     recipe = process.recipe
-    of_round, of_client, levels = recipe.round, recipe.client, recipe.levels
-    for key, value, allowed in (
-        ("round.submodel", of_round.submodel.name, ("prefix",)),
-        ("round.server", of_round.server.name, ("replace",)),
-        ("round.mask", of_round.mask, none),
-        ("round.weighting", of_round.weighting, ("uniform",)),
-        ("round.label_rows", of_round.label_rows, ("own",)),
-        ("round.uncovered", of_round.uncovered, ("left_out",)),
-        ("round.personal", of_round.personal, none),
-        ("client.stages", of_client.stages.name, ("joint",)),
-        ("client.loss", recipe.loss.name, ("masked_cross_entropy", "cross_entropy")),
-        ("client.loss.label_smoothing", recipe.loss.options.get("label_smoothing", 0.0), (0.0,)),
-        ("client.loss.class_weights", recipe.loss.options.get("class_weights", "none"), ("none",)),
-        ("client.correction", of_client.correction, none),
-        ("client.update", of_client.update, none),
-        ("optimizer", recipe.optimizer.method.name, ("sgd",)),
-        ("levels.members", levels.members, none),
-        ("levels.depths", levels.depths, none),
-    ):
-        if value not in allowed:
-            raise InputError(f"the reference has no {key} {value}; use bin/hetero_tf for this recipe")
+    choices = {
+        "client.loss": (recipe.loss.name, ("masked_cross_entropy", "cross_entropy")),
+        "client.loss.label_smoothing": (recipe.loss.options.get("label_smoothing", 0.0), (0.0,)),
+        "client.loss.class_weights": (recipe.loss.options.get("class_weights", "none"), ("none",)),
+        "optimizer": (recipe.optimizer.method.name, ("sgd",)),
+        "precision": (recipe.precision, ("float32", "float64")),
+        "model.exits": (tuple(recipe.model.exits), ((),)),
+    }
+    unknown = {key: value for key, (value, allowed) in choices.items() if value not in allowed} | _unknown_keys(recipe)
+    named = {key: getattr(value, "name", value) for key, value in unknown.items()}
+    missing = [f"{key} {value}" if isinstance(value, str | float) else key for key, value in named.items()]
+    model = process.family.training_model(recipe.levels.global_level, process.dataset.classes)
+    averages = process.initialize().weights.keys() - {v.path for v in ReferenceRounds(process).cut_variables(model)}
+    for each in (*missing, *(f"running average {path}" for path in sorted(averages))):
+        raise InputError(f"the reference has no {each}; use bin/hetero_tf for this recipe")
+
+
+def _unknown_keys(section: Any, path: str = "") -> dict[str, Any]:
+    """Return `{key: value}` of the keys of a part of a recipe that are not followed and do not have their default."""
+    unknown = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if field.name in FOLLOWED and not path:
+            unknown |= _unknown_keys(value, field.name)
+        elif field.compare and field.name not in FOLLOWED[path].split():
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            # A recipe that names a plug-in has its options too.
+            if getattr(value, "name", value) != getattr(default, "name", default):
+                unknown[f"{path}.{field.name}".removeprefix(".")] = value
+    return unknown
 
 
 def main(recipe: str) -> None:

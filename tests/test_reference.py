@@ -8,27 +8,26 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load
 
-# Clients of the maps lack classes; in float32, the poolings of a U-Net amplify rounding. The reference takes axes of
-# 4 channels for the axis of 4 classes.
-MAPS = (
-    "partition={name: labels, clients: 9, per_client: 1}",
-    "precision=float64",
-    "model.settings.filters=!w 6",
-    "data.objects=1",
-)
+# Clients of the maps lack classes; in float32, the poolings of a U-Net amplify rounding.
+MAPS = ("partition={name: labels, clients: 9, per_client: 1}", "precision=float64", "data.objects=1")
+
+
+WIDE = ("model.settings.channels=[!w 10, !w 11]", "levels.mix=a-c")
 
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
         ("tiny/digits", ("levels.mix=a-c",)),
+        # As many channels as classes, and one more.
+        ("tiny/digits", WIDE),
         pytest.param("tiny/shapes_unet", MAPS, marks=pytest.mark.long),
         pytest.param("tiny/mnist", (), marks=pytest.mark.long),
     ],
 )
 def test_the_reference_trains_as_the_compiled_round(name, overrides, request):
-    if overrides == MAPS:
-        # The compiled U-Net has a graph of many operations.
+    if overrides in (MAPS, WIDE):
+        # The compiled U-Net has a graph of many operations, and one case of `digits` is enough.
         request.getfixturevalue("eager")
     process = learning_process(load(name, overrides))
     if overrides == MAPS:
@@ -53,10 +52,17 @@ def test_the_program_prints_the_metrics_of_each_round(capsys):
     [
         (("round.submodel=rolling",), "round.submodel rolling"),
         (("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"), "round.server scaffold"),
+        (("fleet=phones", "round.policy=immediate"), "fleet"),
+        (("round.non_finite_share=0.4",), "round.non_finite_share 0.4"),
+        (("early_stopping.patience=1",), "early_stopping"),
         (None, "client.loss mean_squared_error"),
+        ("bn", "running average 0_2_norm/bn/moving_mean"),
     ],
 )
 def test_other_methods_are_refused(overrides, key):
-    process = tiny.process(tiny.DENSE, *overrides) if overrides else learning_process("tiny/table_regression")
+    shipped = {None: ("tiny/table_regression",), "bn": ("tiny/digits", ["model.settings.norm=bn"])}
+    process = (
+        learning_process(load(*shipped[overrides])) if overrides in shipped else tiny.process(tiny.DENSE, *overrides)
+    )
     with pytest.raises(InputError, match=f"the reference has no {key}; use bin/hetero_tf for this recipe"):
         reference.check_supported(process)

@@ -8,7 +8,6 @@ also shows that cutting it changes nothing.
 import numpy as np
 import oracle_steps
 
-from hetero_tf.models.variables import constants
 from hetero_tf.reference import ReferenceRounds
 
 
@@ -20,9 +19,6 @@ def play(process, weights, planned, first_round=0):
 
 class Oracle(ReferenceRounds):
     """The rounds of a process, one client after another."""
-
-    def cut_variables(self, model):
-        return [*model.trainable_variables, *constants(model)]
 
     def axis(self, size, count, round, client):
         return coordinates(self.process, size, count, round, client)
@@ -55,8 +51,12 @@ def coordinates(process, size, count, number, client):
 
 
 def merged(process, index, client):
-    """The part of an axis that is merged: of the label axis (with or without mask token) only the client's labels."""
-    return ReferenceRounds(process).merged_part(index, client)
+    """The part of an axis that is merged: of the label axis (with or without mask token) only the client's labels.
+
+    No other axis of the models of tests has as many entries.
+    """
+    is_label = len(index) - process.dataset.classes in (0, 1)
+    return np.flatnonzero(process.partition.label_mask[client]) if is_label else index
 
 
 def counting(process, merged_index, size):
