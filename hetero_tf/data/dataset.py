@@ -72,6 +72,7 @@ class Dataset:
         base_channels: Channel of series whose last value was subtracted from each target, after the last values of a
             window were subtracted from the window; None for unchanged values.
         arrays: Arrays that the rows of examples consist of; None if an example is a single array.
+        validation: Training examples that the statistics leave out, since clients hold them out, int ids; None: none.
 
     Raises:
         InputError: An array has a wrong dtype, shape or value.
@@ -92,6 +93,7 @@ class Dataset:
     sounds: SoundSummary | None = None
     base_channels: tuple[int, ...] | None = None
     arrays: tuple[NamedArray, ...] | None = None
+    validation: np.ndarray | None = None
 
     def __post_init__(self):
         for name, split in (("train", self.train), ("test", self.test)):
@@ -163,17 +165,24 @@ class Dataset:
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
 
     @functools.cached_property
+    def fitted(self) -> Split:
+        """The training split without the examples for validation; statistics of the data are of these examples."""
+        if self.validation is None:
+            return self.train
+        return self.train.select(np.setdiff1d(np.arange(len(self.train.x)), self.validation))
+
+    @functools.cached_property
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Number to subtract from each feature of a table or channel of series, and its divisor, float64 each.
 
-        Both are statistics of the training rows, or of all positions of the training series: mean and standard
+        Both are statistics of the `fitted` rows of all clients, or of all positions of their series: mean and standard
         deviation; minimum and range for columns with `scale` "minmax"; 0 and 1 with "none". A constant feature has
         divisor 1, so that the result is 0 and not NaN. In packed rows they are those of the last axis of each array of
         floats; pixels have 0 and 255, ids 0 and 1.
         """
         if self.arrays is not None:
-            return _array_statistics(self.arrays, self.train.x)
-        x = self.train.x.reshape(-1, self.train.x.shape[-1])
+            return _array_statistics(self.arrays, self.fitted.x)
+        x = self.fitted.x.reshape(-1, self.train.x.shape[-1])
         offset, divisor = _mean_and_std(x)
         scales = np.array([column.scale for column in self.columns or () for _ in column.features])
         if len(scales):
@@ -218,12 +227,13 @@ class Dataset:
 
     @functools.cached_property
     def target_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each number to predict over the training examples, float64 `[targets]` each.
+        """Mean and standard deviation of each number to predict over the `fitted` examples, float64 `[targets]` each.
 
         A constant target has deviation 1.
         """
-        std = self.train.labels.std(0, dtype=np.float64)
-        return self.train.labels.mean(0, dtype=np.float64), np.where(std == 0, 1.0, std)
+        labels = self.fitted.labels
+        std = labels.std(0, dtype=np.float64)
+        return labels.mean(0, dtype=np.float64), np.where(std == 0, 1.0, std)
 
     @functools.cached_property
     def sha256(self) -> str:

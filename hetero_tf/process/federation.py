@@ -367,7 +367,7 @@ def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
     loss = _function("losses", recipe.loss)
     if recipe.loss.options.get("class_weights", "none") == "none":
         return loss
-    counts = np.bincount(dataset.train.labels.reshape(-1), minlength=dataset.classes)
+    counts = np.bincount(dataset.fitted.labels.reshape(-1), minlength=dataset.classes)
     return functools.partial(loss, class_shares=counts / counts.sum())
 
 

@@ -236,6 +236,8 @@ def learning_process(
     check_data(recipe, dataset)
     if partition is None:
         partition = split(recipe, dataset)
+    if partition.held_out.ids.size:
+        dataset = dataclasses.replace(dataset, validation=partition.held_out.ids)
     source = build_input(recipe, dataset)
     device = hardware.device_type() if device is None else device
     with with_source_location(recipe):

@@ -1,5 +1,6 @@
 """Rows of a table from a recipe to answers: checks, rounds, metrics, exports, `predict` and a server."""
 
+import dataclasses
 import json
 
 import exports
@@ -109,6 +110,20 @@ def test_normalisation_makes_features_of_any_size_learnable(eager):
             state, _ = process.next(state)
         accuracy[normalise] = process.evaluate(state)[0]["global_accuracy"]
     assert accuracy["standard"] > 95 and accuracy["none"] < 80
+
+
+def test_statistics_leave_out_the_examples_that_select_rounds():
+    held_out = tables.process(
+        "partition.held_out=0.4", "client.loss={name: masked_cross_entropy, class_weights: balanced}"
+    )
+    fitted = held_out.partition.train.ids
+    x, y = tables.dataset().train.x[fitted].astype(np.float64), tables.dataset().train.y[fitted]
+    mean, std = held_out.dataset.feature_statistics
+    np.testing.assert_allclose((mean[:2], std[:2]), (x.mean(0)[:2], x.std(0)[:2]), rtol=1e-9)
+    shares = held_out.setup.algorithm.loss.keywords["class_shares"]
+    np.testing.assert_allclose(shares, np.bincount(y) / len(y))
+    numbers = dataclasses.replace(tables.dataset(), validation=np.arange(1, 60))
+    assert numbers.target_statistics[0] == tables.dataset().train.y[0]
 
 
 @pytest.fixture(scope="module")
