@@ -207,7 +207,7 @@ def check_supported(process: LearningProcess) -> None:
 
 def _unknown_keys(section: Any, path: str = "") -> dict[str, Any]:
     """Return `{key: value}` of the keys of a part of a recipe that are not followed and do not have their default."""
-    unknown = {}
+    unknown: dict[str, Any] = {}
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         if field.name in FOLLOWED and not path:

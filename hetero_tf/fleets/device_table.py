@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,11 @@ def read_trace(path: str) -> DeviceTable:
             raise InputError(f"{path}:{line}: local steps need a time; fill in seconds_per_step, gflops or both")
     values["share"] = [1.0] * len(classes)
     return _to_table(values, np.asarray(kinds, np.int32)[_order(path, clients)])
+
+
+def trace_digest(path: str) -> str:
+    """Return the sha256 of a trace."""
+    return hashlib.sha256(read_bytes(path, LARGEST_TRACE, follow=True)).hexdigest()
 
 
 def _cells(path, lines):

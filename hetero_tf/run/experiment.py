@@ -12,6 +12,7 @@ from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.patience import Patience
+from hetero_tf.fleets.device_table import trace_digest
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
@@ -95,6 +96,7 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             progress = _restore(run, process, newest_facts, run_environment, console)
             if newest_facts is None or not run.partition.exists():
                 process.partition.save(run.partition)
+            resume.store_trace(run, process.recipe.fleet)
             if not run.data.exists():
                 # Without a description (too many words or columns), `predict` and `export` need the data too.
                 with contextlib.suppress(InputError):
@@ -133,6 +135,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
         InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
     dataset, newest_facts = data_description.load(run.data), facts.newest(run) or facts.best(run)
+    recipe = resume.with_stored_trace(run, recipe, newest_facts)
     partition = resume.stored_partition(run, dataset, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:
@@ -145,6 +148,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
 
 
 def _read_data(recipe, settings, run, newest_facts):
+    recipe = recipe if run is None else resume.with_stored_trace(run, recipe, newest_facts)
     dataset = load_data(recipe, settings.data_dir, None if newest_facts is None else _learned_vocabulary(recipe, run))
     partition = resume.stored_partition(run, dataset, newest_facts, lambda: split(recipe, dataset))
 
@@ -222,6 +226,8 @@ def _run_environment(process, settings):
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
     # Recorded only if used, so runs of earlier versions can be resumed.
+    fleet = process.recipe.fleet
+    extra |= {"trace": trace_digest(fleet.trace)} if fleet is not None and fleet.trace is not None else {}
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
     extra |= {name: report[name] for name in ("by_taps", "by_winograd", "by_function") if report[name]}
     shape = process.setup.examples.batch_shapes[0]

@@ -17,6 +17,7 @@ CONTENTS = {
     "environment": "versions, processor and threads, on which bit-equal results depend",
     "costs": "the costs of a client of each level",
     "classes": "the confusion of the classes, which `evaluate --classes` stores for reports",
+    "trace": "the devices of `fleet.trace`, if the recipe names one",
     "timings": "the time of each part of the work",
     "timeline": "the time of each client of the first rounds on the fleet",
     "mlflow": "the id of the MLflow run of `--log mlflow`, and its last logged round",

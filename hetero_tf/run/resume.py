@@ -5,19 +5,24 @@ the checkpoint is authoritative; `recipe.yaml` and `environment.json` are copies
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.fleets.device_table import LARGEST_TRACE, trace_digest
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe import Recipe, changed_keys, loads
+from hetero_tf.recipe.schema import Fleet
 from hetero_tf.runs import facts
 from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
+# Bytes of a trace that is copied into the run folder.
+LARGEST_COPY = 2**24
 # Differences that follow from the number of processes or devices that share a round.
 REPLICA_PREFIXES = (
     *("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "settings.by_winograd "),
@@ -120,6 +125,38 @@ def stored_partition(
             "the recipe alone determines the partition"
         )
     return partition
+
+
+def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> Recipe:
+    """Return the recipe with the devices of its run; if the file `fleet.trace` is missing, with the folder's copy.
+
+    Args:
+        run: The folder of the run.
+        recipe: The recipe.
+        newest_facts: Result of `facts.newest`; None: the run is new.
+
+    Raises:
+        InputError: The file is not the one with which the run started.
+    """
+    fleet = recipe.fleet
+    expected = None if newest_facts is None else newest_facts["environment"]["settings"].get("trace")
+    if fleet is None or fleet.trace is None or expected is None:
+        return recipe
+    path = fleet.trace if os.path.lexists(fleet.trace) else str(run.trace)
+    if trace_digest(path) != expected:
+        raise InputError(
+            f"{path}: is not the trace with which {run.path} started; put the original back, or choose another folder "
+            "by --run_dir"
+        )
+    return dataclasses.replace(recipe, fleet=dataclasses.replace(fleet, trace=path))
+
+
+def store_trace(run: RunFolder, fleet: Fleet | None) -> None:
+    """Copy the trace of a fleet into the run folder, unless it is there or large: then a resume needs the file."""
+    if fleet is not None and fleet.trace is not None and not os.path.lexists(run.trace):
+        content = files.read_bytes(fleet.trace, LARGEST_TRACE, follow=True)
+        if len(content) <= LARGEST_COPY:
+            files.write_atomic(run.trace, content)
 
 
 def check_environment(

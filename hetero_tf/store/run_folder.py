@@ -27,7 +27,7 @@ SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|mlflow\.json|wandb\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -58,6 +58,7 @@ class RunFolder:
     mlflow = _path_property("mlflow.json", "Id of the MLflow run of `--log mlflow`, and its last logged round.")
     wandb = _path_property("wandb.json", "Id of the W&B run of `--log wandb`, and its last logged round.")
     fleet = _path_property("fleet.yaml", "Times of the real devices of `flower server`, as a fleet.")
+    trace = _path_property("fleet_trace.csv", "A copy of the trace of the recipe's fleet.")
     log = _path_property("log.txt", "The terminal output.")
     readme = _path_property("README.txt", "A description of the files, for readers.")
     export = _path_property("export", "SavedModels for serving, LEVEL/VERSION.")
@@ -105,6 +106,7 @@ class RunFolder:
             self.mlflow,
             self.wandb,
             self.fleet,
+            self.trace,
             self.log,
         )
         for path in (self.path / LOCK, self.readme, *written):

@@ -22,7 +22,8 @@ _learning_process, _with_progress = experiment.learning_process, LearningProcess
 
 
 def _shared(recipe, dataset, partition, parallel, strategy=None, stub=False):
-    key = (recipe.source, dataset.sha256, dataset.source, partition.sha256, parallel, stub)
+    # A resumed run may read the trace of its fleet from its folder.
+    key = (recipe.source, repr(recipe.fleet), dataset.sha256, dataset.source, partition.sha256, parallel, stub)
     if key not in _built:
         process = _learning_process(recipe, dataset, partition, parallel=parallel)
         _built[key] = stubbed(process) if stub else process
