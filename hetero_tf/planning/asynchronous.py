@@ -175,7 +175,9 @@ class VersionPlanner:
 
     def _durations(self, version, ids):
         levels, _, times = self._work(version, ids)
-        return times.total, self.clock.drop_out(version, ids, self.clock.devices(version, ids, levels))
+        dropped = self.clock.drop_out(version, ids, self.clock.devices(version, ids, levels))
+        # As in a synchronous round, a client drops out after its download, and the server notices it then.
+        return np.where(dropped, times.download, times.total), dropped
 
     def _work(self, version, ids):
         """Return the levels, the local steps and the times of clients that start from a version."""

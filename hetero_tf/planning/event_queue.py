@@ -23,8 +23,8 @@ class Start(NamedTuple):
 
     Attributes:
         client: Its id.
-        duration: Seconds from its start to its arrival.
-        dropped: True if it returns nothing; the server notices at the time of its arrival.
+        duration: Seconds from its start to its arrival, or until it drops out.
+        dropped: True if it returns nothing; the server notices it as soon as the client drops out.
     """
 
     client: int

@@ -126,6 +126,7 @@ def test_the_card_begins_with_the_warnings_of_the_formats(exported):
 
 EXPORT_AGAIN = """
 import json, sys
+import hetero_tf
 from hetero_tf import export
 from hetero_tf.recipe import load
 digests = []

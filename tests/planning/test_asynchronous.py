@@ -74,6 +74,16 @@ def test_equal_durations_and_a_buffer_of_the_cohort_are_synchronous_rounds(assig
         np.testing.assert_array_equal(actual.weights[path], value)
 
 
+def test_every_policy_notices_a_client_that_drops_out_after_its_download():
+    lost = "fleet={devices: {any: {seconds_per_step: 1, down_mbit: 0.01, up_mbit: 0.01, dropout: 0.99}}}"
+    seconds = []
+    for policy in ("wait", "{name: buffered, size: 2}"):
+        timing = tiny.process(tiny.DENSE, lost, f"round.policy={policy}").plan(0).timing
+        seconds.append((timing.seconds, timing.times.download.max()))
+    # The buffer starts its clients again in the same round, each once.
+    assert seconds[0][0] == seconds[0][1] and 0 < seconds[1][0] <= 2 * seconds[1][1]
+
+
 def test_plans_do_not_depend_on_the_order_in_which_they_are_made():
     words = (FLEET, "round.policy={name: buffered, size: 2, max_staleness: 3}")
     one, other = (tiny.process(tiny.DENSE, *words) for _ in range(2))
