@@ -24,8 +24,10 @@ def import_quietly(list_devices: bool = True) -> None:
             fork.
 
     Raises:
-        InputError: It is not installed, such as on a device with the distribution hetero_tf_device.
+        InputError: It is not installed, such as on a device with the distribution hetero_tf_device, or Keras has
+            another backend.
     """
+    check_keras()
     if "tensorflow" not in sys.modules and importlib.util.find_spec("tensorflow") is None:
         raise InputError("this command needs TensorFlow, which is not installed; pip install hetero_tf")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -42,6 +44,27 @@ def import_quietly(list_devices: bool = True) -> None:
         os.dup2(terminal, 2)
         os.close(terminal)
         os.close(nowhere)
+
+
+def check_keras() -> None:
+    """Refuse a setting of Keras with which its layers do not compute what TensorFlow's do.
+
+    Raises:
+        InputError: The backend is not TensorFlow, or images have their channels first.
+    """
+    keras = sys.modules.get("keras")
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow") if keras is None else keras.config.backend()
+    if backend != "tensorflow":
+        raise InputError(
+            "hetero_tf needs the backend `tensorflow` of Keras; set the environment variable KERAS_BACKEND to it, or "
+            f"remove the variable. Received: KERAS_BACKEND={backend}"
+        )
+    if keras is not None and keras.config.image_data_format() != "channels_last":
+        raise InputError(
+            "hetero_tf needs images with the channels last; call "
+            'keras.config.set_image_data_format("channels_last"), or set `image_data_format` in keras.json. '
+            f"Received: {keras.config.image_data_format()}"
+        )
 
 
 @contextlib.contextmanager

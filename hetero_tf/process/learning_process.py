@@ -222,6 +222,7 @@ def learning_process(
     If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
     skips the passes of the graph optimizer that rounds do not need, see `hardware.skip_graph_passes`.
     """
+    hardware.check_keras()
     parallel = hardware.core_count() if parallel is None else parallel
     hardware.configure_threads(parallel)
     hardware.skip_graph_passes()

@@ -1,11 +1,14 @@
 """Preparation of TensorFlow, with a stand-in that says what was done to it; and the report of how clients are computed."""
 
 import os
+import sys
 from types import SimpleNamespace
 
 import programs
 import pytest
+from refusals import refusal
 
+import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.rounds.engine import Engine, report
@@ -35,6 +38,21 @@ def run(tmp_path):
         return done.stdout.split(), done.stderr
 
     return start
+
+
+@pytest.mark.parametrize("keras_is_imported", [False, True])
+def test_other_backends_of_keras_and_channels_first_are_refused(monkeypatch, keras_is_imported):
+    settings = {"backend": "torch", "image_data_format": "channels_last"}
+    keras = SimpleNamespace(config=SimpleNamespace(**{name: lambda name=name: settings[name] for name in settings}))
+    monkeypatch.setitem(sys.modules, "keras", keras if keras_is_imported else None)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    received = "torch" if keras_is_imported else "jax"
+    for entry in (hetero_tf.learning_process, hetero_tf.static_norms, hetero_tf.load_model, hetero_tf.load_run):
+        assert refusal(entry, "digits").endswith(f"remove the variable. Received: KERAS_BACKEND={received}")
+    assert refusal(hardware.import_quietly).startswith("hetero_tf needs the backend `tensorflow` of Keras; set the")
+    settings |= {"backend": "tensorflow", "image_data_format": "channels_first"}
+    if keras_is_imported:
+        assert refusal(hetero_tf.learning_process, "digits").endswith("in keras.json. Received: channels_first")
 
 
 def test_import_is_quiet_and_restores_standard_error(run):
