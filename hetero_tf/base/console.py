@@ -42,8 +42,12 @@ class Console:
         self.clock = clock
         self.phase_seconds = {}
         self._quiet, self._verbose, self._log, self._unlogged = quiet, verbose, None, []
-        self._phase_start = clock() - process_age()
+        self._start = self._phase_start = clock() - process_age()
         self._live, self._lock = False, threading.Lock()
+
+    def elapsed(self) -> float:
+        """Return the seconds since the start of the process."""
+        return self.clock() - self._start
 
     def mark_phase(self, name: str) -> None:
         """Record the time since the previous call under `name`; the first phase starts with the process."""

@@ -61,7 +61,7 @@ def public_keys(folder: Path) -> dict[int, Path]:
     Raises:
         InputError: The folder has no keys.
     """
-    names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
+    names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdecimal()]
     if not names:
         raise InputError(f"{folder / KEYS}: has no file N.pub, the public key of client N")
     return {int(each.stem): each for each in sorted(names, key=lambda each: int(each.stem))}

@@ -171,12 +171,12 @@ def _cell(option, text):
 
 
 def _number(text):
-    """Return the number of a text, or the text if it is not a finite number."""
+    """Return the number of a text, or the text if it is not a finite number; `float` also accepts `1_0`."""
     try:
         number = float(text)
     except ValueError:
         return text
-    return number if math.isfinite(number) else text
+    return number if math.isfinite(number) and text.isascii() and "_" not in text else text
 
 
 def _order(path, clients):

@@ -88,7 +88,7 @@ def _replace(node, steps, path, new, keep):
         raise error_at(
             new.position, path, f"has no keys, so {step!r} cannot be set; it is {format_value(to_plain(node))}"
         )
-    if not step.isdigit() or int(step) >= len(value):
+    if not step.isdecimal() or int(step) >= len(value):
         raise error_at(
             new.position,
             path,

@@ -10,6 +10,7 @@ import re
 import secrets
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ from hetero_tf.store.run_folder import SWEEP, RunFolder
 
 # MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
 PROJECT = "hetero_tf"
+# What a user checks when a tracker fails, and characters of its error that the warning quotes.
+SETTINGS = {"mlflow": "MLFLOW_TRACKING_URI and its server", "wandb": "WANDB_API_KEY, WANDB_MODE and the network"}
+MAX_CAUSE = 300
 # Standard input of a run that succeeded.
 FINISHED = "finished"
 # Seconds between two looks at the metrics, and seconds for the rest after the end of the run.
@@ -271,7 +275,8 @@ def main(name: str, folder: str) -> int:
         follow(name, RunFolder(Path(folder)))
     # Libraries of trackers raise errors of many types.
     except Exception as error:
-        print(warning(name, f"failed: {' '.join(str(error).split())[:300] or type(error).__name__}"))
+        cause = textwrap.shorten(str(error), MAX_CAUSE, placeholder=" ...") or type(error).__name__
+        print(warning(name, f"failed: {cause}; check {SETTINGS[name]}"))
         return 1
     return 0
 

@@ -1,6 +1,7 @@
 """Live logging to the trackers of `--log`: starts a process for each of them, which follows the metrics of the run."""
 
 import contextlib
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +72,12 @@ class _Follower:
     def wait(self) -> None:
         """Wait until the tracker has all rounds, at most for some seconds."""
         self._reader.join(tracker_process.MAX_FLUSH_SECONDS + GRACE_SECONDS)
-        self._process.kill()
-        if self._process.wait() < 0:
+        is_late = self._reader.is_alive()
+        if is_late:
+            self._process.kill()
+        code = self._process.wait()
+        # The process also stops itself, by an alarm.
+        if is_late or code == -signal.SIGALRM:
             self._say(tracker_process.warning(self._name, "did not receive all rounds in time"))
+        elif code < 0:
+            self._say(tracker_process.warning(self._name, children.describe_exit(code)))

@@ -205,7 +205,7 @@ def _holder(descriptor):
 def _parse_process(content):
     """Return the process of a lock file: "12", or "12 on node7" on another machine; None if it is dead or invalid."""
     text, _, host = content.decode(errors="replace").strip().partition(" ")
-    if not text.isdigit():
+    if not text.isdecimal():
         return None
     if host and host != platform.node():
         return f"{text} on {host}"

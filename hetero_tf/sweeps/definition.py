@@ -211,7 +211,7 @@ def _seeds(node):
     for text in map(str.strip, texts):
         match = _RANGE.fullmatch(text)
         first, last = match.groups() if match else (text, text)
-        if not (first.isdigit() and last.isdigit() and int(first) <= int(last) < int(first) + MOST_SEEDS):
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < int(first) + MOST_SEEDS):
             raise _invalid(node, ("seeds",), "must be whole numbers such as 0-2 or [0, 1]")
         seeds += range(int(first), int(last) + 1)
     return tuple(Node(seed, node.position) for seed in dict.fromkeys(seeds))

@@ -187,12 +187,13 @@ def test_figures():
 
 
 def test_phases_sum_to_the_age_of_the_process(monkeypatch):
-    times = iter([100.0, 102.5, 103.0, 110.0])
+    times = iter([100.0, 102.5, 103.0, 110.0, 111.0])
     monkeypatch.setattr(module, "process_age", lambda: 4.0)
     console = Console(io.StringIO(), clock=lambda: next(times))
     for name in ("start", "data", "build"):
         console.mark_phase(name)
     assert console.phase_seconds == {"start": 6.5, "data": 0.5, "build": 7.0}
+    assert console.elapsed() == 15.0
 
 
 def test_age_starts_with_the_process():

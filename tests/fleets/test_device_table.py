@@ -55,6 +55,7 @@ def test_clients_may_be_in_any_order(write):
         (HEADER + "1,,,\n2,,\n", "t.csv:3: must have 4 cells. Received: 3"),
         (HEADER + "1,,,\n0,,,\n", "t.csv:3: gflops: too small; must be a number above 0 "),
         (HEADER + "1,,,\nnan,,,\n", "t.csv:3: gflops: wrong type; must be a number above 0 "),
+        (HEADER + "1_0,,,\n", "t.csv:2: gflops: wrong type; must be a number above 0 "),
         (HEADER + "1,4 KB,,\n", "t.csv:2: memory: not allowed; must be "),
         (HEADER + "1,,,22-25\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),
         (HEADER + "1,,,x\n", "t.csv:2: hours: must be times of two different hours from 0 to 24, such as 22-7;12"),

@@ -108,7 +108,9 @@ def test_unreachable_server_warns_once_and_names_the_cause(sweep_run, monkeypatc
         pass
     (message,) = messages
     assert message.startswith("warning: --log mlflow failed: API request to http://127.0.0.1:9/")
-    assert message.endswith(f"; {ADVICE}") and not sweep_run.mlflow.exists()
+    # A URL is quoted whole or not at all.
+    assert "url: " not in message or message.split("url: ")[1].startswith(("/api/2.0/mlflow/", "..."))
+    assert message.endswith(f"; check MLFLOW_TRACKING_URI and its server; {ADVICE}") and not sweep_run.mlflow.exists()
 
 
 def test_hanging_tracker_ends_with_the_run(sweep_run, tmp_path, monkeypatch):
@@ -120,6 +122,15 @@ def test_hanging_tracker_ends_with_the_run(sweep_run, tmp_path, monkeypatch):
     with trackers.log_live(("wandb",), sweep_run, messages.append):
         pass
     assert messages == [f"warning: --log wandb did not receive all rounds in time; {ADVICE}"]
+
+
+def test_a_killed_tracker_is_not_called_late(sweep_run, tmp_path, monkeypatch):
+    program, messages = tmp_path / "killed.py", []
+    program.write_text("import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(tracker_process, "__file__", str(program))
+    with trackers.log_live(("wandb",), sweep_run, messages.append):
+        pass
+    assert messages == [f"warning: --log wandb was stopped by SIGKILL; {ADVICE}"]
 
 
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):

@@ -39,7 +39,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 def _pair(recipe, texts):
     """Return the ids of --pair for a recipe whose merge of one client is that client's model."""
     number = recipe.partition.options["clients"]
-    clients = [int(text) for text in texts if text.isdigit() and int(text) < number]
+    clients = [int(text) for text in texts if text.isdecimal() and int(text) < number]
     if len(clients) != 2 or len(texts) != 2:
         raise InputError(
             f"--pair must be two ids of clients below {number}, such as 0,1. Received: --pair={','.join(texts)}"

@@ -51,9 +51,8 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
             executions.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
             return {"worker": cluster.index}
         execution = executions.on_devices(flags.devices) if cluster is None else executions.on_workers(cluster)
-    start = console.clock()
     summary = experiment.train(recipe, settings, console, execution or experiment.simulated)
-    summary["seconds"] = round(console.clock() - start, 1)
+    summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
     for text in published_values(run_dir):
