@@ -34,17 +34,18 @@ REQUIRED = [
 ]
 CRYPTOGRAPHY = ["cryptography>=42.0"]
 DOCS = ["mkdocs-jupyter>=0.25", "mkdocs-material>=9.5,<10"]  # 10 is announced with another configuration
-# The public classes of Flower stay within a major version; the programs that are started here are tested at 1.41.
-FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<2; python_version >= '3.11'"]
+# Private modules of Flower start its programs: tested at 1.41 and 1.42. Python 3.10 has no such version of it, so pip
+# refuses the extra there; `all` leaves it out instead.
+FLOWER = [*CRYPTOGRAPHY, "flwr>=1.41,<1.43"]
 LITERT = ["ai-edge-litert>=2.0,<3"]  # writes and reads the flatbuffer of one major version
 MLFLOW = ["mlflow-skinny>=3.0,<4"]
 NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
 # tf2onnx before 1.17 needs another protobuf than TensorFlow and calls names that NumPy 2 removed.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"]
 PLOT = ["matplotlib>=3.8"]
-SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
+SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<0.55"]  # extends a private class of uvicorn, tested at 0.54
 SLURM = ["submitit>=1.5"]
-TENSORBOARD = ["tensorboard>=2.20,<3"]
+TENSORBOARD = ["tensorboard>=2.20,<3"]  # writes its private messages, which are those of its files
 WANDB = ["wandb>=0.19,<0.31"]  # 0.31 needs a pre-release of another package
 EXTRAS = {
     "docs": DOCS,
@@ -80,6 +81,12 @@ EXTRAS = {
 DEVICE = [ABSL, NUMPY, YAML, *FLOWER, *LITERT]
 IS_DEVICE = os.environ.get("HETERO_TF_DISTRIBUTION") == "device"
 
+
+def needs_python(need):
+    """A requirement of the extra `all`, which has to be installable with every Python."""
+    return f"{need}; python_version >= '3.11'" if need.startswith("flwr") else need
+
+
 setup(
     name="hetero_tf_device" if IS_DEVICE else "hetero_tf",
     version=version(),
@@ -104,7 +111,7 @@ setup(
     install_requires=DEVICE if IS_DEVICE else REQUIRED,
     extras_require={}
     if IS_DEVICE
-    else {**EXTRAS, "all": sorted({need for needs in EXTRAS.values() for need in needs})},
+    else {**EXTRAS, "all": sorted({needs_python(need) for needs in EXTRAS.values() for need in needs})},
     # The recipes lie at the top of the checkout, where a person looks for them, and in the package once installed.
     packages=[*find_packages(include=["hetero_tf", "hetero_tf.*"]), "hetero_tf.recipes"],
     package_dir={"hetero_tf.recipes": "recipes"},

@@ -49,6 +49,7 @@ def test_the_serving_image_has_the_bounds_of_setup_py():
     (line,) = [run for run in instructions("RUN") if "tensorflow-cpu" in run]
     needs = [need.replace("-cpu", "") for need in re.findall(r'"([^"]+)"', line)]
     assert needs and [need for need in needs if f'"{need}"' not in text] == []
+    assert {"keras", "tensorflow", "starlette", "uvicorn"} <= {need.split(">=")[0] for need in needs}
 
 
 def is_ready(port):

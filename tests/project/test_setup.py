@@ -3,6 +3,7 @@
 Nothing is downloaded: stub interpreters stand on PATH, and `environment.make` gets a stand-in for running pip.
 """
 
+import ast
 import fcntl
 import json
 import os
@@ -379,9 +380,49 @@ def test_requirements_are_bounds_that_the_setup_checks(metadata):
     assert [need for needs in lists for need in needs if not bound.fullmatch(need)] == []
     assert metadata["python_requires"] == ">=3.10"
     assert "(3, 10) <= sys.version_info" in (ROOT / "bin" / "environment.sh").read_text()
-    assert set(metadata["extras_require"]["all"]) == {
-        need for name, needs in metadata["extras_require"].items() if name != "all" for need in needs
+    extras = {need for name, needs in metadata["extras_require"].items() if name != "all" for need in needs}
+    assert {need.split(";")[0] for need in metadata["extras_require"]["all"]} == extras
+    # With Python 3.10, pip refuses the extra `flower` instead of installing a part of it.
+    assert not any(";" in need for need in extras) and sum("3.11" in need for need in metadata["extras_require"]["all"])
+
+
+# Modules that their libraries may change in any version, and everything else that this package imports of a library
+# below its public name.
+PRIVATE = {
+    "flwr": ["flwr.cli.app", "flwr.proto.runtime_pb2", "flwr.supercore.interceptors", "flwr.supercore.retry"]
+    + ["flwr.supercore.runtime", "flwr.superlink.cli", "flwr.supernode.cli"],
+    "tensorboard": ["tensorboard.compat.proto", "tensorboard.summary.writer.record_writer"],
+    "tensorflow": ["tensorflow.python.eager", "tensorflow.python.framework"],
+    "tensorflow-datasets": ["tensorflow_datasets.core.features.feature"],
+    "uvicorn": ["uvicorn.protocols.http.h11_impl"],
+}
+PUBLIC = {"tensorboard.plugins.hparams", "ai_edge_litert.interpreter"}
+
+
+def test_private_modules_of_libraries_are_listed_and_bounded(metadata):
+    names = {name for names in PRIVATE.values() for name in names}
+    roots = {name.split(".")[0] for name in names | PUBLIC}
+    found = {
+        module
+        for path in (ROOT / "hetero_tf").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for module in imported_modules(node)
+        if module.split(".")[0] in roots and "." in module
     }
+    documented = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
+    assert found - PUBLIC - documented == names
+    needs = {need for needs in metadata["extras_require"].values() for need in needs} | set(
+        metadata["install_requires"]
+    )
+    for library in PRIVATE:
+        assert all(",<" in need for need in needs if re.match(rf"{library}>=", need)), library
+
+
+def imported_modules(node):
+    """The modules that an import names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
 
 
 def test_every_required_package_is_checked_at_start(metadata):
