@@ -13,6 +13,7 @@ from types import TracebackType
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import UserError
+from hetero_tf.base.escaping import escape_line, escape_unprintable
 
 IMPORT_TIME = time.monotonic()
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -25,7 +26,7 @@ CLEAR, DIM, PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[22m"
 class Console:
     """Prints messages and progress; a closed pipe or full disk silences it and does not stop the work.
 
-    Control characters are escaped, see `escape_unprintable`. Several threads may print.
+    A message is one line: control characters and line ends are escaped, see `escape_line`. Several threads may print.
 
     Args:
         stream: Output stream; standard error if a program reads the result from standard output.
@@ -58,12 +59,16 @@ class Console:
         """Append a header, all earlier output and all later output to a file, each line with its time."""
         with self._lock:
             unlogged, self._log, self._unlogged = self._unlogged, path, []
-            self._record(escape_unprintable(f"---- {time.strftime('%Y-%m-%d')}  {header}"))
+            self._record(escape_line(f"---- {time.strftime('%Y-%m-%d')}  {header}"))
             for text, at in unlogged:
                 self._record(text, at)
 
     def say(self, text: str) -> None:
-        """Print and log a message."""
+        """Print and log a message of one line."""
+        self.say_lines(escape_line(text))
+
+    def say_lines(self, text: str) -> None:
+        """Print and log a message of several lines, in which the names have no line ends."""
         with self._lock:
             text = escape_unprintable(text)
             self._print(text)
@@ -72,7 +77,7 @@ class Console:
     def say_folded(self, text: str) -> None:
         """Print and log a message; a terminal breaks it between words or `name value` pairs."""
         with self._lock:
-            text, width = escape_unprintable(text), self.width
+            text, width = escape_line(text), self.width
             self._print(text if width is None else _fold(text, width))
             self._record(text)
 
@@ -85,8 +90,8 @@ class Console:
             details: The complete line: logged, and printed by a verbose console. Empty: `text` is complete.
         """
         with self._lock:
-            complete = escape_unprintable(details or text)
-            text = complete if self._verbose else escape_unprintable(text)
+            complete = escape_line(details or text)
+            text = complete if self._verbose else escape_line(text)
             if not self.is_terminal:
                 self._print(text)
             elif keep:
@@ -99,7 +104,7 @@ class Console:
         """Overwrite the progress line of a terminal; does not log."""
         with self._lock:
             if self.is_terminal:
-                self._overwrite(escape_unprintable(text))
+                self._overwrite(escape_line(text))
 
     @property
     def is_terminal(self) -> bool:
@@ -163,16 +168,6 @@ def _fold(text, width):
     return folded.replace("\xa0", " ")
 
 
-def escape_unprintable(text: str) -> str:
-    """Escape control characters and invalid UTF-8 in a text; line ends stay.
-
-    Otherwise a name from a file could move the cursor of a terminal, rename its window or overwrite lines.
-    """
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return "".join(char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
 def prepare_streams() -> None:
     """Make the standard streams safe, so that a printing error never ends the work.
 
@@ -214,9 +209,10 @@ def format_metrics(metrics: dict) -> str:
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Align rows of text: the first column left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    """Align rows of text, each on one line: the first column left, the others right."""
+    lines = [list(map(escape_line, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in lines)
     return "\n".join(map("  ".join, cells))
 
 
@@ -250,7 +246,7 @@ def format_engine(report: dict) -> str:
         details.append(f"convolutions by Winograd's algorithm {_describe_levels(report['by_winograd'])}")
     if report["replicas"] > 1:
         details.append(f"{report['replicas']} replicas share each round")
-    return "\n".join(["engine: " + "; ".join(details), *report["reasons"]])
+    return "\n".join(["engine: " + "; ".join(details), *map(escape_line, report["reasons"])])
 
 
 def _describe_levels(levels):

@@ -2,13 +2,13 @@
 
 import os
 import re
-import shlex
 from typing import Any
 
 from absl import flags
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli import commands
 from hetero_tf.cli.flag_table import FLAGS
 
@@ -95,7 +95,7 @@ def _suggest_override(name, argv):
         return ""
     _, equals, value = argv[position].partition("=")
     following = argv[position + 1] if position + 1 < len(argv) and not argv[position + 1].startswith("-") else "VALUE"
-    text = shlex.quote(value if equals else following)
+    text = quote_shell(value if equals else following)
     return "; use " + " or ".join(f"--set {path}={text}" for path in paths)
 
 
@@ -136,9 +136,9 @@ def program_name() -> str:
 
 def plugin_flags(values: flags.FlagValues) -> str:
     """Return the --plugin flags for printed commands about the same run."""
-    return "".join(f" --plugin {shlex.quote(name)}" for name in values.plugin)
+    return "".join(f" --plugin {quote_shell(name)}" for name in values.plugin)
 
 
 def shared_flags(values: flags.FlagValues) -> str:
     """Return the flags that printed commands about the same run need."""
-    return plugin_flags(values) + (f" --data_dir {shlex.quote(values.data_dir)}" if values.data_dir else "")
+    return plugin_flags(values) + (f" --data_dir {quote_shell(values.data_dir)}" if values.data_dir else "")

@@ -2,12 +2,11 @@
 
 import json
 import os
-import shlex
 import sys
 import traceback
 
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.console import Console, ProgressDisplay, escape_unprintable, prepare_streams
+from hetero_tf.base.console import Console, ProgressDisplay, prepare_streams
 from hetero_tf.base.errors import (
     DiskProblem,
     InputError,
@@ -17,6 +16,7 @@ from hetero_tf.base.errors import (
     WorkerLost,
     error_from_graph,
 )
+from hetero_tf.base.escaping import escape_unprintable, quote_shell
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, help, interrupts
 from hetero_tf.cli.flags import parse, program_name, shared_flags
@@ -105,8 +105,9 @@ def _print_error(message, debug):
     """Print the reason for the exit on standard error; a closed stream is ignored."""
     console = Console(sys.stderr)
     if debug:
-        console.say(traceback.format_exc().rstrip())
-    console.say(f"hetero_tf: {message}")
+        console.say_lines(traceback.format_exc().rstrip())
+    # Indented lines: a line end in a name cannot begin another message.
+    console.say_lines("\n  ".join(f"hetero_tf: {message}".split("\n")))
 
 
 def _run(command, flags):
@@ -177,8 +178,8 @@ def _check_plugins(command, flags):
     run = RunFolder(flags.run_dir)
     missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
     if missing:
-        plugin_flags = " ".join(f"--plugin {name}" for name in missing)
+        plugin_flags = " ".join(f"--plugin {quote_shell(name)}" for name in missing)
         raise InputError(
             f"{run.path}: needs {plugin_flags} to be read: "
-            f"{program_name()} {command} --run_dir {shlex.quote(flags.run_dir)}{shared_flags(flags)} {plugin_flags}"
+            f"{program_name()} {command} --run_dir {quote_shell(flags.run_dir)}{shared_flags(flags)} {plugin_flags}"
         )

@@ -1,7 +1,6 @@
 """Shared by commands: the settings of a run, and the state of a run folder."""
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean
+from hetero_tf.base.escaping import join_shell
 from hetero_tf.cli.flags import program_name
 from hetero_tf.recipe.schema import Recipe
 
@@ -40,7 +40,7 @@ def run_dir_of(recipe: Recipe, flags: FlagValues) -> Path:
 
 def command_line() -> str:
     """Return the command line that the user typed."""
-    return shlex.join([program_name(), *sys.argv[1:]])
+    return join_shell([program_name(), *sys.argv[1:]])
 
 
 def register_plugins(flags: FlagValues) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.console import format_engine, format_table
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.describe import fleet_tables, load_tables
 from hetero_tf.describe.fleet_loads import FleetReport
@@ -112,13 +113,13 @@ def _heading(description):
     lines += description.data
     if description.stand_in_for is not None:
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
-    if description.engine is not None:
-        lines.append(format_engine(description.engine))
+    engine = [] if description.engine is None else [format_engine(description.engine)]
+    replicas = []
     if description.replica_shares:
         parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
-        lines.append(f"replicas: {'; '.join(parts)} (first round)")
-    lines += [f"note: {sentence}" for sentence in description.warnings]
-    return "\n".join(lines)
+        replicas.append(f"replicas: {'; '.join(parts)} (first round)")
+    warnings = [f"note: {sentence}" for sentence in description.warnings]
+    return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, replicas + warnings)])
 
 
 def _levels(description):

@@ -275,7 +275,8 @@ def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[
             text = work.console.read_text(encoding="utf-8", errors="replace")
             complete = text.rfind("\n") + 1
             if complete > printed:
-                say(text[printed : complete - 1])
+                for line in text[printed : complete - 1].split("\n"):
+                    say(line)
                 printed = complete
         if ended:
             break

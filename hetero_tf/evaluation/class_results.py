@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_tf.base.console import escape_unprintable, format_table
+from hetero_tf.base.console import format_table
 from hetero_tf.base.errors import require_modules
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.files import replace_file
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class ClassResults:
         panel.set(xlabel="predicted class", ylabel="class")
         panel.grid(False)
         if count <= MAX_ROWS:
-            names = [_shorten(escape_unprintable(name).replace("\n", "\\n")) for name in self.names]
+            names = [_shorten(escape_line(name)) for name in self.names]
             # Do not parse a dollar sign in a name as a formula.
             panel.set_xticks(range(count), names, rotation=90, parse_math=False)
             panel.set_yticks(range(count), names, parse_math=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.escaping import quote_markdown
 from hetero_tf.data.named_arrays import unpack
 from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.models.named_inputs import pack_tensors
@@ -64,7 +65,7 @@ class ArraysTask(LabelledTask):
         return {"kind": "arrays", "arrays": arrays}
 
     def notes(self, signatures: Collection[str]) -> list[str]:
-        inputs = ", ".join(f"`{array.name}` {array.dtype} {list(array.shape)}" for array in self.arrays)
+        inputs = ", ".join(f"{quote_markdown(array.name)} {array.dtype} {list(array.shape)}" for array in self.arrays)
         return [
             f"Inputs and their shapes for one example: {inputs}. The model normalises them.",
             f"An example with a number that is not finite, or with an id that no training example has, gets "

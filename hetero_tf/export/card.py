@@ -5,7 +5,8 @@ from math import prod
 
 import numpy as np
 
-from hetero_tf.base.console import escape_unprintable, format_metrics
+from hetero_tf.base.console import format_metrics
+from hetero_tf.base.escaping import escape_markdown, join_shell, quote_shell
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.export.card_metadata import front_matter
 from hetero_tf.export.examples import SENTENCES, example_row
@@ -30,12 +31,12 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         notes: Sentences on the inputs of the model.
     """
     warnings = [entry["warning"] for entry in (about, *about["formats"].values()) if "warning" in entry]
-    warning = "".join(f"**{sentence}**\n\n" for sentence in warnings)
+    warning = "".join(f"**{escape_markdown(sentence)}**\n\n" for sentence in warnings)
     rows = [
-        ("recipe", about["recipe"]),
+        ("recipe", escape_markdown(about["recipe"])),
         ("level", f"{about['level']} (width {about['width']:g})"),
         ("round", f"{about['round']}" + (f", the {about['state']} state" if "state" in about else "")),
-        ("data", about["data"]["name"]),
+        ("data", escape_markdown(about["data"]["name"])),
         ("classes", _classes(about)),
         ("method", ", ".join(f"{key} {name}" for key, name in about["method"].items())),
         *((name, str(value)) for name, value in about["training"].items()),
@@ -54,7 +55,7 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     note_lines = "\n".join(f"- {note}" for note in notes)
     training = "".join(_training(entry) for entry in about["formats"].values() if "training" in entry)
     return (
-        f"{front_matter(about)}# {about['recipe']}, level {about['level']}\n\n{warning}"
+        f"{front_matter(about)}# {escape_markdown(about['recipe'])}, level {about['level']}\n\n{warning}"
         f"| | |\n| --- | --- |\n{table}\n\n{_run_metrics(about)}## License\n\n{LICENSE}\n\n"
         f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
         "With a server that has the REST API of TensorFlow Serving, such as `hetero_tf serve`:\n\n```sh\n"
@@ -63,8 +64,7 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
 
 
 def _classes(about):
-    # Names come from the data; a vertical bar would end the cell.
-    names = [escape_unprintable(name).replace("\n", " ").replace("|", "\\|") for name in about["class_names"] or ()]
+    names = [escape_markdown(name) for name in about["class_names"] or ()]
     shown = ", ".join(names[:MAX_CLASSES]) + (", ..." if len(names) > MAX_CLASSES else "")
     return f"{about['classes']}: {shown}" if names else str(about["classes"])
 
@@ -88,7 +88,7 @@ def _curl_lines(about):
     """Return a curl command for each signature with a short request."""
     url = f"{ADDRESS}/{about['level']}"
     lines = [_curl_line(name, spec["inputs"], about["input"], url) for name, spec in about["signatures"].items()]
-    return "".join(line for line in lines if line) or f"curl {url}/metadata\n"
+    return "".join(line for line in lines if line) or f"{join_shell(['curl', f'{url}/metadata'])}\n"
 
 
 def _curl_line(signature, inputs, about_input, url):
@@ -96,8 +96,8 @@ def _curl_line(signature, inputs, about_input, url):
     file = next((FILES[name] for name in inputs if name in FILES), None)
     if file is not None:
         begin, end = f'{{"signature_name": "{signature}", "instances": [{{"b64": "', '"}]}'
-        content = f"printf '{begin}'; base64 < {file} | tr -d '\\n'; printf '{end}'"
-        return f"({content}) | curl --data-binary @- {url}:predict\n"
+        content = f"printf {quote_shell(begin)}; base64 < {file} | tr -d '\\n'; printf {quote_shell(end)}"
+        return f"({content}) | {join_shell(['curl', '--data-binary', '@-', f'{url}:predict'])}\n"
     shapes = {name: [1 if size is None else size for size in spec["shape"]] for name, spec in inputs.items()}
     if sum(map(prod, shapes.values())) > MAX_NUMBERS:
         return None
@@ -107,7 +107,7 @@ def _curl_line(signature, inputs, about_input, url):
         kind = about_input.get("kind")
         example = example_row(about_input) if kind == "table" else SENTENCES.get(kind, "")
     body = json.dumps({"signature_name": signature, "instances": [example]})
-    return f"curl -d '{body}' {url}:predict\n"
+    return f"{join_shell(['curl', '-d', body, f'{url}:predict'])}\n"
 
 
 def _training(entry):
@@ -135,6 +135,6 @@ def _measured(about):
 def _tensors(specs):
     def format_spec(name, spec):
         sizes = ", ".join("any" if size is None else str(size) for size in spec["shape"])
-        return f"{name} {spec['dtype']} [{sizes}]"
+        return f"{escape_markdown(name)} {spec['dtype']} [{sizes}]"
 
     return ", ".join(format_spec(name, spec) for name, spec in specs.items())

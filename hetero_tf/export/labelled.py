@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.escaping import quote_markdown
 from hetero_tf.export.limits import assert_in_graph, max_examples, pad_if_empty
 from hetero_tf.export.task import ExportTask
 from hetero_tf.inputs import all_labels
@@ -132,4 +133,4 @@ class LabelledTask(ExportTask):
         names = self.process.dataset.class_names
         if names is None or self.targets.index_name == "class" or len(names) > MAX_LISTED_NAMES:
             return []
-        return [f"Order of the {self.targets.prediction_name}: {', '.join(f'`{name}`' for name in names)}."]
+        return [f"Order of the {self.targets.prediction_name}: {', '.join(map(quote_markdown, names))}."]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from hetero_tf.base.escaping import quote_markdown
 from hetero_tf.data.columns import feature_names
 from hetero_tf.export.labelled import LabelledTask
 
@@ -68,7 +69,7 @@ class SeriesTask(LabelledTask):
                 f"the `{self.targets.prediction_name}`. The file model.keras does neither."
             )
         if self.channels is not None:
-            sentences.append(f"Order of the channels: {', '.join(f'`{name}`' for name in self.channels)}.")
+            sentences.append(f"Order of the channels: {', '.join(map(quote_markdown, self.channels))}.")
         return sentences + self.target_notes
 
     def example_call(self, signatures: Collection[str]) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.escaping import escape_markdown, quote_markdown
 from hetero_tf.data.columns import feature_names
 from hetero_tf.export.labelled import LabelledTask
 from hetero_tf.export.table_rows import build_tables, encode_rows
@@ -103,13 +104,13 @@ class TableTask(LabelledTask):
         if columns is not None and len(columns) <= MAX_LISTED_FEATURES:
             sentences.append(
                 "`serve_rows` takes the texts of a row, like those of the table; an empty one is a missing value. "
-                f"Order of the columns: {', '.join(f'`{column.name}`' for column in columns)}."
+                f"Order of the columns: {', '.join(quote_markdown(column.name) for column in columns)}."
             )
         if columns is not None and features <= MAX_LISTED_FEATURES:
-            sentences.append(f"Order of the features: {', '.join(f'`{name}`' for name in feature_names(columns))}.")
+            sentences.append(f"Order of the features: {', '.join(map(quote_markdown, feature_names(columns)))}.")
             sentences += [
-                f"`{column.name}` is a number for each category: "
-                f"{', '.join(f'{code} {name}' for code, name in enumerate(column.categories))}."
+                f"{quote_markdown(column.name)} is a number for each category: "
+                f"{', '.join(f'{code} {escape_markdown(name)}' for code, name in enumerate(column.categories))}."
                 for column in columns
                 if column.categories and not column.one_hot
             ]
@@ -120,9 +121,10 @@ class TableTask(LabelledTask):
     def _notes_on_values(self, columns):
         """Return sentences on missing values and dates."""
         fills = [column for column in columns[:MAX_LISTED_FEATURES] if column.fill is not None]
-        if numbers := [f"`{column.name}` {float(column.fill):g}" for column in fills if column.type == "number"]:
+        names = {column: quote_markdown(column.name) for column in fills}
+        if numbers := [f"{names[column]} {float(column.fill):g}" for column in fills if column.type == "number"]:
             yield f"NaN is a missing number, which the model replaces: {', '.join(numbers)}."
-        if others := [f"`{column.name}` {column.fill}" for column in fills if column.type != "number"]:
+        if others := [f"{names[column]} {escape_markdown(column.fill)}" for column in fills if column.type != "number"]:
             yield f"Send these values for missing ones: {', '.join(others)}."
         if any(column.date for column in columns):
             yield (

@@ -13,6 +13,7 @@ import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError, UserError, did_you_mean
+from hetero_tf.base.escaping import join_shell
 from hetero_tf.base.files import open_file, replace_file
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
@@ -188,7 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.code
     values = sum(value.size for value in weights.values())
     print(f"wrote {len(weights)} arrays, {values:,} values, to {flags.out}; train with")
-    print(f"  --set model.initial_weights={flags.out} --set model.reinitialize=[{layers[-1].name}]")
+    weights_flag, layer_flag = f"model.initial_weights={flags.out}", f"model.reinitialize=[{layers[-1].name}]"
+    print(f"  {join_shell(['--set', weights_flag, '--set', layer_flag])}")
     return 0
 
 

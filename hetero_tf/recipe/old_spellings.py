@@ -4,12 +4,12 @@ import functools
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.recipe import old_availability
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.nodes import Node, Position, dotted, error_at, to_plain
@@ -74,7 +74,7 @@ def check(root: Node) -> None:
     for spelling in _convert(root, ())[1]:
         file = spelling.position.label.rsplit(":", 2)[0]
         can_rewrite = spelling.position.in_file and spelling.pattern is not None and os.path.isfile(file)
-        command = f"bin/hetero_tf upgrade {shlex.quote(file)}"
+        command = f"bin/hetero_tf upgrade {quote_shell(file)}"
         raise spelling.error(f", or rewrite the file with `{command}`" if can_rewrite else "")
 
 

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import hashlib
-import html
 import itertools
 import math
 import re
@@ -15,8 +14,8 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from hetero_tf.base import files
-from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import escape_html
 from hetero_tf.base.version import __version__
 from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
@@ -72,10 +71,10 @@ def make_report(
     template = TEMPLATE.read_text(encoding="utf-8")
     text = Template(template).substitute(
         script_digest=_script_digest(template),
-        title=_text(title),
-        lead=_text(lead),
-        warnings="\n".join(f'<p class="note warning">{_text(sentence)}</p>' for sentence in warnings),
-        links="\n".join(f'<a href="#{section.name}">{_text(section.title)}</a>' for section in sections),
+        title=escape_html(title),
+        lead=escape_html(lead),
+        warnings="\n".join(f'<p class="note warning">{escape_html(sentence)}</p>' for sentence in warnings),
+        links="\n".join(f'<a href="#{section.name}">{escape_html(section.title)}</a>' for section in sections),
         sections="\n".join(map(_section, sections)),
     )
     return Report(text, {picture.name: picture.figure for section in sections for picture in section.pictures})
@@ -123,10 +122,10 @@ def check_path(path: Path) -> None:
 
 
 def _section(section: Section) -> str:
-    parts = [f'<section id="{section.name}">', f"<h2>{_text(section.title)}</h2>"]
-    parts += [f"<p>{_text(section.about)}</p>"] if section.about else []
+    parts = [f'<section id="{section.name}">', f"<h2>{escape_html(section.title)}</h2>"]
+    parts += [f"<p>{escape_html(section.about)}</p>"] if section.about else []
     if section.facts:
-        facts = (f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in section.facts.items())
+        facts = (f"<dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd>" for name, value in section.facts.items())
         parts.append(f"<dl>{''.join(facts)}</dl>")
     parts += [table_formats.in_html(table) for table in section.tables]
     if section.legend:
@@ -137,19 +136,15 @@ def _section(section: Section) -> str:
 
 
 def _legend_entry(name: str, index: int) -> str:
-    return f"<li>{style.line_svg(index)}{_text(name)}</li>"
+    return f"<li>{style.line_svg(index)}{escape_html(name)}</li>"
 
 
 def _figure(picture: Picture) -> str:
     with style.hidden_legend(picture.figure) if picture.has_page_legend else contextlib.nullcontext():
         drawn = style.inline_svg(picture.figure, picture.title, picture.name)
-    return f"<figure>{drawn}<figcaption><b>{_text(picture.title)}.</b> {_text(picture.caption)}</figcaption></figure>"
+    title, caption = escape_html(picture.title), escape_html(picture.caption)
+    return f"<figure>{drawn}<figcaption><b>{title}.</b> {caption}</figcaption></figure>"
 
 
 def _format_count(count, noun):
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def _text(text):
-    """Escape an untrusted text for HTML."""
-    return html.escape(escape_unprintable(text).replace("\n", "\\n"))

@@ -1,15 +1,14 @@
 """Style of all figures: colour-blind safe colours, legends below the axes, and output files."""
 
 import contextlib
-import html
 import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import InputError, require_modules
+from hetero_tf.base.escaping import escape_html, escape_line
 from hetero_tf.base.files import write_atomic
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def line_svg(index: int) -> str:
 
 def figure_text(name: str, limit: int = 64) -> str:
     """Return a name for a figure: one line, escaped control characters, truncated to `limit`."""
-    clean = escape_unprintable(name).replace("\n", "\\n")
+    clean = escape_line(name)
     return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."
 
 
@@ -205,4 +204,4 @@ def inline_svg(drawn: "Figure", title: str, name: str) -> str:
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{html.escape(figure_text(title))}">{rest}'
+    return f'{head} role="img" aria-label="{escape_html(figure_text(title))}">{rest}'

@@ -1,15 +1,13 @@
 """Writes the rows of a comparison as Markdown, LaTeX, HTML, CSV or JSON."""
 
 import csv
-import html
 import io
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.console import escape_unprintable
+from hetero_tf.base.escaping import escape_html, escape_latex, escape_line, escape_markdown
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports.summaries import level_prefixes
@@ -49,14 +47,6 @@ HIDDEN_COLUMNS = ("best_round", "multiply_adds")
 FIRST = ("run", "levels", "seeds", "rounds")
 # Headers of text columns, which are left-aligned; numbers are right-aligned.
 WORDS = ("run", "runs", "level", "levels", "differs in")
-_MARKDOWN = re.compile(r"([\\|<>*`\[\]])")
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    **{char: f"\\{char}" for char in "{}$&#_%"},
-}
 
 
 @dataclass(frozen=True)
@@ -113,8 +103,8 @@ def _rounds(row):
 
 def to_single_lines(table: Table) -> Table:
     """Convert cells and notes to single lines without control characters."""
-    rows = [[_one_line(cell) for cell in line] for line in table.rows]
-    return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
+    rows = [[escape_line(cell) for cell in line] for line in table.rows]
+    return Table([escape_line(head) for head in table.heads], rows, [escape_line(note) for note in table.notes])
 
 
 def is_cost(key: str) -> bool:
@@ -214,45 +204,31 @@ def _row_of(name, values, blank, keys, has_published, sources):
     ]
 
 
-def _one_line(text):
-    """Escape a name from an untrusted run folder."""
-    return escape_unprintable(text).replace("\n", "\\n")
-
-
 def markdown(table: Table) -> str:
     """Write a table in GitHub Markdown, with right-aligned numbers."""
     rule = ["---" if head in WORDS else "---:" for head in table.heads]
-    lines = [[_in_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
+    lines = [[escape_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
     text = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
-    return "\n".join([text, *([""] + [f"{_in_markdown(note)}  " for note in table.notes] if table.notes else [])])
-
-
-def _in_markdown(text):
-    return _MARKDOWN.sub(r"\\\1", text)
+    return "\n".join([text, *([""] + [f"{escape_markdown(note)}  " for note in table.notes] if table.notes else [])])
 
 
 def latex(table: Table) -> str:
     """A `tabular` with the rules of the package booktabs; notes follow as comments."""
-    lines = [" & ".join(map(in_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
+    lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
     columns = "".join("l" if head in WORDS else "r" for head in table.heads)
     rules = rf"\begin{{tabular}}{{{columns}}}", r"\toprule", r"\midrule"
     body = [*rules[:2], lines[0], rules[2], *lines[1:], r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*body, *(f"% {note}" for note in table.notes)])
-
-
-def in_latex(text: str) -> str:
-    """Escape the special characters of LaTeX."""
-    return "".join(_LATEX.get(char, char) for char in text)
+    return "\n".join([*body, *(f"% {escape_line(note)}" for note in table.notes)])
 
 
 def in_html(table: Table) -> str:
     """Write a table and its notes in HTML."""
     # Names may break at underscores, so that numbers determine the width of columns.
-    heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
+    heads, *lines = ([escape_html(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
     looks = [' class="words"' if head in WORDS else "" for head in table.heads]
     head = "".join(f'<th scope="col"{look}><button>{cell}</button></th>' for look, cell in zip(looks, heads))
     rows = "".join(f"<tr>{''.join(f'<td{look}>{cell}</td>' for look, cell in zip(looks, line))}</tr>" for line in lines)
-    notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
+    notes = "".join(f"<p class=note>{escape_html(note)}</p>" for note in table.notes)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
 
 
@@ -274,7 +250,7 @@ def _flat(row):
         elif isinstance(value, list):
             flat[key] = "; ".join(map(_format_item, value))
         else:
-            flat[key] = _one_line(value) if isinstance(value, str) else value
+            flat[key] = escape_line(value) if isinstance(value, str) else value
     return flat
 
 

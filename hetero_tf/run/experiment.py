@@ -191,8 +191,8 @@ def _announce(process, console):
         console.say(f"fit: {describe_fit(process.recipe.levels)}")
     for level, share in over_budget(process.all_label_costs).items():
         console.say_folded(f"note: level {level} is OVER its budget: its clients use {100 * share:.1f} % of it")
-    for line in engine_lines:
-        console.say(line)
+    for lines in engine_lines:
+        console.say_lines(lines)
     hint = hardware.precision_hint(process.recipe.precision, process.engine_report()["device"])
     if hint is not None:
         console.say(hint)

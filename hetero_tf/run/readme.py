@@ -1,9 +1,7 @@
 """README.txt of a run folder: its files, and the commands for it."""
 
-import shlex
-
 from hetero_tf.base import files
-from hetero_tf.base.console import escape_unprintable
+from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.recipe import Recipe
 from hetero_tf.store.run_folder import RunFolder
 
@@ -36,7 +34,7 @@ def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
         command: The command line of the training.
         metric: The selection metric of the best round.
     """
-    folder = shlex.quote(str(run.path))
+    folder = quote_shell(run.path)
     rows = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
     rows.append(("run.lock", "locked by the process that trains here"))
     width = max(len(name) for name, _ in rows)
@@ -58,7 +56,7 @@ def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
         "",
         "In Python, `process, state = hetero_tf.load_run(FOLDER)` loads the best state.",
     ]
-    return escape_unprintable("\n".join(lines) + "\n")
+    return "".join(f"{escape_line(line)}\n" for line in lines)
 
 
 def write(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:

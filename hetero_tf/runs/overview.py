@@ -8,6 +8,7 @@ from pathlib import Path
 from hetero_tf import recipe
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import InputError, UserError
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs import facts
@@ -54,7 +55,7 @@ def overview(path: Path | str) -> Overview:
     except UserError as refusal:
         missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
         if missing:
-            needs = " ".join(f"--plugin {name}" for name in missing)
+            needs = " ".join(f"--plugin {quote_shell(name)}" for name in missing)
             return Overview(run.path, UNKNOWN, problem=f"needs {needs} to be read")
         return Overview(run.path, DAMAGED, problem=str(refusal))
 

@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from hetero_tf.base.console import escape_unprintable
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.data.data_lines import baseline, describe_data
 from hetero_tf.recipe.write import flow
 from hetero_tf.starter.choices import Choice, RecipeDraft
@@ -65,4 +65,4 @@ def _comment(text):
 
 def _single_line(text):
     """Return a text without line ends and control characters: names in it come from files."""
-    return escape_unprintable(re.sub(r"[\r\n\t]", " ", text))
+    return escape_line(re.sub(r"[\r\n\t]", " ", text))

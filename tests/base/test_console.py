@@ -24,7 +24,7 @@ def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
     console.progress("round 1")
     console.progress("round 2", keep=False)
     console.live("not here")
-    console.say("done\nat last")
+    console.say_lines("done\nat last")
     assert out.getvalue() == "before the run\nround 1\nround 2\ndone\nat last\n"
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d", line[:8]) for line in lines)
@@ -131,7 +131,7 @@ def test_closed_output_is_ignored(tmp_path, error):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("plain, \u00e9 \u6f22 \U0001f600\nlines", "plain, \u00e9 \u6f22 \U0001f600\nlines"),
+        ("plain, \u00e9 \u6f22 \U0001f600\nhetero_tf: forged", "plain, \u00e9 \u6f22 \U0001f600\\nhetero_tf: forged"),
         ("\x1b]0;title\x07\x9b2J\r\b\x7f\t", r"\x1b]0;title\x07\x9b2J\r\x08\x7f\t"),
         ("\u202etxt.exe\u2028\udcff\ufeff", r"\u202etxt.exe\u2028\udcff\ufeff"),
     ],
@@ -140,10 +140,16 @@ def test_control_characters_are_escaped_in_output_and_log(tmp_path, text, shown)
     out = io.StringIO()
     console = Console(out)
     console.open_log(tmp_path / "log.txt", "mark")
-    console.say(text)
-    console.progress(text)
-    assert out.getvalue() == f"{shown}\n{shown}\n"
-    assert "\n".join(logged(tmp_path)) == f"{shown}\n{shown}"
+    for method in (console.say, console.say_folded, console.progress):
+        method(text)
+    assert out.getvalue() == f"{shown}\n" * 3 and logged(tmp_path) == [shown] * 3
+    assert module.format_table([("a", "b"), (text, text)]).split("\n")[1].split("  ") == [shown, shown]
+
+
+def test_a_text_of_several_lines_keeps_its_line_ends_only():
+    out = io.StringIO()
+    Console(out).say_lines("one\r\ntwo\x1b")
+    assert out.getvalue() == "one\\r\ntwo\\x1b\n"
 
 
 def test_closed_streams_are_replaced_and_missing_characters_escaped(monkeypatch):

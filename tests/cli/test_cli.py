@@ -292,6 +292,15 @@ def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, 
     assert err == "hetero_tf: KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback\n"
 
 
+def test_a_line_end_in_a_name_begins_no_message(folder_of_runs, capsys):
+    (folder_of_runs / "damaged\nhetero_tf: done").mkdir()
+    (folder_of_runs / "damaged\nhetero_tf: done" / "recipe.yaml").write_text("name: [")
+    assert main.main(["hetero_tf", "--recipe=small.yaml\nhetero_tf: done"]) == 2
+    assert main.main(["hetero_tf", "list", "."]) == 0
+    out, err = capsys.readouterr()
+    assert r"damaged\nhetero_tf: done" in out and "\nhetero_tf: done" not in out + err
+
+
 def test_files_in_the_working_folder_never_shadow_libraries(folder_of_runs, capsys):
     (folder_of_runs / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
     before = list(sys.path)

@@ -1,6 +1,8 @@
 """Jobs of submitit: options, pitfalls, and a run that is requeued."""
 
+import io
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import programs
 import pytest
 from refusals import refusal
 
+from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked
+from hetero_tf.cli.commands import sweep
 from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps import definition, slurm
@@ -43,6 +47,12 @@ def test_options_are_values_of_yaml():
             "such as --slurm time=240; a job that reaches it is requeued and resumes. Received: time=None",
         ),
         (["time=1:30:00"], "Received: time='1:30:00'"),
+        (
+            ['comment="x\\ntouch PWNED"'],
+            "--slurm comment: must have no line ends and no control characters. Received: ",
+        ),
+        (['additional_parameters={wckey: ["a\\rb"]}'], "--slurm additional_parameters: must have no line ends"),
+        (["com\nment=x"], "must have no line ends"),
     ],
 )
 def test_invalid_options_are_refused(texts, sentence):
@@ -58,6 +68,15 @@ def test_executor_needs_slurm_and_known_options(tmp_path, monkeypatch):
     assert message.startswith("--on slurm: Unavailable parameter(s): ['partitoin'] Valid parameters are: - account")
     executor = slurm.build_executor(folder, {"time": 60, "max_num_timeout": 5})
     assert executor.max_num_timeout == 5 and executor.parameters["time"] == 60 and not os.listdir(tmp_path)
+
+
+def test_the_next_command_has_the_folder_as_one_word():
+    out = io.StringIO()
+    submission = {"time": 60, "partition": "cpu"}, None, program("1")
+    assert sweep._submit([], SweepFolder(Path("my runs/it's")), submission, Console(out))["jobs"] == {}
+    *_, command, output = out.getvalue().splitlines()
+    assert shlex.split(command) == ["next:", "hetero_tf", "list", "my runs/it's"]
+    assert output == "output of the jobs: my runs/it's/slurm"
 
 
 def test_pitfalls(tmp_path):

@@ -38,7 +38,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")
     elif not flags.json:
-        console.say(text)
+        console.say_lines(text)
     # Only the table goes to standard output, so that it can be redirected to a file.
     notes_console = Console(sys.stderr, quiet=flags.quiet)
     tables = {value.table for value in requested}

@@ -26,7 +26,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     settings = dataclasses.replace(settings, threads=flags.threads * max(len(flags.workers), 1))
     description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
-        console.say(report.to_text(description))
+        console.say_lines(report.to_text(description))
     if flags.draw:
         drawing.draw(by_strata(process.partition, process.dataset), process.dataset.strata[0], Path(flags.draw))
         console.say(f"drew the split into {flags.draw}: one column for each client, examples above and labels below")

@@ -51,7 +51,7 @@ def _show_classes(process, state, flags, console):
     from hetero_tf.store import plain_json
 
     results = process.class_results(state)
-    console.say(results.to_text())
+    console.say_lines(results.to_text())
     # Reports do without a matrix that is too large for a file of the run.
     with contextlib.suppress(InputError):
         content = {"state": flags.state, "round": state.round, **results.to_json()}

@@ -19,5 +19,5 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     explanations = {word: explain(word) for word in flags.word}
     for texts in explanations.values():
         for text in texts:
-            console.say(text)
+            console.say_lines(text)
     return explanations

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from absl.flags import FlagValues
 
-from hetero_tf.base.console import Console, escape_unprintable
+from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError, NotBuilt
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import check_level, data_required_error, level_statistics, open_run, open_without_data
 from hetero_tf.recipe.schema import Recipe
@@ -27,7 +28,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
         check_level(recipe, flags, "all")
     names = recipe.levels.names if flags.level == "all" else (recipe.levels.resolve(flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
-    if escape_unprintable(str(folder)) != str(folder):
+    if escape_line(str(folder)) != str(folder):
         raise InputError(f"--out must be a printable UTF-8 path, because TensorFlow writes into it. Received: {folder}")
     for level in names:
         check_version_folder(folder / level, flags.export_version)

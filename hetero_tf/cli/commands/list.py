@@ -31,12 +31,14 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     for title, headers in shipped_headers.items():
         width = max(map(len, headers))
         console.say(f"{title}:")
-        console.say("\n".join(f"  {name:{width}}  {about}" for name, about in headers.items()))
+        for name, about in headers.items():
+            console.say(f"  {name:{width}}  {about}")
     overviews = [overview(path) for path in run_folders(folders)]
     if overviews:
         width = max(len(str(entry.path)) for entry in overviews)
         console.say("runs:")
-        console.say("\n".join(f"  {str(entry.path):{width}}  {_format_overview(entry)}" for entry in overviews))
+        for entry in overviews:
+            console.say(f"  {str(entry.path):{width}}  {_format_overview(entry)}")
     else:
         console.say(f"no runs in {', '.join(folders) or DEFAULT}")
     runs = [{**vars(run), "path": str(run.path), "changes": run.changes and list(run.changes)} for run in overviews]

@@ -38,7 +38,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     device = fleet_file.device_of(speed, calibration.peak_megabytes())
     notes = fleet_file.describe_steps(speed, flags.threads)
     if flags.append is None:
-        console.say("devices:\n" + fleet_file.dump_class(flags.name, device, notes).rstrip())
+        console.say_lines("devices:\n" + fleet_file.dump_class(flags.name, device, notes).rstrip())
     else:
         fleet_file.add_class(Path(flags.append), flags.name, device, notes)
         console.say(f"{flags.append}: added the device class {flags.name}: {device}")

@@ -1,7 +1,6 @@
 """`new`: writes a commented recipe for data of the user, which trains without changes."""
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli.flags import program_name, shared_flags
 
 USAGE, SUMMARY = "new PATH", "a commented recipe for your data: a file, a folder or a TensorFlow Datasets name"
@@ -42,8 +42,8 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     text = starter.render(draft, commands)
     starter.check(text, out, draft)
     files.write_atomic(out, text.encode())
-    console.say(text.rstrip())
-    console.say(f"\n{'replaced' if replaces else 'wrote'} {out}")
+    console.say_lines(f"{text.rstrip()}\n")
+    console.say(f"{'replaced' if replaces else 'wrote'} {out}")
     for index, command in enumerate(commands):
         console.say(f"{'next: ' if not index else '      '}{command}")
     choices = {**{f"data.{name}": each for name, each in draft.data.options.items()}, **draft.keys}
@@ -79,9 +79,9 @@ def _ask(question):
 
 
 def _next_commands(out, name, flags):
-    program, recipe, shared = program_name(), shlex.quote(out), shared_flags(flags)
+    program, recipe, shared = program_name(), quote_shell(out), shared_flags(flags)
     return (
         f"{program} describe --recipe {recipe}{shared}   (costs, and the split over clients)",
         f"{program} --recipe {recipe}{shared}   (trains)",
-        f"{program} export --run_dir {shlex.quote(str(Path('runs', name)))}{shared}",
+        f"{program} export --run_dir {quote_shell(Path('runs', name))}{shared}",
     )

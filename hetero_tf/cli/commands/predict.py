@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from hetero_tf.base import hardware
-from hetero_tf.base.console import Console, ProgressDisplay, escape_unprintable
+from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import InputError, InvalidItems
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import check_level, level_statistics, open_with_data, open_without_data
 from hetero_tf.recipe.schema import Recipe
@@ -75,7 +76,7 @@ def _print(predictions, form, notes, quiet):
         elif not quiet:
             # A full disk or a closed pipe ends the command.
             text = f"{prediction.item.source}: {format_fields(form, prediction.fields)}"
-            print(escape_unprintable(text), flush=True)
+            print(escape_line(text), flush=True)
 
 
 def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":

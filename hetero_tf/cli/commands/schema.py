@@ -16,5 +16,5 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Print the schema, with the plug-ins of --plugin."""
     register_plugins(flags)
     schema = recipe_schema()
-    console.say(json.dumps(schema, indent=1))
+    console.say_lines(json.dumps(schema, indent=1))
     return schema

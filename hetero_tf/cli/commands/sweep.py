@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from absl.flags import FlagValues
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
+from hetero_tf.base.escaping import join_shell, quote_shell
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
@@ -78,9 +78,9 @@ def _train(runs, folder, program, jobs, console):
     console.say(f"{outcome.to_text(result)}; {format_duration(result['seconds'])}; results: {folder.path}")
     if result["failed"]:
         raise Unfinished(f"{folder.path}: {_describe_failures(outcomes)}; the same command retries them", result)
-    path, program = shlex.quote(str(folder.path)), program_name()
+    path, program = quote_shell(folder.path), program_name()
     commands = (f"compare {path}", f"plot {path} --out curves.png", f"report {path} --out report.html")
-    console.say("next: " + "\n      ".join(f"{program} {words}" for words in commands))
+    console.say_lines("next: " + "\n      ".join(f"{program} {words}" for words in commands))
     return result
 
 
@@ -99,7 +99,7 @@ def _print_costs(runs, flags, console):
     texts = {
         name: ", ".join(f"{value.value:g} {value.metric}" for value in values) for name, values in published.items()
     }
-    console.say(run_costs.to_text(runs, costs, texts if any(texts.values()) else None))
+    console.say_lines(run_costs.to_text(runs, costs, texts if any(texts.values()) else None))
     for source in dict.fromkeys(value.source for values in published.values() for value in values):
         console.say(f"published: {source}")
     result = run_costs.to_json(runs, costs)
@@ -128,7 +128,7 @@ def _print_commands(runs, folder, program, console):
     for run in runs:
         words = [program_name(), *program.flags, *run_flags(run, folder.of(run).absolute())]
         words.append(f"--threads={program.threads}")
-        commands[run.name] = f"cd {shlex.quote(os.getcwd())} && {shlex.join(words)}"
+        commands[run.name] = f"cd {quote_shell(os.getcwd())} && {join_shell(words)}"
         console.say(commands[run.name])
     return {"run_dir": str(folder.path), "commands": commands}
 
@@ -155,7 +155,8 @@ def _submit(runs, folder, submission, console):
     console.say(f"submitted {len(jobs)} of {len(runs)} runs; the others are finished")
     for name, job in jobs.items():
         console.say(f"  job {job}: {name}")
-    console.say(f"next: {program_name()} list {folder.path}; output of the jobs: {folder.path / 'slurm'}")
+    console.say(f"next: {program_name()} list {quote_shell(folder.path)}")
+    console.say(f"output of the jobs: {folder.path / 'slurm'}")
     return {"run_dir": str(folder.path), "jobs": jobs}
 
 

@@ -1,11 +1,11 @@
 """`tensorboard`: writes the metrics of runs as event files."""
 
-import shlex
 from pathlib import Path
 
 from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli.commands.compare import named_folders
 
 USAGE, SUMMARY = "tensorboard RUN...", "metrics of runs as event files"
@@ -23,5 +23,5 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     console.say(f"wrote {len(written)} run{'s' * (len(written) != 1)} into {folder}")
     for sentence in sentences:
         console.say(sentence)
-    console.say(f"next: tensorboard --logdir {shlex.quote(str(folder))}")
+    console.say(f"next: tensorboard --logdir {quote_shell(folder)}")
     return {"out": str(folder), "runs": [str(path) for path in written]}

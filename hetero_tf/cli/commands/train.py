@@ -1,7 +1,6 @@
 """`train`: trains a recipe in its run folder, or resumes the run."""
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ from absl.flags import FlagValues
 
 from hetero_tf.base.console import Console, format_duration
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import quote_shell
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name, shared_flags
 from hetero_tf.cli.open_run import build_settings
@@ -57,9 +57,9 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
     for text in published_values(run_dir):
         console.say(text)
-    run_flags = f"--run_dir {shlex.quote(str(run_dir))}{shared_flags(flags)}"
-    compare = f"{program_name()} compare {shlex.quote(str(run_dir))}   (and other runs)"
-    console.say(
+    run_flags = f"--run_dir {quote_shell(run_dir)}{shared_flags(flags)}"
+    compare = f"{program_name()} compare {quote_shell(run_dir)}   (and other runs)"
+    console.say_lines(
         f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
     )
     return summary

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hetero_tf.base import registry
-from hetero_tf.base.console import escape_unprintable
 from hetero_tf.base.errors import shorten_repr
+from hetero_tf.base.escaping import escape_line
 from hetero_tf.export.examples import example_request
 from hetero_tf.export.serve import rest
 from hetero_tf.export.serve.hosts import HostPolicy
@@ -283,7 +283,7 @@ async def _follow(serving, poll, say):
 
 def _error(status, message, headers=None):
     """Return an error response; characters that cannot be printed, such as a lone surrogate, are escaped."""
-    return JSONResponse({"error": escape_unprintable(message)[:LONGEST_ERROR]}, status, headers)
+    return JSONResponse({"error": escape_line(message)[:LONGEST_ERROR]}, status, headers)
 
 
 def _summary(version: Version) -> dict:
@@ -303,7 +303,7 @@ def _status(number: int, state: VersionState) -> dict:
     return {
         "version": str(number),
         "state": state.state,
-        "status": {"error_code": code, "error_message": escape_unprintable(state.error)},
+        "status": {"error_code": code, "error_message": escape_line(state.error)},
     }
 
 

@@ -1,11 +1,12 @@
 """Description of the HTTP API, as OpenAPI 3.1 and as a page for a browser."""
 
-import html
 import inspect
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from starlette.routing import Route
 
+from hetero_tf.base.escaping import escape_html, join_shell
 from hetero_tf.base.version import __version__
 
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
@@ -75,11 +76,14 @@ def render_page(api: dict, address: str, level: str) -> str:
         level: A served level.
     """
     paths = "".join(
-        f"<dt><code>{method.upper()} {html.escape(path)}</code></dt><dd>{html.escape(operation['summary'])}</dd>\n"
+        f"<dt><code>{method.upper()} {escape_html(path)}</code></dt><dd>{escape_html(operation['summary'])}</dd>\n"
         for path, operations in api["paths"].items()
         for method, operation in operations.items()
     )
-    model = f"{address}/v1/models/{level}"
+    model = f"{address}/v1/models/{quote(level)}"
+    example, request, metadata = f"{model}/example", f"{model}:predict", f"{model}/metadata"
+    commands = [f"{join_shell(['curl', example])} | {join_shell(['curl', '-d', '@-', request])}"]
+    commands.append(join_shell(["curl", metadata]))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,8 +100,7 @@ def render_page(api: dict, address: str, level: str) -> str:
 <a href="./">The page of the model</a> prints the commands for an input that you enter.</p>
 <h2>Try it</h2>
 <p>Predict an example, then list the signatures with the types and shapes of their inputs:</p>
-<pre tabindex="0">{html.escape(f"curl {model}/example | curl -d @- {model}:predict")}
-{html.escape(f"curl {model}/metadata")}</pre>
+<pre tabindex="0">{chr(10).join(map(escape_html, commands))}</pre>
 <h2>Paths</h2>
 <dl>
 {paths}</dl>

@@ -41,6 +41,7 @@ const pathOf = ({ level }) => `v1/models/${encodeURIComponent(level)}`;
 const signature = () => SIGNATURES.find(name => name in levels[0].signatures);
 const percent = share => `${(100 * share).toFixed(1)} %`;
 const number = value => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+const quoted = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`; // for a shell
 const spaced = name => name.replaceAll("_", " ");
 const shorten = text => text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)} ...` : text;
 const chunk = (values, size) =>
@@ -390,8 +391,8 @@ function showCode({ signature_name, instances: [instance] }) {
   const begin = `{"signature_name": "${signature_name}", "instances": [`;
   const json = `${begin}${JSON.stringify(instance)}]}`;
   $("curl").textContent = isFile
-    ? `(printf '${begin}{"b64": "'; base64 < ${file} | tr -d '\\n'; printf '"}]}') |\n  curl -d @- ${url}`
-    : `curl -d '${json.replaceAll("'", "'\\''")}' ${url}`;
+    ? `(printf '${begin}{"b64": "'; base64 < ${file} | tr -d '\\n'; printf '"}]}') |\n  curl -d @- ${quoted(url)}`
+    : `curl -d ${quoted(json)} ${quoted(url)}`;
   const bytes = `{"b64": base64.b64encode(open("${file}", "rb").read()).decode()}`;
   $("python").textContent = `import ${isFile ? "base64\nimport " : ""}json
 import urllib.request

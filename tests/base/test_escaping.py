@@ -1,0 +1,77 @@
+"""Names of strangers in the languages of the output: each test reads the text with a reader of that language."""
+
+import html
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hetero_tf.base import escaping
+
+PACKAGE = Path(escaping.__file__).parents[1]
+HOSTILE = [
+    "A'; touch PWNED; echo '",
+    "O'Fallon",
+    "$(touch PWNED)`touch PWNED`",
+    "two\nlines",
+    "\x1b[2J\r",
+    "",
+    "-n",
+    "\\",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain, \u00e9 \u6f22 \U0001f600", "plain, \u00e9 \u6f22 \U0001f600"),
+        ("run\nhetero_tf: all is well\r\t", r"run\nhetero_tf: all is well\r\t"),
+        ("\u202etxt.exe\u2028\udcff\x85", r"\u202etxt.exe\u2028\udcff\x85"),
+    ],
+)
+def test_a_line_has_no_line_ends_and_no_control_characters(text, line):
+    assert escaping.escape_line(text) == line
+    assert escaping.escape_unprintable(f"{text}\n{text}").split("\n")[-1] == line.rpartition("\n")[2].split(r"\n")[-1]
+
+
+@pytest.mark.parametrize("word", [*HOSTILE, b"name-\xff".decode(errors="surrogateescape")])
+def test_a_shell_reads_a_quoted_word_as_it_was(tmp_path, word):
+    line = escaping.join_shell(["printf", "%s", word])
+    assert line.isprintable()
+    shell = ["sh", "-c"] if word.isprintable() else ["bash", "-c"]
+    result = subprocess.run([*shell, line], capture_output=True, cwd=tmp_path, timeout=60, check=True)
+    assert result.stdout == word.encode(errors="surrogateescape") and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("<img src=x onerror=alert(1)>", r"\<img src=x onerror=alert(1)\>"),
+        ("a|b\n# [c](d)", r"a\|b\\n# \[c\](d)"),
+        ("&lt; *b* _c_ ~d~ $e$", r"\&lt; \*b\* \_c\_ \~d\~ \$e\$"),
+        ("local_accuracy", "local_accuracy"),
+    ],
+)
+def test_markdown_shows_a_name_as_text(name, text):
+    assert escaping.escape_markdown(name) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("age", "`age`"), ("a`b\n", r"``a`b\n``"), ("`", "`` ` ``"), ("", "`  `"), (" a", "`  a `")]
+)
+def test_inline_code_of_markdown_ends_after_the_name(name, code):
+    assert escaping.quote_markdown(name) == code
+
+
+def test_html_and_latex_show_a_name_as_text():
+    name = "<b title='\"'>&\n"
+    assert html.unescape(escaping.escape_html(name)) == escaping.escape_line(name)
+    assert not re.search("[<>'\"\n]", escaping.escape_html(name))
+    assert escaping.escape_latex("50 %\n& a_b") == r"50 \%\textbackslash{}n\& a\_b"
+
+
+def test_no_other_module_quotes_or_escapes_by_hand():
+    imports = re.compile(r"^\s*(import|from) (shlex|html)\b", re.MULTILINE)
+    modules = [path for path in PACKAGE.rglob("*.py") if imports.search(path.read_text("utf-8"))]
+    assert modules == [PACKAGE / "base/escaping.py"]
