@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dates import DATE_EXAMPLES
 
 # Signatures for items as users have them, then the one of every model.
@@ -25,9 +26,17 @@ def example_request(about: Mapping) -> dict:
     Returns:
         {"signature_name", "instances": [example]}: a picture of a ring, a tone, a sentence, a row with the means of the
         training examples, or waves around these means.
+
+    Raises:
+        InputError: No signature is known.
     """
     signatures, spec = about["signatures"], about["input"]
-    name = next(name for name in SIGNATURES if name in signatures)
+    name = next((name for name in SIGNATURES if name in signatures), None)
+    if name is None:
+        raise InputError(
+            f"an example is known for the signatures {', '.join(SIGNATURES)} only. "
+            f"Received: {', '.join(sorted(signatures)) or 'no signatures'}"
+        )
     inputs = {key: value["shape"][1:] for key, value in signatures[name]["inputs"].items()}
     if name == "serve_bytes":
         file = _tone(spec) if "audio_bytes" in inputs else _ring(spec)

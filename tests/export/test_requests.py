@@ -1,9 +1,12 @@
 """Requests to `serve`: allowed hosts, parsing, limits, and metrics."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
+import time
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from hetero_tf.data.columns import Column
 from hetero_tf.export.serve import request_json, rest, run
 from hetero_tf.export.serve.app import App, Limits
 from hetero_tf.export.serve.connections import ConnectionLimits, LimitedConnection, LimitedServer
@@ -224,7 +228,7 @@ def call(app, *parts, length=None, headers=(), method="POST", path="/v1/models/a
     request_scope = scope(method, path, host="localhost", **dict(headers))
     if length is not None:
         request_scope["headers"].append((b"content-length", str(length).encode()))
-    asyncio.run(app(request_scope, receive, send))
+    asyncio.run(asyncio.wait_for(app(request_scope, receive, send), 60))
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], json.loads(body) if body.startswith(b"{") else body.decode()
 
@@ -264,6 +268,58 @@ def test_probes_and_metrics_follow_the_versions(serving):
     assert "nosuch" not in call(app, method="GET", path="/metrics")[1]
 
 
+def test_a_version_without_a_known_signature_has_no_example(serving):
+    app, manifest = App(serving, Limits(), HostPolicy("127.0.0.1"), print), {"signatures": {"scores": {}}, "input": {}}
+    serving._loaded["a"] = {1: Version("a", 1, manifest, Model())}
+    status, body = call(app, method="GET", path="/v1/models/a/example")
+    assert status == 404 and body["error"] == (
+        "level a, version 1: an example is known for the signatures serve_bytes, serve_text, serve_rows, "
+        "serving_default only. Received: scores"
+    )
+    assert app.metrics.in_progress == 0
+
+
+class Rows:
+    """A signature of table rows whose graph makes NaN of every row with an invalid text."""
+
+    columns = (Column("size"), Column("colour", ("blue", "red")), Column("age", fill="3"))
+
+    def __init__(self):
+        import tensorflow as tf
+
+        self.structured_input_signature = ((), {"rows": tf.TensorSpec([None, 3], tf.string)})
+        self.structured_outputs = {"logits": tf.TensorSpec([None, 2], tf.float32)}
+
+    def __call__(self, rows):
+        import tensorflow as tf
+
+        is_valid = [row[1] in (b"blue", b"red") and b"," not in row[0] for row in rows.numpy()]
+        return {"logits": tf.constant([[1.0, 2.0] if valid else [np.nan, 0.0] for valid in is_valid])}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (["1.5", "bleu", "4"], "column 'colour' must be one of blue, red. Received: 'bleu'; did you mean 'blue'?"),
+        (["1,5", "blue", ""], "column 'size' must be a finite number. Received: '1,5'"),
+    ],
+)
+def test_an_invalid_row_is_refused_with_its_column(serving, row, problem):
+    app, model = App(serving, Limits(), HostPolicy("127.0.0.1"), print), Model()
+    model.signatures = {"serve_rows": Rows()}
+    fields = json.loads(json.dumps([astuple(column) for column in Rows.columns]))
+    serving._loaded["a"] = {1: Version("a", 1, {"items": {"columns": fields}}, model)}
+    for key in ("instances", "inputs"):
+        body = {"signature_name": "serve_rows", key: [["1.5", "red", ""], row]}
+        assert call(app, json.dumps(body).encode(), end="done") == (400, {"error": f"rows[1]: {problem}"})
+    body = {"signature_name": "serve_rows", "instances": [["1.5", "red", ""]]}
+    assert call(app, json.dumps(body).encode(), end="done") == (200, {"predictions": [[1.0, 2.0]]})
+    # The columns of a version of another program are unknown.
+    serving._loaded["a"] = {1: Version("a", 1, {"items": None}, model)}
+    body["instances"] = [row]
+    assert call(app, json.dumps(body).encode(), end="done") == (200, {"predictions": [[None, 0.0]]})
+
+
 def test_histogram_is_cumulative():
     metrics = RequestMetrics()
     for seconds in (0.0001, 0.2, 100):
@@ -291,10 +347,17 @@ def test_memory_budget_is_shared_and_released():
 def limited():
     """The port of a server that allows three connections."""
     app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("x" * 2**24))])
+    with serve(app, ConnectionLimits(3, 0.3, 0.3)) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def serve(app, limits):
+    """Run an application in a thread; yield the port."""
     listener = run._listening("127.0.0.1", 0)
 
     def connection(**keywords):
-        return LimitedConnection(limits=ConnectionLimits(3, 0.3, 0.3), **keywords)
+        return LimitedConnection(limits=limits, **keywords)
 
     server = LimitedServer(uvicorn.Config(app, http=connection, loop="asyncio", log_level="error", backlog=2))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -342,6 +405,54 @@ def test_waiting_connections_are_closed(limited):
         assert b'{"error": "the request is not valid HTTP/1.1"}' in received(connection)
     for connection in idle:
         connection.close()
+
+
+PREDICT = b"POST /v1/models/a:predict HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b'{"instances": [[1, 2]]}'
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "message"),
+    [
+        (
+            PREDICT + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
+            400,
+            "a request must not have both Content-Length and Transfer-Encoding",
+        ),
+        (b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n", 505, "the HTTP version must be 1.0 or 1.1. Received: 2.0"),
+        (b"GET /livez HTTP/1.2\r\nHost: localhost\r\n\r\n", 505, "the HTTP version must be 1.0 or 1.1. Received: 1.2"),
+        (b"PRI * HTTP/2.0\r\n\r\n", 505, "the HTTP version must be 1.0 or 1.1. Received: 2.0"),
+    ],
+)
+def test_ambiguous_framing_closes_the_connection(serving, request_bytes, status, message):
+    app = App(serving, Limits(), HostPolicy("127.0.0.1"), print)
+    with serve(app, ConnectionLimits()) as port, socket.create_connection(("127.0.0.1", port), 30) as connection:
+        connection.sendall(request_bytes + b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head, _, body = received(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and b"connection: close" in head.lower()
+    assert json.loads(body) == {"error": message}
+
+
+def test_a_client_that_half_closes_gets_its_responses(serving):
+    class Slow(Doubled):
+        def __call__(self, x):
+            time.sleep(0.2)
+            return super().__call__(x)
+
+    serving.find("a", 1).model.signatures["serving_default"] = Slow()
+    app = App(serving, Limits(), HostPolicy("127.0.0.1"), print)
+    with serve(app, ConnectionLimits()) as port:
+        for count in (1, 2):
+            with socket.create_connection(("127.0.0.1", port), 30) as connection:
+                connection.sendall((PREDICT + LENGTH + b"\r\n" + BODY) * count)
+                connection.shutdown(socket.SHUT_WR)
+                assert received(connection).count(b'{"predictions":[[2.0,4.0]]}') == count
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(PREDICT + LENGTH + b"\r\n{")
+            connection.shutdown(socket.SHUT_WR)
+            assert received(connection) == b""
+    assert app.metrics.in_progress == 0
 
 
 def test_responses_are_not_delayed():

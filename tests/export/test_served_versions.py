@@ -84,7 +84,8 @@ def test_newest_available_version_is_served(tmp_path, clock, loads):
     served.refresh()
     assert served.levels == ("b",) and available(served, "b") == [2] and served.find("a", None) is None
     assert states(served) == {3: "END", 2: "END"}
-    shutil.rmtree(tmp_path / "b")
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / "b" / str(number))
     assert served.refresh() == ["level b, version 2 is unloaded"] and served.levels == ()
     write_version(tmp_path / "b", 5)
     served.refresh()
@@ -96,7 +97,7 @@ def test_removed_version_in_use_is_unloading(tmp_path, clock, loads):
     served = make_serving(tmp_path, clock)
     served.refresh()
     in_use = served.find("a", None)
-    shutil.rmtree(tmp_path / "a")
+    shutil.rmtree(tmp_path / "a" / "1")
     served.refresh()
     assert states(served) == {1: "UNLOADING"} and isinstance(in_use, Version)
     del in_use
@@ -234,6 +235,25 @@ def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, load
             (message,) = served.refresh()
             assert "Permission denied" in message and served.refresh() == [] and available(served) == [1]
     assert served.refresh() == [] and available(served) == [1] and len(loads) == 1
+
+
+def test_a_folder_that_vanishes_keeps_its_versions_as_tensorflow_serving_does(tmp_path, clock, loads):
+    folder = tmp_path / "exports"
+    for level in "ab":
+        write_version(folder / level, 1)
+    served = Serving(folder, VersionPolicy.parse("latest"), clock)
+    served.refresh()
+    message = f"{folder}: is missing, or has no folder of a level; served versions stay loaded"
+    folder.rename(tmp_path / "away")
+    assert served.refresh() == [message] and served.refresh() == []
+    # The empty folder of a file system that is not mounted.
+    folder.mkdir()
+    assert served.refresh() == [] and served.levels == ("a", "b") and states(served) == {1: "AVAILABLE"}
+    folder.rmdir()
+    (tmp_path / "away").rename(folder)
+    assert served.refresh() == [] and len(loads) == 2
+    shutil.rmtree(folder / "b")
+    assert served.refresh() == ["level b, version 1 is unloaded"] and served.levels == ("a",)
 
 
 def test_names_that_no_url_allows_are_not_levels(tmp_path, clock, loads):

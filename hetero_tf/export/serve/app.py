@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import shorten_repr
+from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.export.examples import example_request
 from hetero_tf.export.serve import rest
@@ -41,6 +41,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+HTTP_VERSIONS = ("1.0", "1.1")
 # A body that is too long is read and dropped up to this multiple of the limit, so that the client reads the response.
 DRAINED = 8
 LONGEST_ERROR = 1000
@@ -133,7 +134,7 @@ class App:
                 status = message["status"]
             await send(message)
 
-        problem = self.hosts.check(scope)
+        problem = _check_framing(scope) or self.hosts.check(scope)
         self.metrics.in_progress += 1
         try:
             if problem is not None:
@@ -228,13 +229,17 @@ class App:
 
     async def example(self, request: Request) -> Response:
         """Return the body of a predict request with one example."""
-        return JSONResponse(await asyncio.to_thread(example_request, self._version(request).manifest))
+        version = self._version(request)
+        try:
+            return JSONResponse(await asyncio.to_thread(example_request, version.manifest))
+        except InputError as error:
+            raise _HttpError(404, f"level {version.level}, version {version.number}: {error}") from error
 
     async def predict(self, request: Request) -> Response:
         """Return predictions of a version."""
         version, reservation = self._version(request), request.scope["reservation"]
         body = await _read_body(request, self.limits, reservation)
-        work = partial(rest.respond, version.signatures)
+        work = partial(rest.respond, version.signatures, columns=version.row_columns)
         try:
             response = await self.workers.compute(work, body, request, self.limits.seconds)
         except BadRequest as error:
@@ -248,6 +253,17 @@ class App:
         if version is None:
             raise _missing(self.serving, level, number)
         return version
+
+
+def _check_framing(scope: Scope) -> tuple[int, str] | None:
+    """Return status and message for a request whose end another server may see elsewhere; None for others."""
+    version, names = scope.get("http_version", "1.1"), {name for name, _ in scope["headers"]}
+    if version not in HTTP_VERSIONS:
+        return 505, f"the HTTP version must be {' or '.join(HTTP_VERSIONS)}. Received: {version}"
+    if {b"content-length", b"transfer-encoding"} <= names:
+        # RFC 9112, 6.3: the connection must be closed.
+        return 400, "a request must not have both Content-Length and Transfer-Encoding"
+    return None
 
 
 async def _failed(request: Request, error: Exception) -> Response:

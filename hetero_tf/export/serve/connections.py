@@ -58,6 +58,7 @@ class LimitedConnection(H11Protocol):
         self.phase: str | None = None
         self.since = 0.0
         self.timer: asyncio.TimerHandle | None = None
+        self.is_half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer of the first request, and close another connection if too many are open."""
@@ -91,10 +92,22 @@ class LimitedConnection(H11Protocol):
         super().handle_events()
         self._track()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection of a client that closed its side after a request, until the response is sent."""
+        self.is_half_closed = True
+        return self._is_working
+
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request; close the connection if there is none."""
         super().on_response_complete()
+        if self.is_half_closed and not self._is_working:
+            self.transport.close()
         self._track()
+
+    @property
+    def _is_working(self):
+        """True between the end of a request and the end of its response."""
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
     def pause_writing(self) -> None:
         """Start the timer of a client that does not read."""

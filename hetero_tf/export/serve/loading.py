@@ -1,8 +1,10 @@
 """Verifies the files of an exported version and loads it."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, UserError, shorten_repr
+from hetero_tf.data.columns import Column
+from hetero_tf.data.described import build_columns
 from hetero_tf.export.warmup import blank_requests
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED
@@ -46,6 +50,14 @@ class Version:
     number: int
     manifest: dict
     model: Any
+
+    @cached_property
+    def row_columns(self) -> tuple[Column, ...]:
+        """Columns of the signature "serve_rows"; empty if they are unknown."""
+        # A version may come from another program, so any part of its description may be missing.
+        with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
+            return build_columns(self.manifest["items"]["columns"]) or ()
+        return ()
 
     @property
     def signatures(self) -> Mapping:

@@ -8,14 +8,16 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.columns import Column
 from hetero_tf.export.serve.request_json import BadRequest, Cancelled, parse, to_numbers
 
-DEFAULT = "serving_default"
+DEFAULT, ROWS = "serving_default", "serve_rows"
 TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.int32: "DT_INT32", tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
 # Examples of one call of a model; larger requests take several calls, which bounds their memory.
 EXAMPLES_AT_ONCE = 256
@@ -27,13 +29,16 @@ MAX_LIST_LENGTH = 200
 _GRAPH_LOCATION = re.compile(r"\s*(Graph execution error|Detected at node|File |<stack traces|\[\[|Node: |tf2xla)")
 
 
-def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool]) -> bytes:
+def respond(
+    signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Column] = ()
+) -> bytes:
     """Return the response to a predict request.
 
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
         is_cancelled: Returns True if the client is gone and the work should stop.
+        columns: Columns of the signature "serve_rows"; empty if they are unknown.
 
     Returns:
         The response as JSON: {"predictions": one for each instance} for "instances", {"outputs": ...} for "inputs";
@@ -43,7 +48,7 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool]) 
         BadRequest: The body does not match the signature.
         Cancelled: `is_cancelled` returned True.
     """
-    by_row, outputs = predict(signatures, parse(body, is_cancelled), is_cancelled)
+    by_row, outputs = predict(signatures, parse(body, is_cancelled), is_cancelled, columns)
     sizes = sum(value.size for value in outputs.values())
     if sizes > MAX_VALUES:
         raise BadRequest(
@@ -58,7 +63,7 @@ def respond(signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool]) 
 
 
 def predict(
-    signatures: Mapping, request: object, is_cancelled: Callable[[], bool]
+    signatures: Mapping, request: object, is_cancelled: Callable[[], bool], columns: Sequence[Column] = ()
 ) -> tuple[bool, dict[str, np.ndarray]]:
     """Compute the outputs of a parsed predict request; see `respond`.
 
@@ -82,9 +87,25 @@ def predict(
     values = _columns(request["instances"], specs) if by_row else _named(request["inputs"], specs)
     arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
     try:
-        return by_row, _call(signature, specs, arrays, is_cancelled)
+        outputs = _call(signature, specs, arrays, is_cancelled)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
+    if name == ROWS and len(arrays) == 1:
+        _check_rows(arrays, columns, outputs)
+    return by_row, outputs
+
+
+def _check_rows(arrays, columns, outputs):
+    """Raise `BadRequest` for the first row without a prediction, with the column that is invalid."""
+    ((name, rows),) = arrays.items()
+    floats = [values for values in outputs.values() if values.dtype.kind == "f" and len(values) == len(rows)]
+    is_invalid = [~np.isfinite(values).all(tuple(range(1, values.ndim))) for values in floats]
+    for index in np.flatnonzero(np.any(is_invalid, 0)) if is_invalid else ():
+        for column, text in zip(columns, rows[index]):
+            try:
+                column.encode(text.decode(errors="replace"))
+            except InputError as error:
+                raise BadRequest(f"{name}[{index}]: {error}") from error
 
 
 def _call(signature, specs, arrays, is_cancelled):

@@ -132,22 +132,27 @@ class Serving:
             try:
                 names = _level_names(self.folder)
             except OSError as error:
-                self._warn(self.folder, error, sentences.append)
+                self._warn(self.folder, f"could not be listed: {error}", sentences.append)
+                return sentences
+            if self._loaded and not names:
+                # TensorFlow Serving keeps versions whose folder is missing. A file system that is no longer mounted
+                # leaves an empty folder.
+                self._warn(self.folder, "is missing, or has no folder of a level", sentences.append)
                 return sentences
             for level in sorted(names | self._loaded.keys()):
                 try:
                     available = [number for number in numbers(self.folder / level) if number <= LARGEST_VERSION]
                 except DiskProblem as error:
-                    self._warn(self.folder / level, error, sentences.append)
+                    self._warn(self.folder / level, f"could not be listed: {error}", sentences.append)
                     continue
                 self._warnings.pop(self.folder / level, None)
                 self._refresh_level(level, available, sentences.append)
             self._warnings.pop(self.folder, None)
             return sentences
 
-    def _warn(self, path, error, say):
-        """Report once that a folder cannot be listed: on a network file system it may be back in a moment."""
-        message = f"{path}: could not be listed: {error}; served versions stay loaded"
+    def _warn(self, path, problem, say):
+        """Report once that a folder cannot be read: on a network file system it may be back in a moment."""
+        message = f"{path}: {problem}; served versions stay loaded"
         if self._warnings.get(path) != message:
             say(message)
         self._warnings[path] = message
