@@ -31,7 +31,7 @@ def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
     if not changes:
         return recipe.name
     try:
-        lines = changed_keys(load(path).source, recipe.source)
+        lines = changed_keys(load(path).source, recipe.source, complete=True)
     except InputError:
         # The file is valid only with its overrides, so there is nothing to compare with.
         lines = [f"{key}: {value}" for key, value in changes.items() if key not in CHANGEABLE_KEYS]

@@ -10,7 +10,7 @@ from hetero_tf.base.metrics import find_metric
 from hetero_tf.reports.comparison import compare
 from hetero_tf.reports.summaries import Moment, default_metrics, direction, known_metrics
 from hetero_tf.reports.table_formats import WORDS, Table, to_single_lines, to_table
-from hetero_tf.runs.history import Run, differing_keys, shown
+from hetero_tf.runs.history import Run, differing_values, shown
 from hetero_tf.runs.published import PublishedValue
 
 # Columns in addition to the metric.
@@ -122,13 +122,13 @@ def _align(table, width):
 
 def _differences(groups, width):
     """Return lines with the keys in which the recipes differ, and their values."""
-    runs, lines = [group[0] for group in groups.values()], []
-    keys = differing_keys(runs, ("name", "seed"))
+    by_key, lines = differing_values([group[0] for group in groups.values()], ("name", "seed")), []
+    keys = list(by_key)
     if any(key.startswith("model.layers") for key in keys):
         keys = ["model.layers", *(key for key in keys if not key.startswith(("model.layers", "model.settings")))]
         lines.append("  model.layers and its settings")
     for key in keys[len(lines) : MOST_KEYS]:
-        values = list(dict.fromkeys(shown(run.keys[key]) if key in run.keys else "-" for run in runs))
+        values = list(dict.fromkeys("-" if value is None else value for value in by_key[key]))
         more = [f"and {len(values) - MOST_VALUES} more"] if len(values) > MOST_VALUES else []
         lines.append(f"  {key}: {', '.join(values[:MOST_VALUES] + more)}")
     lines += [f"  and {len(keys) - MOST_KEYS} more keys"] if len(keys) > MOST_KEYS else []

@@ -49,8 +49,7 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     """
     patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")
     min_delta = keys.get("early_stopping.min_delta")
-    metric = keys.get("early_stopping.metric") or keys.get("evaluate.best")
-    metric = metric or _default_metric(keys, rows)
+    metric = keys.get("early_stopping.metric") or selection_metric(keys, rows)
     # The recipe of a run with plug-in modules may be read without checks.
     if not (isinstance(patience, int) and isinstance(every, int) and isinstance(min_delta, int | float) and every > 0):
         return False
@@ -58,8 +57,15 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     return rule.ends(rule.count(Patience(), rows))
 
 
-def _default_metric(keys, rows):
-    """Return the metric that selects the best round by default; "" with a plug-in that is not registered."""
+def selection_metric(keys: Mapping[str, Any], rows: Iterable[dict]) -> str:
+    """Return the metric that selects the best round; "" for the default one of a plug-in that is not registered.
+
+    Args:
+        keys: See `is_stopped_early`.
+        rows: Rows of metrics.
+    """
+    if keys.get("evaluate.best"):
+        return str(keys["evaluate.best"])
     names = {"inputs": keys.get("input.name"), "tasks": keys.get("task.name", "classification")}
     if any(name not in registry.names(kind) for kind, name in names.items()):
         return ""

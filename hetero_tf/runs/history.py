@@ -237,8 +237,7 @@ def read(folder: str | Path) -> Run | None:
     rows = [migrate_names(row) for row in _rows(run.metrics)]
     if not rows:
         return None
-    keys, mix = recipe_keys(text, str(run.recipe))
-    _check(run.recipe, keys, mix)
+    keys, mix = checked_keys(text, run.recipe)
     keys[MIX] = mix_text(mix)
     if keys.get("data.fallback") and run.data.exists():
         data = plain_json.parse(files.read_bytes(run.data, plain_json.LIMIT), run.data)
@@ -288,8 +287,13 @@ def _rows(path):
     return rows
 
 
-def _check(path, keys, mix):
-    """Refuse values that no recipe has: a recipe with plug-in modules is not checked when it is read."""
+def checked_keys(text: str, path: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return `recipe_keys` of a resolved text, such as one with plug-in modules that are not registered.
+
+    Raises:
+        InputError: The name, the seed, the number of rounds or the mix is not one of a recipe.
+    """
+    keys, mix = recipe_keys(text, str(path))
     for name, kind in (("name", str), ("seed", int), ("rounds", int)):
         if type(keys.get(name)) is not kind:
             raise InputError(
@@ -298,6 +302,7 @@ def _check(path, keys, mix):
             )
     if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
         raise InputError(f"{path}: {MIX} must give each level a positive share. Received: {shorten_repr(mix, 60)}")
+    return keys, mix
 
 
 def mix_text(mix: dict[str, float]) -> str:
@@ -335,7 +340,7 @@ def distinct_names(runs: Sequence[Run], without: Collection[str] = ("name", "see
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        implied = _implied_keys(alike, differing_keys(alike, without))
+        implied = _implied_keys(differing_values(alike, without))
         description = differences(alike, {*without, *implied})[alike.index(run)]
         names.append(f"{run.name} ({description})" if description else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
@@ -351,42 +356,78 @@ def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     Returns:
         A text for each run; "" for all if no key or more than `MOST_DIFFERENCES` keys differ.
     """
-    reported = differing_keys(runs, without)
-    if len(reported) > MOST_DIFFERENCES:
+    by_key = differing_values(runs, without)
+    if len(by_key) > MOST_DIFFERENCES:
         return ["" for _ in runs]
-    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in reported if key in run.keys) for run in runs]
+    return [
+        ", ".join(f"{_brief(key)}={values[number]}" for key, values in by_key.items() if values[number] is not None)
+        for number in range(len(runs))
+    ]
 
 
-def differing_keys(runs: Sequence[Run], without: Collection[str]) -> list[str]:
+def differing_values(runs: Sequence[Run], without: Collection[str]) -> dict[str, list[str | None]]:
     """Return the keys in which runs differ, without those that the name of a plug-in implies.
 
     Args:
         runs, without: See `differences`.
+
+    Returns:
+        `{key: text of each run}`, None for a run that lacks the key.
     """
-    keys = dict.fromkeys(key for run in runs for key in run.keys if key not in without)
-    differing = [key for key in keys if any(run.keys.get(key) != runs[0].keys.get(key) for run in runs)]
-    # Options that only one of two plug-ins has are implied by its name.
-    dependent = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
-    return [key for key in differing if key not in dependent]
+    recipes = _with_null_parts(runs)
+    return {
+        key: [shown(recipe[key]) if key in recipe else None for recipe in recipes]
+        for key in _differing_keys(recipes, without)
+    }
 
 
-def _implied_keys(runs, keys):
+def _with_null_parts(runs):
+    """Return the keys of each run, with a common key for each part that is null in some runs and present in others.
+
+    The key is the name of a plug-in, such as `client.update.name`, or `fleet` with the names of the devices as value.
+    """
+    recipes = [dict(run.keys) for run in runs]
+    for part in dict.fromkeys(key for recipe in recipes for key, value in recipe.items() if value is None):
+        for recipe in recipes:
+            inside = [key.removeprefix(f"{part}.") for key in recipe if key.startswith(f"{part}.")]
+            if inside and "name" not in inside:
+                devices = [key.split(".")[1] for key in inside if key.startswith("devices.")]
+                recipe[part] = "-".join(dict.fromkeys(devices or inside))
+        if any(f"{part}.name" in recipe for recipe in recipes):
+            for recipe in (recipe for recipe in recipes if part in recipe):
+                recipe[f"{part}.name"] = recipe.pop(part)
+    return recipes
+
+
+def _differing_keys(recipes, without):
+    """Return the keys in which recipes differ; an option that some lack is implied if its plug-in decides its value."""
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in without)
+    differing = [key for key in keys if any(recipe.get(key) != recipes[0].get(key) for recipe in recipes)]
+    return [key for key in differing if not _is_implied(key, recipes, differing)]
+
+
+def _is_implied(key, recipes, differing):
+    steps = key.split(".")
+    parts = [".".join(steps[:length]) for length in range(1, len(steps))]
+    selectors = [each for part in parts for each in (part, f"{part}.name") if each in differing and each != key]
+    having = [recipe for recipe in recipes if key in recipe]
+    if not selectors or len(having) == len(recipes):
+        return False
+    values = {(shown(recipe.get(selectors[-1])), shown(recipe[key])) for recipe in having}
+    return len(values) == len({selected for selected, _ in values})
+
+
+def _implied_keys(values_by_key):
     """Return the differing keys that are equal in all runs with the same plug-in of one kind, such as its rounds."""
     implied = set()
-    for name in (key for key in keys if key.endswith(".name")):
-        plugins = {run.keys.get(name) for run in runs}
-        implied |= {
-            key
-            for key in keys
-            if not key.endswith(".name")
-            and len({(run.keys.get(name), shown(run.keys.get(key))) for run in runs}) == len(plugins)
-        }
+    for name, plugins in values_by_key.items():
+        if name.endswith(".name"):
+            implied |= {
+                key
+                for key, values in values_by_key.items()
+                if not key.endswith(".name") and len(set(zip(plugins, values))) == len(set(plugins))
+            }
     return implied
-
-
-def _name_of(key):
-    """The key that names the plug-in of which another key is an option: "partition.per_client" -> "partition.name"."""
-    return f"{key.rpartition('.')[0]}.name"
 
 
 def _brief(key):

@@ -1,22 +1,22 @@
 """Overview of runs from their folders: reads no arrays, writes nothing, needs no TensorFlow."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hetero_tf import recipe
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.base.escaping import quote_shell
 from hetero_tf.recipe.recipe_files import shipped
-from hetero_tf.recipe.schema import Recipe
 from hetero_tf.runs import facts
-from hetero_tf.runs.early_stopping import is_stopped_early
+from hetero_tf.runs.early_stopping import is_stopped_early, selection_metric
+from hetero_tf.runs.history import checked_keys
 from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RECIPE, SWEEP, RunFolder
 
-RUNNING, FINISHED, STOPPED, DAMAGED, UNKNOWN = "running", "finished", "stopped", "damaged", "unknown"
+RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,17 @@ class Overview:
 
     Attributes:
         path: The run folder.
-        state: RUNNING, FINISHED, STOPPED, DAMAGED, or UNKNOWN if its plug-in modules are not registered.
+        state: RUNNING, FINISHED, STOPPED or DAMAGED.
         round: Round of the newest checkpoint; 0 before the first.
         rounds: Number of rounds of the recipe; 0 if unreadable. A run that early stopping ended is FINISHED before it.
         recipe: Name of the recipe.
         metric: Selection metric of the best round; "" before the first evaluation.
         best, last: The metric in the best and in the last evaluation.
-        changes: Differences from the shipped recipe of that name, as `key: shipped -> run`; None without such a recipe.
-        problem: The reason why a run is damaged or unknown.
+        changes: Differences from the shipped recipe of that name, as `key: shipped -> run`. None without such a recipe,
+            in a sweep, whose items have names of their own, and without the plug-ins of the run.
+        problem: The reason why a run is damaged.
+        sweep: Name of the sweep that contains the run; "" outside of sweeps.
+        plugins: Plug-in modules of the run that are not registered.
     """
 
     path: Path
@@ -45,6 +48,8 @@ class Overview:
     last: float | None = None
     changes: tuple[str, ...] | None = None
     problem: str = ""
+    sweep: str = ""
+    plugins: tuple[str, ...] = ()
 
 
 def overview(path: Path | str) -> Overview:
@@ -53,10 +58,6 @@ def overview(path: Path | str) -> Overview:
     try:
         return _read_run(run)
     except UserError as refusal:
-        missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]
-        if missing:
-            needs = " ".join(f"--plugin {quote_shell(name)}" for name in missing)
-            return Overview(run.path, UNKNOWN, problem=f"needs {needs} to be read")
         return Overview(run.path, DAMAGED, problem=str(refusal))
 
 
@@ -92,49 +93,60 @@ def is_run(path: Path) -> bool:
 def _read_run(run):
     checkpoint = checkpoints.newest_without_arrays(run.checkpoints)
     info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
+    missing = tuple(name for name in environment.plugins(run.environment) if name not in registry.plugin_modules())
     text = info["recipe"] if info else facts.read_recipe(run)
-    resolved = recipe.loads(text, str(run.recipe))
+    resolved, keys = _read_keys(text, run, missing)
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
-    default = metrics.default_selection_metric(resolved.metrics[0], metrics.is_validated(last)) if last else ""
-    metric = resolved.evaluate.best or default
-    requested = _requested_recipe(run, resolved)
+    metric = selection_metric(keys, [last]) if last or keys.get("evaluate.best") else ""
+    # The recipe that was last requested: `recipe.yaml` has its number of rounds before the next checkpoint does.
+    try:
+        _, requested = _read_keys(facts.read_recipe(run), run, missing)
+    except InputError:
+        requested = keys
     if run.holder is not None:
         state = RUNNING
     else:
         state = FINISHED if is_finished(run, done, requested) else STOPPED
+    folder = run.path.absolute().parent
+    sweep = folder.name if (folder / SWEEP).is_file() else ""
     return Overview(
         run.path,
         state,
         done,
-        requested.rounds,
-        resolved.name,
+        requested["rounds"],
+        keys["name"],
         metric,
         best.get(metric),
         last.get(metric),
-        _changes(resolved),
+        None if sweep or resolved is None else _changes(resolved),
+        sweep=sweep,
+        plugins=missing,
     )
 
 
-def is_finished(run: RunFolder, done: int, requested: Recipe) -> bool:
+def _read_keys(text, run, missing):
+    """Return a recipe and its keys; None for the recipe if it needs plug-in modules that are `missing`."""
+    try:
+        resolved = recipe.loads(text, str(run.recipe))
+    except InputError:
+        if not missing:
+            raise
+        return None, checked_keys(text, run.recipe)[0]
+    return resolved, recipe.keys_of(resolved)
+
+
+def is_finished(run: RunFolder, done: int, requested: Mapping[str, Any]) -> bool:
     """Return True if a run needs no further round: all are done, or early stopping ended it.
 
     Args:
         run: The folder of the run.
         done: Round of its newest checkpoint.
-        requested: The recipe to finish, with its number of rounds and its early stopping.
+        requested: `{dotted key: value}` of the recipe to finish, with its number of rounds and its early stopping.
     """
-    if done >= requested.rounds or requested.early_stopping.patience is None:
-        return done >= requested.rounds
+    if done >= requested["rounds"] or requested.get("early_stopping.patience") is None:
+        return done >= requested["rounds"]
     rows = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics) if row["round"] <= done]
-    return is_stopped_early(recipe.keys_of(requested), rows)
-
-
-def _requested_recipe(run, resolved):
-    """The recipe that was last requested: `recipe.yaml` has its number of rounds before the next checkpoint does."""
-    try:
-        return recipe.loads(facts.read_recipe(run), str(run.recipe))
-    except InputError:
-        return resolved
+    return is_stopped_early(requested, rows)
 
 
 def _changes(resolved):

@@ -13,7 +13,7 @@ from typing import Any
 from hetero_tf.base import files
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
-from hetero_tf.recipe import changed_keys
+from hetero_tf.recipe import changed_keys, keys_of
 from hetero_tf.runs import facts, overview
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -166,7 +166,7 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
     if run_overview is None or (run_overview.state != overview.DAMAGED and not run_overview.round):
         return 0, False, threads
     is_damaged = run_overview.state == overview.DAMAGED
-    is_finished = not is_damaged and overview.is_finished(run_folder, run_overview.round, run.recipe)
+    is_finished = not is_damaged and overview.is_finished(run_folder, run_overview.round, keys_of(run.recipe))
     if is_finished:
         changed = changed_keys(facts.read_recipe(run_folder), run.recipe.source)
         if changed:

@@ -6,7 +6,8 @@ import pytest
 
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports.summaries import run_cost, summarize
-from hetero_tf.runs.history import read
+from hetero_tf.reports.text_tables import to_text
+from hetero_tf.runs.history import differences, distinct_names, grouped, read
 from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
@@ -192,6 +193,36 @@ def test_names_leave_out_keys_that_a_plugin_implies(write_run, capsys):
         "| tiny_digits (optimizer.momentum=0.5, schedule=cosine)",
         "| tiny_digits (optimizer.momentum=0.0, schedule=cosine)",
     ]
+
+
+@pytest.mark.parametrize(
+    "change, key, values",
+    [
+        ("client.update={name: clip, norm: 2}", "client.update", ("null", "clip")),
+        ("client.correction={name: proximal, mu: 0.1}", "client.correction", ("null", "proximal")),
+        ("early_stopping.patience=3", "early_stopping.patience", ("null", "3")),
+        ("fleet=phones", "fleet", ("null", "budget-midrange-flagship")),
+    ],
+)
+def test_a_part_that_is_null_in_one_run_is_one_difference(write_run, change, key, values):
+    runs = [read(write_run("one", [10.0])), read(write_run("two", [20.0], change))]
+    assert differences(runs, ("name", "seed")) == [f"{key}={value}" for value in values]
+    lines = to_text(grouped(runs)).splitlines()
+    (line,) = lines[lines.index("the recipes differ in") + 1 :]
+    assert line.replace(".name:", ":") == f"  {key}: {', '.join(values)}"
+
+
+def test_options_of_one_plugin_are_a_difference_also_beside_runs_without_it(write_run):
+    changes = ["schedule=constant", "schedule.at=[1]", "schedule.at=[2]"]
+    runs = [read(write_run(str(number), [10.0], change)) for number, change in enumerate(changes)]
+    assert distinct_names(runs) == [
+        "tiny_digits (schedule=constant)",
+        "tiny_digits (schedule=steps, schedule.at=[1])",
+        "tiny_digits (schedule=steps, schedule.at=[2])",
+    ]
+    fleets = ["seed=0", "fleet=phones", "fleet={devices: {phone: {seconds_per_step: 0.1}}, jitter: 0.5}"]
+    fleets = [read(write_run(f"fleet{number}", [10.0], change)) for number, change in enumerate(fleets)]
+    assert differences(fleets, ("name", "seed")) == ["fleet=null", "fleet=budget-midrange-flagship", "fleet=phone"]
 
 
 def test_unfinished_runs_are_reported_and_compared_at_common_rounds(write_run, capsys):

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import programs
@@ -12,6 +13,7 @@ import runs
 from refusals import refusal
 
 import hetero_tf
+from hetero_tf.cli.commands.list import _format_overview
 from hetero_tf.runs import overview
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
@@ -63,13 +65,28 @@ def test_list_shows_run_folders_and_subfolders(folder):
     assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
 
 
-def test_run_with_plugins_names_them(folder):
-    for path in folder.glob("checkpoints/*/info.json"):
-        path.unlink()
+def test_run_with_plugins_is_read_without_them(folder):
     facts = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps({**facts, "plugins": ["own.windows"]}))
-    actual = overview.overview(folder)
-    assert (actual.state, actual.problem) == ("unknown", "needs --plugin own.windows to be read")
+    for path in [folder / "recipe.yaml", *folder.glob("checkpoints/*/info.json")]:
+        path.write_text(path.read_text().replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
+    with mock.patch.object(checkpoints, "newest_without_arrays", lambda _: None):
+        actual = overview.overview(folder)
+    assert (actual.state, actual.recipe, actual.rounds, actual.problem) == ("stopped", "small", 4, "")
+    assert actual.plugins == ("own.windows",) and actual.changes is None
+    assert _format_overview(actual) == "stopped, round 0 of 4  recipe small, needs --plugin own.windows"
+
+
+def test_run_of_a_sweep_is_not_described_as_an_edit_of_a_shipped_recipe(tmp_path):
+    text = hetero_tf.load_recipe("mnist", ["name=heterofl"]).source
+    for parent in ("sweep", "runs"):
+        (tmp_path / parent / "heterofl").mkdir(parents=True)
+        (tmp_path / parent / "heterofl" / "recipe.yaml").write_text(text)
+    (tmp_path / "sweep" / "sweep.yaml").touch()
+    assert overview.overview(tmp_path / "runs" / "heterofl").changes
+    actual = overview.overview(tmp_path / "sweep" / "heterofl")
+    assert (actual.sweep, actual.changes) == ("sweep", None)
+    assert _format_overview(actual) == "stopped, round 0 of 200  recipe heterofl of the sweep sweep"
 
 
 def test_runs_of_a_sweep_are_listed_with_the_folder_of_all_runs(folder):

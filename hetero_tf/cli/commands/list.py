@@ -75,7 +75,9 @@ def _format_overview(entry: "Overview") -> str:
     if entry.metric:
         shown = ["-" if value is None else f"{value:.4g}" for value in (entry.best, entry.last)]
         parts.append(f"{entry.metric} best {shown[0]} last {shown[1]}")
-    parts.append(f"recipe {entry.recipe}{_format_changes(entry.changes)}")
+    needs = "".join(f", needs --plugin {name}" for name in entry.plugins)
+    origin = f" of the sweep {entry.sweep}" if entry.sweep else "" if needs else _format_changes(entry.changes)
+    parts.append(f"recipe {entry.recipe}{origin}{needs}")
     return "  ".join(parts)
 
 
