@@ -317,6 +317,11 @@ ENDS = {
     "activation": keras.layers.Activation("softmax"),
     "function": keras.ops.softmax,
     "sigmoid": keras.ops.sigmoid,
+    "sigmoid that is rounded to 0": lambda value: keras.ops.sigmoid(200 * value),
+    "hard sigmoid": keras.ops.hard_sigmoid,
+    "softmax that is rounded to 0": lambda value: keras.ops.softmax(200 * value),
+    "clipped": lambda value: keras.ops.clip(value, 0, 1),
+    "bfloat16": keras.layers.Softmax(dtype="bfloat16"),
     "scaled": lambda value: keras.layers.Rescaling(10.0)(keras.layers.Softmax()(value)),
     "nested": keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), keras.layers.Softmax()]),
 }
@@ -330,6 +335,12 @@ def test_probabilities_are_refused_in_every_form(name):
 @pytest.mark.parametrize("last", [None, keras.ops.log_softmax, keras.ops.relu, keras.ops.tanh, keras.ops.softplus])
 def test_other_outputs_are_logits(last):
     check_behavior(one_layer(last), SHAPE)
+
+
+@pytest.mark.parametrize("last", [keras.ops.relu, keras.ops.relu6])
+def test_small_positive_outputs_are_logits(last):
+    small = keras.initializers.RandomUniform(0, 1e-5, seed=1)
+    check_behavior(one_layer(last, kernel_initializer=small, use_bias=False), SHAPE)
 
 
 def test_levels_of_one_model_are_reported():
