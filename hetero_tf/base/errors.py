@@ -50,7 +50,7 @@ class Locked(UserError):
 
 
 class NotFinite(UserError):
-    """Too many clients returned NaN or infinite weights, or the values to merge or save are not finite."""
+    """Too many clients returned NaN or infinity, or the values to merge or save are not finite."""
 
     code = 6
 

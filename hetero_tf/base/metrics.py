@@ -47,7 +47,9 @@ _FIXED = {
     "loss": Metric(meaning="local training loss, mean over the clients that finished", better="lower", shown=True),
     "gradient_norm": Metric(meaning="norm of the local gradients before clipping, mean over the same clients"),
     "non_finite": Metric(
-        meaning="clients excluded because their result was not finite", better="lower", unit="clients"
+        meaning="clients excluded because their weights, loss or gradient norm were not finite",
+        better="lower",
+        unit="clients",
     ),
     "levels": Metric(meaning="active clients of each level"),
     "learning_rate": Metric(meaning="local learning rate of the round"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hetero_tf.data.columns import is_number
+from hetero_tf.data.columns import feature_names, is_number
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.inspection import ColumnSummary, inspect_column
 from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
@@ -13,6 +13,10 @@ from hetero_tf.data.targets import LABEL, LABEL_MAP, LABEL_SET, NUMBERS
 LINE, MAX_COLUMNS, MAX_NAME, MAX_CLASSES = 80, 20, 24, 8
 # A larger share of one class in the test examples is worth a warning.
 MAX_MAJORITY = 0.6
+# Half of the values within a smaller range, in standard deviations, are equal for a model that reads standard values.
+MIN_SPREAD = 1e-4
+# Rows of which the spread of a column is computed.
+SPREAD_ROWS = 10_000
 
 
 def describe_data(dataset: Dataset) -> list[str]:
@@ -32,7 +36,7 @@ def describe_data(dataset: Dataset) -> list[str]:
 
 
 def data_warnings(dataset: Dataset, clients: int) -> list[str]:
-    """Return sentences about row numbers, times of day, equal or rare classes, and a large majority.
+    """Return sentences about row numbers, times of day, outliers, equal or rare classes, and a large majority.
 
     Args:
         dataset: The data.
@@ -53,6 +57,7 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
         other = spellings.setdefault(each.lower(), each)
         if other != each:
             warnings.append(f"classes {other} and {each} differ only in case; are they the same?")
+    warnings += _outlier_warnings(dataset)
     if dataset.targets != LABEL:
         return warnings
     counts = _count_classes(dataset)
@@ -69,6 +74,30 @@ def data_warnings(dataset: Dataset, clients: int) -> list[str]:
     name, share = _majority(dataset)
     if share > MAX_MAJORITY:
         warnings.append(f"always predicting {name} has an accuracy of {100 * share:.1f} % on the test examples")
+    return warnings
+
+
+def _outlier_warnings(dataset):
+    """Return sentences about columns in which an outlier makes all other values equal after standardisation."""
+    parts = []
+    if dataset.targets == NUMBERS:
+        names = dataset.class_names or [str(index) for index in range(dataset.classes)]
+        parts.append(("target", names, dataset.train.y, *dataset.target_statistics))
+    columns, x = dataset.columns, dataset.train.x
+    if dataset.kind in ("table", "series") and columns and len(feature_names(columns)) == x.shape[-1]:
+        parts.append(("column", feature_names(columns), x, *dataset.feature_statistics))
+    warnings = []
+    for part, names, values, means, stds in parts:
+        rows = values.reshape(-1, values.shape[-1])
+        for name, column, mean, std in zip(names, rows.T, means, stds):
+            distinct = np.unique(column[:: -(-len(column) // SPREAD_ROWS)]).astype(np.float64)
+            spread = np.subtract(*np.quantile(distinct, [0.75, 0.25])) / std
+            if len(distinct) > 3 and spread < MIN_SPREAD:
+                outlier = column[np.abs(column - mean).argmax()]
+                warnings.append(
+                    f"{part} {_shorten(name, MAX_NAME)!r} has outliers such as {outlier:.4g}, beside which its other "
+                    "values are equal after scaling; correct or remove them"
+                )
     return warnings
 
 

@@ -154,14 +154,15 @@ def _train_and_sum(setup, submodel, state, packed, scalars, index):
     result = train_block(setup, submodel, state, scalars, plan)
     # Steps and weight in the merge of each client, [K].
     steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
-    finite = _finite_clients(result, steps)
+    records = _client_records(setup, submodel, result, steps)
+    finite = _finite_clients(result, records, steps)
     counts, counts_of = finite & (steps > 0), setup.examples.counts
     weight = tf.cast(counts, setup.layout.dtype)
     if counts_of is not None:
         weight *= tf.gather(counts_of, table_rows(plan))
     rows = _weighted_rows(result, counts, weight if counts_of is not None else None)
     sums = {name: _sum_of_block(submodel, values, result, plan) for name, values in rows.items()}
-    records = _client_records(setup, submodel, result, steps) | {"finite": finite, "weight": weight}
+    records |= {"finite": finite, "weight": weight}
     # Pad the records of a smaller block to the size of the largest one.
     missing = max(setup.block_sizes) - submodel.block.clients
     if missing:
@@ -232,9 +233,11 @@ def _new_table_rows(submodel, result):
     return new_rows
 
 
-def _finite_clients(result, steps):
-    """Return whether the result and the new memory of each client are finite: bool [K]."""
+def _finite_clients(result, records, steps):
+    """Return whether the result, the loss, the gradient norm and the new memory of each client are finite: bool [K]."""
     finite = tf.reduce_all(tf.math.is_finite(result.values), axis=1)
+    # Clipping divides by an infinite norm, so weights can stay finite.
+    finite &= tf.math.is_finite(records["loss"]) & tf.math.is_finite(records["gradient_norm"])
     if result.updated is not None:
         finite &= tf.reduce_all(tf.math.is_finite(result.local.rows), axis=1)
     if result.memory is not None:

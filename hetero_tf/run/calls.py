@@ -83,5 +83,5 @@ def _failure(recipe, row):
     """Return the `RoundFailure` of a failed round, else None."""
     diverged = row["non_finite"]
     if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
-        return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinite weights", NotFinite)
+        return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinity", NotFinite)
     return row.get(FAILURE)

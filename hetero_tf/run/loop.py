@@ -142,6 +142,8 @@ class TrainingLoop:
         if done == self._first:
             self._report_first_call(len(rows))
         (metrics, statistics), evaluation = self._timed(self._evaluate, state)
+        if metrics and not self.progress.last:
+            self._report_undefined(state.round, plain_json.finite(metrics))
         with self._save_lock:
             row, saving = self._timed(self._save_call, state, rows, trained, metrics, statistics)
         parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, evaluation, saving)))
@@ -177,6 +179,18 @@ class TrainingLoop:
         self._display.begin(f"measuring round {state.round}/{self._recipe.rounds}", self._evaluation_seconds)
         evaluation, self._evaluation_seconds = self._timed(self._process.evaluate, state)
         return evaluation
+
+    def _report_undefined(self, round, metrics):
+        """Print a note if the first evaluation has no value of the metric that selects the best round or ends the run."""
+        effects = {self._process.selection_metric: ("this round cannot be the best one", "evaluate.best")}
+        if self._stopping.patience is not None:
+            effects.setdefault(self._stopping.metric, ("it counts as no improvement", "early_stopping.metric"))
+        for metric, (effect, key) in effects.items():
+            if metrics.get(metric) is None:
+                self._console.say_folded(
+                    f"note: {metric} is undefined or infinite in round {round}, so {effect}; if it stays undefined, set "
+                    f"{key} to another metric"
+                )
 
     def _save_call(self, state, rows, trained, metrics, statistics):
         """Write the rows of metrics, the timeline and the checkpoints, update the progress, and return the last row."""

@@ -556,7 +556,7 @@ def test_last_good_state_is_usable_after_non_finite_weights(tmp_path):
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))
     run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path, stub=True)
     assert run.code == 6 and run.out == "" and "Traceback" not in run.err
-    assert run.err.splitlines()[-1].startswith("hetero_tf: round 3: 2 of 2 clients returned NaN or infinite weights")
+    assert run.err.splitlines()[-1].startswith("hetero_tf: round 3: 2 of 2 clients returned NaN or infinity")
     used = [
         programs.shared().run(command, "--run_dir", "run", "--state", "last", "--json", cwd=tmp_path)
         for command in ("evaluate", "export")

@@ -112,6 +112,24 @@ def test_numbers_and_sets_of_labels_have_their_lines():
     assert baseline(data) == ("micro_f1", pytest.approx(100 * 2 * 2 / (4 + 3)), "red")
 
 
+def test_outliers_that_hide_all_other_values_are_worth_a_warning():
+    rng = np.random.default_rng(0)
+    x, y = (np.exp(3 * rng.standard_normal((200, 2))).astype(np.float32) for _ in range(2))
+    columns = (Column("size"), Column("weight"))
+
+    def warnings():
+        split = Split(x, y)
+        return data_warnings(Dataset(split, split, 2, "s", class_names=("price", "age"), columns=columns), 4)
+
+    assert warnings() == []
+    y[:50, 0], x[3, 1] = 1e30, -1e12
+    end = ", beside which its other values are equal after scaling; correct or remove them"
+    assert warnings() == [
+        f"target 'price' has outliers such as 1e+30{end}",
+        f"column 'weight' has outliers such as -1e+12{end}",
+    ]
+
+
 def test_times_of_day_are_worth_a_warning():
     columns = (Column("when", date="ymd"), Column("size"))
     x = np.zeros((2, len(feature_names(columns))), np.float32)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.methods.losses import cross_entropy
 from hetero_tf.models.state import flatten_state
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
@@ -83,6 +84,12 @@ def overflowing(memory, weights, start, slots, steps, rate):
     return tf.where(steps[:, None] == 1, np.float32(np.inf), memory + weights - start)
 
 
+def infinite_loss(logits, targets, present, outside):
+    """A loss that is infinite for client 3, the only one with a single label, and does not change its weights."""
+    is_single = tf.equal(tf.math.count_nonzero(present, axis=-1), 1)
+    return tf.where(is_single, np.float32(np.inf), cross_entropy.loss(logits, targets, present, outside))
+
+
 @pytest.mark.parametrize(
     ("settings", "functions"),
     [
@@ -93,13 +100,19 @@ def overflowing(memory, weights, start, slots, steps, rate):
         ((PERSONAL,), {"update": without_nan}),
         (MEMORY, {"remember": overflowing}),
         ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
+        ((PERSONAL, "round.selection=oort"), {"loss": infinite_loss}),
+        (("engine=stacked", "levels.mix=a"), {"loss": infinite_loss}),
+        ((), {"loss": infinite_loss, "stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
     ],
-    ids=["weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"],
+    ids=[
+        *("weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"),
+        *("infinite loss", "infinite loss in a block", "infinite loss in pending sums"),
+    ],
 )
 def test_lost_client_changes_no_sum(settings, functions, eager):
     process = tiny.process(BASE, "engine=sequential", *settings, data=tiny.images(kind=np.float32))
     process = tiny.with_setup(process, algorithm=functions)
-    process = process if "remember" in functions else with_nan(process, client=3)
+    process = process if {"remember", "loss"} & functions.keys() else with_nan(process, client=3)
 
     def run(cohort):
         plan = process.plan(0, cohort)

@@ -56,6 +56,21 @@ def test_best_round_is_the_first_best_one_by_its_metric(train_stub, tmp_path, mo
     assert summary["best"]["round"] == best and checkpoints.numbers(tmp_path / "best") == [best]
 
 
+def test_first_evaluation_without_the_metric_of_the_best_round_says_so(train_stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(stub_rounds, "stub_metric", lambda name, round: np.nan if name == "global_accuracy" else 1.0)
+    overrides = ("rounds=3", "early_stopping={patience: 9, metric: global_accuracy}")
+    _, output = train_stub(tmp_path / "one", RECIPE, *overrides)
+    note = (
+        "note: global_accuracy is undefined or infinite in round 1, so this round cannot be the best one; if it stays "
+    )
+    assert " ".join(output.split()).count(f"{note}undefined, set evaluate.best to another metric") == 1
+    assert output.count("undefined or infinite") == 1
+    _, output = train_stub(tmp_path / "two", RECIPE, *overrides, "evaluate.best=global_loss")
+    assert "so it counts as no improvement; if it stays undefined, set early_stopping.metric" in " ".join(
+        output.split()
+    )
+
+
 def test_nothing_is_written_after_the_state_that_a_signal_saves(train_stub, tmp_path):
     """A handler has saved the state, and the process has not ended yet: the thread that trains goes on."""
     loops = []
@@ -150,7 +165,7 @@ def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
         train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20", "levels.mix=a")
     assert refusal.value.code == 6
     assert str(refusal.value) == (
-        "round 1: 2 of 2 clients returned NaN or infinite weights, also with a second cohort; the state before this "
+        "round 1: 2 of 2 clients returned NaN or infinity, also with a second cohort; the state before this "
         "round is kept. Lower optimizer.learning_rate. Received: learning_rate=1e+09"
     )
     assert not (tmp_path / "run" / "checkpoints").exists()
@@ -207,15 +222,13 @@ def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
     assert process.calls[-1] == [(2, 1)]
     state, rows, _ = calls.advance(process, state, [(3, 0)])
     assert state.round == 4 and rows[0]["non_finite"] == 0
-    with pytest.raises(
-        NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
-    ):
+    with pytest.raises(NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinity, also with a second"):
         calls.advance(Diverging([[4, 3]]), begin, [(0, 0)])
 
 
 def test_a_bad_round_of_an_asynchronous_policy_is_not_drawn_again(monkeypatch):
     monkeypatch.setattr(Diverging.recipe.round, "policy", Plugin("immediate"))
-    with pytest.raises(NotFinite, match="NaN or infinite weights; the state before this round is kept"):
+    with pytest.raises(NotFinite, match="NaN or infinity; the state before this round is kept"):
         calls.advance(Diverging([[4, 0]]), State(0, {}), [(0, 0)])
 
 

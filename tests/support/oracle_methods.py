@@ -83,7 +83,7 @@ def play_round(process, ways, models, state, plan, number):
             process, ways, models, level, initial, peers, (memory, control), plan, slot, number
         )
         sent = oracle_seams.updated(process, initial, trained)
-        if not all(np.isfinite(value).all() for value in trained.values()):
+        if not all(np.isfinite(value).all() for value in (*trained.values(), client_metrics)):
             continue
         metrics.append(client_metrics)
         for path, table in tables["peers"].items():
