@@ -30,7 +30,8 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
         runs one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client), "finite" and, if the selection needs it,
         "squared_loss", each [rounds, blocks * K].
-        A client whose result or loss is not finite has weight 0: the merge of the others is bit-equal to one without it.
+        A client with a result or loss that is not finite has weight 0: the merge of the others is bit-equal to one
+        without it.
         "merge_finite", [rounds]: False where finite results overflowed in the sum or in the server's step; such a round
         does not change the state.
     """

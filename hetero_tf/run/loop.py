@@ -181,15 +181,15 @@ class TrainingLoop:
         return evaluation
 
     def _report_undefined(self, round, metrics):
-        """Print a note if the first evaluation has no value of the metric that selects the best round or ends the run."""
+        """Print a note if the first evaluation lacks the metric that selects the best round or ends the run."""
         effects = {self._process.selection_metric: ("this round cannot be the best one", "evaluate.best")}
         if self._stopping.patience is not None:
             effects.setdefault(self._stopping.metric, ("it counts as no improvement", "early_stopping.metric"))
         for metric, (effect, key) in effects.items():
             if metrics.get(metric) is None:
                 self._console.say_folded(
-                    f"note: {metric} is undefined or infinite in round {round}, so {effect}; if it stays undefined, set "
-                    f"{key} to another metric"
+                    f"note: {metric} is undefined or infinite in round {round}, so {effect}; if it stays undefined, "
+                    f"set {key} to another metric"
                 )
 
     def _save_call(self, state, rows, trained, metrics, statistics):
