@@ -118,11 +118,11 @@ FIGURES = {
         lambda table: table["recipes"]["mnist"]["nodes"],
         200,
     ),
-    "mnist_peak_gb": Figure(
+    "mnist_peak_gib": Figure(
         RESULTS,
-        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| [\d,]+ \| \| ([\d.]+) GB \|",
+        r"\| mnist \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \| [\d,]+ \| \| ([\d.]+) GiB \|",
         (FIRST_ROUND,),
-        lambda table: table["recipes"]["mnist"]["peak_mb"] / 1024,
+        lambda table: table["recipes"]["mnist"]["peak_mib"] / 1024,
         0.2,
     ),
     "device_loss": Figure(

@@ -57,10 +57,10 @@ def on_device(folder):
         losses.append(client.train([inputs], settings["learning_rate"], present, np.random.default_rng(0)).loss)
         seconds.append(time.perf_counter() - began)
     np.savez(folder / "after.npz", **client.pull())
-    print(json.dumps({"losses": losses, "ms": 1000 * statistics.median(seconds[1:]), "peak_mb": peak_mb()}))
+    print(json.dumps({"losses": losses, "ms": 1000 * statistics.median(seconds[1:]), "peak_mib": peak_mib()}))
 
 
-def peak_mb():
+def peak_mib():
     """The peak memory of this process in MiB."""
     status = Path("/proc/self/status")
     # On Linux `getrusage` of a new program includes the peak of the program that started it.
@@ -113,7 +113,7 @@ def measured(process, state, level, steps, folder):
         "weights_difference": float(max(gaps)),
         "file_bytes": (folder / litert_train.FILE).stat().st_size,
         "ms_per_step": device_result["ms"],
-        "peak_rss_mb": device_result["peak_mb"],
+        "peak_rss_mib": device_result["peak_mib"],
     }
 
 
@@ -132,7 +132,7 @@ def main():
     state = process.initialize()
     if not args.json:
         print(f"data: {process.dataset.source}\n")
-        print("| recipe | level | parameters | loss | difference | alike | values | bytes | ms a step | MB |")
+        print("| recipe | level | parameters | loss | difference | alike | values | bytes | ms a step | MiB |")
         print("| --- " * 10 + "|")
     for level in args.levels:
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +145,7 @@ def main():
             f"| {row['recipe']} | {level} | {row['parameters']:,} | {first:.4f} to {last:.4f} | "
             f"{row['loss_difference']:.1e} | {row['steps_alike']} | "
             f"{row['weights_difference']:.1e} | {row['file_bytes']:,} | "
-            f"{row['ms_per_step']:.0f} | {row['peak_rss_mb']:.0f} |",
+            f"{row['ms_per_step']:.0f} | {row['peak_rss_mib']:.0f} |",
             flush=True,
         )
     return None

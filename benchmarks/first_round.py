@@ -20,7 +20,7 @@ from round import shortened, timed
 
 from hetero_tf.base import hardware
 
-COLUMNS = ("build_s", "trace_s", "first_call_s", "all_s", "nodes", "peak_mb")
+COLUMNS = ("build_s", "trace_s", "first_call_s", "all_s", "nodes", "peak_mib")
 SHOWN = {float: ",.1f", int: ","}
 
 

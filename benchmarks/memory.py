@@ -17,7 +17,7 @@ import checkout  # noqa: F401  finds hetero_tf and its libraries
 from hetero_tf.base import hardware
 
 
-def resident_mb():
+def resident_mib():
     """Resident memory of this process in MiB (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
@@ -44,7 +44,7 @@ def over_rounds(recipe, rounds):
         state, _ = process.next(state)
         process.evaluate(state)
         if state.round % max(rounds // 20, 1) == 0:
-            seen[state.round] = resident_mb()
+            seen[state.round] = resident_mib()
     return seen, process.runner.compiled_round.experimental_get_tracing_count()
 
 
@@ -59,7 +59,7 @@ def over_processes(recipe, processes):
         del process
         gc.collect()
         if number % max(processes // 20, 1) == 0:
-            seen[number] = resident_mb()
+            seen[number] = resident_mib()
     return seen, processes
 
 
@@ -76,7 +76,7 @@ def main():
     (since, first), *_, (_, last) = seen.items()
     growth = 100 * (last - first) / first
     if args.json:
-        print(json.dumps({"resident_mb": seen, "growth_percent": growth, "traces": traces}))
+        print(json.dumps({"resident_mib": seen, "growth_percent": growth, "traces": traces}))
         return
     for number, megabytes in seen.items():
         print(f"{unit} {number:6}  {megabytes:8.1f} MiB")

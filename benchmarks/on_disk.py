@@ -108,7 +108,7 @@ def measure(args):
         "global_loss": metrics["global_loss"],
         "sha256": digest[:8],
         "traces": process.runner.compiled_round.experimental_get_tracing_count(),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
 

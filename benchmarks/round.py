@@ -137,7 +137,7 @@ def measure(args):
     if args.live:
         result["live_share"] = live_share(args.repeats, process, state, plan)
     result["traces"] = process.runner.compiled_round.experimental_get_tracing_count()
-    result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
 
 

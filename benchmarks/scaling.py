@@ -27,7 +27,7 @@ import multiprocessing
 import statistics
 
 import checkout  # noqa: F401  finds hetero_tf and its libraries
-from memory import resident_mb
+from memory import resident_mib
 from round import timed
 
 from hetero_tf.base import hardware
@@ -44,7 +44,7 @@ COLUMNS = (
     "round_s",
     "steps",
     "ms_per_step",
-    "rss_mb",
+    "rss_mib",
 )
 
 
@@ -121,7 +121,7 @@ def measure(args, population, active, levels):
         seconds,
         steps,
         1000 * seconds / steps,
-        resident_mb(),
+        resident_mib(),
     )
     return dict(zip(COLUMNS, values, strict=True))
 

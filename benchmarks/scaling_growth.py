@@ -4,12 +4,12 @@ import math
 import multiprocessing
 import statistics
 
-from memory import resident_mb
+from memory import resident_mib
 from round import timed
 
 from hetero_tf.base import hardware
 
-COLUMNS = ("set-up s", "first round s", "plan s", "round s", "first evaluation s", "evaluation s", "MB")
+COLUMNS = ("set-up s", "first round s", "plan s", "round s", "first evaluation s", "evaluation s", "MiB")
 # A value of at least this length is marked if its exponent is larger than this one.
 MIN_SECONDS, LINEAR = 0.2, 1.15
 
@@ -71,7 +71,7 @@ def measure(recipe, overrides, threads, repeats=3):
     first_evaluation, _ = timed(lambda: process.evaluate(state))
     evaluations = [timed(lambda: process.evaluate(state))[0] for _ in range(repeats)]
     later = statistics.median(rounds), first_evaluation, statistics.median(evaluations)
-    return (set_up, first_round, planning, *later, resident_mb())
+    return (set_up, first_round, planning, *later, resident_mib())
 
 
 def table(threads, names):

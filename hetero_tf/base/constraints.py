@@ -37,7 +37,7 @@ class Range:
         odd: Refuse even numbers.
         sizes: Allow `!w n` and `!classes`: a size that scales with the level or the number of classes.
         fractions: Allow texts such as "1/6".
-        memory: Allow texts such as "20 MB", which become `Megabytes`.
+        memory: Allow texts such as "20 MiB", which become `Mebibytes`.
     """
 
     low: float | None = None

@@ -1,5 +1,7 @@
 """Numbers with three digits and a prefix, from one parameter to a billion operations; units of durations."""
 
+# Bytes of a megabyte, the unit of weights and traffic, and of a mebibyte, the unit of memory.
+MB, MIB = 10**6, 2**20
 # Units of durations, in seconds.
 TIME_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 # A longer duration has the next unit.
@@ -23,8 +25,13 @@ def format_count(value: float, unit: str = "", base: int = 1000) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Format bytes in units of 1,024, as Keras does: 700 as "700 B", 79,000 as "77.1 KB"."""
-    return format_count(count, "B", 1024)
+    """Format bytes of weights or traffic in units of 1,000: 700 as "700 B", 79,000 as "79 KB"."""
+    return format_count(count, "B")
+
+
+def format_memory(count: float) -> str:
+    """Format bytes of memory in units of 1,024: 700 as "700 B", 79,000 as "77.1 KiB"."""
+    return f"{count:.0f} B" if round(count) < 1024 else format_count(count, "iB", 1024)
 
 
 def time_unit(seconds: float) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 from fractions import Fraction
 
 from hetero_tf.base.console import format_table
+from hetero_tf.base.units import MIB
 from hetero_tf.describe.loads import Loads, round_totals
 from hetero_tf.store.plain_json import finite
 
@@ -50,7 +51,7 @@ def _levels(loads):
 
 def _stages(loads):
     """Return one row for each stage of levels with several stages."""
-    rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
+    rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MiB")]
     for load in loads.levels:
         if len(load.parts) > 1:
             rows += [
@@ -78,12 +79,12 @@ def _notes(loads):
 
 
 # Unit of a measure, and its divisor.
-_UNITS = {"memory": ("MB", 2**20), "multiply_adds": ("million multiply-adds", 1e6)}
+_UNITS = {"memory": ("MiB", MIB), "multiply_adds": ("million multiply-adds", 1e6)}
 
 
 def _full_model_measure(loads):
     if loads.measure == "memory":
-        return f"MB of training memory (FeDepth's convention, batches of {loads.batch})"
+        return f"MiB of training memory (FeDepth's convention, batches of {loads.batch})"
     return "million multiply-adds for one example, forward"
 
 

@@ -6,12 +6,11 @@ import numpy as np
 
 from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.escaping import escape_line
-from hetero_tf.base.units import format_bytes, format_count
+from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.describe import fleet_tables, load_tables
 from hetero_tf.describe.fleet_loads import FleetReport
 from hetero_tf.describe.loads import Loads
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
-from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.store.plain_json import finite
 
 # Noun of the outputs by the form of the targets; "classes" for others.
@@ -64,7 +63,7 @@ def to_json(description: Description) -> dict:
     """Return a plain dict, ready for JSON.
 
     Returns:
-        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
+        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "mebibytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
         "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
         "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
@@ -141,7 +140,7 @@ def _clients(description, share):
 
 def _figures(values):
     parameters, *operations = (format_count(values[name]) for name in ("parameters", "paper_flops", "multiply_adds"))
-    size = format_bytes(values["megabytes"] * MEGABYTE)
+    size = format_bytes(values["mebibytes"] * MIB)
     return parameters, size, *operations, *(format_bytes(values[name]) for name in ("bytes_down", "bytes_up"))
 
 
@@ -165,7 +164,7 @@ def _memory(description):
     rows = [("level", *heads)]
     for level, cost in description.levels.items():
         kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
-        rows.append((level, *map(format_bytes, kinds)))
+        rows.append((level, *map(format_memory, kinds)))
     return format_table(rows)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hetero_tf.base.units import MIB
 from hetero_tf.devices.on_device import Client
 
 # Untimed steps of each batch size: the first one allocates the memory of its signature.
@@ -108,12 +109,12 @@ def fit_speed(steps: Sequence[StepTime]) -> DeviceSpeed:
     return DeviceSpeed(float(parts[0]), float(parts[1]), tuple(steps))
 
 
-def peak_megabytes() -> float:
-    """Return the peak memory of this process in units of 2**20 bytes."""
+def peak_mebibytes() -> float:
+    """Return the peak memory of this process in MiB."""
     status = Path("/proc/self/status")
     # On Linux `getrusage` includes the peak of the program that started this one.
     if status.exists():
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) / 2**10
     # macOS reports bytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB

@@ -19,17 +19,17 @@ from hetero_tf.recipe.reader import parse
 DIGITS = 4
 
 
-def device_of(speed: DeviceSpeed, megabytes: float) -> dict[str, float | str]:
+def device_of(speed: DeviceSpeed, mebibytes: float) -> dict[str, float | str]:
     """Return the keys of a device class that a measurement determines, see `recipe.schema.Device`.
 
     Args:
         speed: Its training speed; a part that is 0 gives no key.
-        megabytes: Memory in which it trains.
+        mebibytes: Memory in which it trains.
     """
     gflops = 1 / speed.seconds_per_gflop if speed.seconds_per_gflop else None
     times = {"seconds_per_step": speed.seconds_per_step or None, "gflops": gflops}
     device = {name: round_digits(value) for name, value in times.items() if value is not None}
-    return {**device, "memory": f"{math.ceil(megabytes)} MB"}
+    return {**device, "memory": f"{math.ceil(mebibytes)} MiB"}
 
 
 def round_digits(value: float) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from hetero_tf.base.constraints import keys
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.base.units import MIB
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Device, Fleet, is_window
 from hetero_tf.recipe.values import convert
@@ -82,10 +83,11 @@ def scale(value: float | None, unit: float) -> float:
 
 
 def memory_bytes(text: str | None) -> float:
-    """Return the bytes of a text such as "400 MB" or "2 GB"; None is infinite."""
+    """Return the bytes of a text such as "400 MiB" or "2 GiB"; None is infinite."""
     if text is None:
         return math.inf
-    return float(text[:-2]) * 2 ** {"MB": 20, "GB": 30}[text[-2:]]
+    number = text.rstrip("iB")
+    return float(number[:-1]) * MIB * {"M": 1, "G": 1024}[number[-1]]
 
 
 @functools.lru_cache(maxsize=1)

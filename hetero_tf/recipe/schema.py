@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 LEVEL = "[A-Za-z]{1,20}"
-MEMORY_SIZE = "[0-9]{1,9}([.][0-9]{1,9})? ?[MG]B"
+MEMORY_SIZE = "[0-9]{1,9}([.][0-9]{1,9})? ?[MG]i?B"
 MIX = f"{LEVEL}[0-9]{{0,6}}(-{LEVEL}[0-9]{{0,6}})*"
 # Budgets of four levels with equal shares of clients, largest first. With `lack` the smallest budget is too small for
 # the first blocks; with `surplus` the largest fits two models. Source: FeDepth (Zhang et al. 2023), section 5.
@@ -30,7 +30,7 @@ SCENARIOS = {
     "surplus": (2.0, 1 / 2, 1 / 3, 1 / 6),
 }
 Fraction = Annotated[float, Range(above=0.0, high=1.0, fractions=True)]
-# `Megabytes` until the full cost of the model is known.
+# `Mebibytes` until the full cost of the model is known.
 Budget = Annotated[float, Range(above=0.0, high=100.0, fractions=True, memory=True)]
 Networks = Annotated[int, Range(low=1, high=1000)]
 
@@ -51,7 +51,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Megabytes:
+class Mebibytes:
     """A budget of training memory, in units of 2**20 bytes."""
 
     amount: float
@@ -76,7 +76,7 @@ class Levels:
         entries: level -> share of its entries that round.mask keeps, such as 1/16; levels without an entry keep all
         idle: levels whose clients never train
         budgets: level -> budget of its clients: a share of the cost of the model at width 1, such as 1/6, or training
-            memory, such as 20 MB; or one of the FeDepth scenarios fair, lack and surplus, for the levels of the mix in
+            memory, such as 20 MiB; or one of the FeDepth scenarios fair, lack and surplus, for the levels of the mix in
             order
         tolerance: fraction by which a budget may be exceeded; the published stages of FeDepth need 0.0415 to 0.14
         fit: which property of a level is reduced until the level fits its budget: widths; common_width, one width for
@@ -189,7 +189,8 @@ class Device:
         seconds_per_step: constant seconds of each local step, whatever its size
         gflops: training speed in 1e9 floating-point operations per second, counted as `train_flops`; null: only
             seconds_per_step counts
-        memory: memory for training, such as 400 MB or 2 GB; null: unlimited
+        memory: memory for training, such as 400 MiB or 2 GiB (MB and GB are older spellings of these units); null:
+            unlimited
         down_mbit: download rate of the device in Mbit/s; null: unlimited
         up_mbit: upload rate of the device in Mbit/s; null: unlimited
         train_watts: power in watts during training, above the idle device

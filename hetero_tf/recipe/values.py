@@ -9,12 +9,12 @@ from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
 from hetero_tf.base.errors import did_you_mean, find_nearest
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import MAX_PRINTED_ERRORS, ErrorList, InvalidValue, format_value
-from hetero_tf.recipe.schema import LEVEL, Megabytes
+from hetero_tf.recipe.schema import LEVEL, Mebibytes
 
 LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
 FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MB")
+MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?Mi?B")
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 
@@ -76,7 +76,7 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
         one = replace(constraint, type="int", optional=False)
         return tuple(convert(part, one, (*path, index)) for index, part in enumerate(value))
     if constraint.memory and isinstance(value, str) and (match := MEMORY.fullmatch(value)):
-        return Megabytes(convert(float(match[1]), _AMOUNT, path))
+        return Mebibytes(convert(float(match[1]), _AMOUNT, path))
     if constraint.fractions and isinstance(value, str) and (match := FRACTION.fullmatch(value)):
         value = int(match[1]) / int(match[2])
     is_bool = isinstance(value, bool) and constraint.type != "bool"
@@ -163,7 +163,7 @@ def _mapping(value, constraint, path):
 
 def _example(item):
     if item.memory:
-        return "{a: 1, b: 1/6, c: 20 MB}"
+        return "{a: 1, b: 1/6, c: 20 MiB}"
     if item.fractions:
         return "{a: 1, e: 1/16}"
     return "{a: 4, d: 1}" if item.type == "int" else "{a: 0.1, e: 0.02}"

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
-from hetero_tf.reports.summaries import active_clients, known_metrics, level_prefixes, metric_values
+from hetero_tf.reports.summaries import (
+    active_clients,
+    known_metrics,
+    level_prefixes,
+    metric_values,
+    truncate_to_common_round,
+)
 from hetero_tf.runs.history import Run, is_number
 
 if TYPE_CHECKING:
@@ -58,7 +64,7 @@ def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str,
 
 def _last_values(runs, metric):
     """Return the last value of a metric in each run that has one."""
-    return [pairs[-1][1] for run in runs if (pairs := metric_values(run, metric))]
+    return [pairs[-1][1] for run in truncate_to_common_round(runs) if (pairs := metric_values(run, metric))]
 
 
 def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) -> "Figure":
@@ -163,7 +169,7 @@ def seconds_by_part(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]
     seconds_by_name = {}
     for name, runs in groups.items():
         timed = [run for run in runs if any("training_seconds" in row for row in run.timings)]
-        if timed:
+        if timed := truncate_to_common_round(timed):
             seconds_by_name[name] = {part: statistics.fmean(_seconds(run, part) for run in timed) for part in PARTS}
     return seconds_by_name
 

@@ -1,6 +1,5 @@
 """Comparison of runs: one row for each recipe, with mean and spread over its seeds."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from hetero_tf.base.errors import InputError
@@ -14,6 +13,8 @@ from hetero_tf.reports.summaries import (
     metric_values,
     run_cost,
     summarize,
+    truncate_to_common_round,
+    values_at,
 )
 from hetero_tf.runs.history import BUDGET_SHARE, MIX, MIX_COST_KEYS, Run
 from hetero_tf.runs.published import PublishedValue, matching_values
@@ -41,10 +42,10 @@ def compare(
 
     Returns:
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
-        ignored unless all are finished), "finished", "METRIC WHAT" for each metric and each key of
-        `summaries.summarize`, "bytes", "client_bytes", "train_flops", "device_seconds", "energy" and "client_seconds",
-        each as `summaries.mean_and_spread`; each of `COST_COLUMNS`, None if the runs lack them; "published", a list of
-        `PublishedValue.to_json` with "difference"}.
+        ignored unless all are finished), "finished", "METRIC at MOMENT" for the first metric as `summaries.values_at`,
+        "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes", "train_flops",
+        "device_seconds", "energy" and "client_seconds", each as `summaries.mean_and_spread`; each of `COST_COLUMNS`,
+        None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
 
     Raises:
         InputError: No run measures a requested metric, or none has the device time of `at`.
@@ -63,7 +64,8 @@ def compare(
         aligned = truncate_to_common_round(group)
         row = _run_columns(name, aligned)
         for index, metric in enumerate(shown_metrics):
-            options = {} if index else {"goals": goals, "at": at, "totals": totals}
+            row |= {} if index else {f"{metric} at {moment.text}": values_at(aligned, metric, moment) for moment in at}
+            options = {} if index else {"goals": goals, "totals": totals}
             row |= _metric_columns(aligned, metric, all_keys=bool(metrics) or not index, **options)
         row |= _cost_columns(aligned, timed, totals)
         matches = matching_values(published, group[0].keys, shown_metrics)
@@ -109,14 +111,6 @@ def _cost_columns(group, timed, totals):
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
     mix_costs = next((run.costs.mix for run in group if run.costs), dict[str, float]())
     return row | {key: mix_costs.get(key) for key in COST_COLUMNS}
-
-
-def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
-    """Truncate the runs of a group to the last round that all of them have done, unless all are finished."""
-    if all(run.is_finished for run in group):
-        return list(group)
-    done = min(run.done for run in group)
-    return [dataclasses.replace(run, rows=[row for row in run.rows if row["round"] <= done]) for run in group]
 
 
 def _metric_columns(group: Iterable[Run], metric, all_keys, **options):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.reports.summaries import direction, known_metrics, metric_values
+from hetero_tf.reports.summaries import direction, known_metrics, metric_values, truncate_to_common_round
 from hetero_tf.runs.history import MIX, Run, differences, distinct_names, is_number
 from hetero_tf.runs.published import PublishedValue, matching_values
 
@@ -196,7 +196,7 @@ def size_series(
 
 
 def _point(runs, metric, x, band, published):
-    values = [points[-1][1] for run in runs if (points := metric_values(run, metric))]
+    values = [points[-1][1] for run in truncate_to_common_round(runs) if (points := metric_values(run, metric))]
     sizes = [run.costs.mix[x] for run in runs if run.costs]
     if not values or not sizes:
         return None

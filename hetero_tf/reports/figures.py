@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.base.units import TIME_UNITS, time_unit
+from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports import style
 from hetero_tf.reports.curves import Curve, SizeSeries, legend_title
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Axis label, and divisor of the values.
 AXES = {
     "round": ("round", 1.0),
-    "megabytes": ("weights received and sent by all clients (MB)", 1e6),
+    "megabytes": ("weights received and sent by all clients (MB)", MB),
     "energy": ("energy of all clients (Wh)", 3600.0),
     "seconds": ("time in rounds, without evaluation (s)", 1.0),
     "parameters": ("parameters of a client, mean of the mix (thousands)", 1e3),

@@ -10,6 +10,7 @@ import numpy as np
 from hetero_tf.base import files, metrics
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import Damaged
+from hetero_tf.base.units import MB, MIB
 from hetero_tf.evaluation.class_results import ClassResults
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
@@ -54,9 +55,9 @@ COST_CELLS = {
     "parameters": ("parameters", 1, ",.0f"),
     "FLOPs": ("paper_flops", 1, ",.0f"),
     "multiply-adds": ("multiply_adds", 1, ",.0f"),
-    "MB down": ("bytes_down", 1e6, ",.4g"),
-    "MB up": ("bytes_up", 1e6, ",.4g"),
-    "training MiB": ("training_bytes", 2**20, ",.2f"),
+    "MB down": ("bytes_down", MB, ",.4g"),
+    "MB up": ("bytes_up", MB, ",.4g"),
+    "training MiB": ("training_bytes", MIB, ",.2f"),
 }
 
 

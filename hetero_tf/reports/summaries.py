@@ -1,5 +1,6 @@
 """Metric summary and costs of one run; mean and spread over several values."""
 
+import dataclasses
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -79,7 +80,7 @@ def direction(metric: str) -> int:
 
 
 def summarize(
-    run: Run, metric: str, goals: Iterable[float] = (), at: Iterable[Moment] = (), totals: Sequence[str] = ()
+    run: Run, metric: str, goals: Iterable[float] = (), totals: Sequence[str] = ()
 ) -> dict[str, float | None]:
     """Summarize one metric of one run.
 
@@ -87,18 +88,15 @@ def summarize(
         run: The run.
         metric: The metric.
         goals: Values of the metric to reach.
-        at: Rounds and device times.
         totals: Totals of the rows that the costs of `goals` include, in addition to rounds and bytes.
 
     Returns:
-        {"at MOMENT" for each of `at` (None if not measured), "last", "best", "best_round", and "reach GOAL round",
-        "reach GOAL bytes" and "reach GOAL TOTAL" for each of `goals` (None if not reached)}. All are None for a run
-        without the metric.
+        {"last", "best", "best_round", and "reach GOAL round", "reach GOAL bytes" and "reach GOAL TOTAL" for each of
+        `goals` (None if not reached)}. All are None for a run without the metric.
     """
     values_by_round = metric_values(run, metric)
     best_round, best = best_of(run, metric)
-    values = {f"at {moment.text}": value_at(run, metric, moment) for moment in at}
-    values |= {"last": values_by_round[-1][1] if values_by_round else None, "best": best, "best_round": best_round}
+    values = {"last": values_by_round[-1][1] if values_by_round else None, "best": best, "best_round": best_round}
     sign = direction(metric)
     for goal in goals:
         first = next((round for round, value in values_by_round if sign * value >= sign * goal), None)
@@ -111,20 +109,28 @@ def summarize(
     return values
 
 
-def value_at(run: Run, metric: str, moment: Moment) -> float | None:
-    """Return a metric at a round, or at the last evaluation up to a device time.
+def values_at(runs: Iterable[Run], metric: str, moment: Moment) -> dict:
+    """Return `mean_and_spread` of a metric at a round, or at the last evaluation up to a device time.
 
-    None if the round is not measured, if the time is before the first evaluation, or if it is after the last row of a
-    run that is not finished.
+    Runs count if they have measured the round, or have reached the device time. "ended" describes the finished runs
+    that ended before the device time: `mean_and_spread` of their last values, and "seconds", their first and last end.
+    It is None without such runs.
     """
-    values, times = dict(metric_values(run, metric)), dict(metric_values(run, "device_seconds"))
-    if moment.seconds is None:
-        return None if moment.round is None else values.get(moment.round)
-    if not run.is_finished and moment.seconds > max(times.values(), default=0):
-        return None
-    return next(
-        (values[round] for round in reversed(times) if round in values and times[round] <= moment.seconds), None
-    )
+    reached, last, ends = [], [], []
+    for run in runs:
+        values, times = dict(metric_values(run, metric)), dict(metric_values(run, "device_seconds"))
+        if moment.seconds is None:
+            reached.append(values.get(moment.round or 0))
+            continue
+        end, limit = max(times.values(), default=0.0), moment.seconds
+        value = next((values[round] for round in reversed(times) if round in values and times[round] <= limit), None)
+        if end >= limit:
+            reached.append(value)
+        elif run.is_finished and value is not None:
+            last.append(value)
+            ends.append(end)
+    ended = mean_and_spread(last) | {"seconds": [min(ends), max(ends)]} if ends else None
+    return mean_and_spread(reached) | {"ended": ended}
 
 
 def best_of(run: Run, metric: str) -> tuple[int | None, float | None]:
@@ -173,6 +179,18 @@ def client_seconds(run: Run) -> float | None:
         if is_number(row.get("seconds")) and is_number(row.get("clients")) and row["clients"] > 0
     ]
     return statistics.median(seconds) if seconds else None
+
+
+def truncate_to_common_round(group: Sequence[Run]) -> list[Run]:
+    """Truncate the runs of a group to the last round that all of them have done, unless all are finished."""
+    if all(run.is_finished for run in group):
+        return list(group)
+    done = min(run.done for run in group)
+
+    def until_done(rows):
+        return [row for row in rows if row["round"] <= done]
+
+    return [dataclasses.replace(run, rows=until_done(run.rows), timings=until_done(run.timings)) for run in group]
 
 
 def mean_and_spread(values: Iterable[float | None]) -> dict:

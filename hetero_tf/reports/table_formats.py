@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.escaping import escape_html, escape_latex, escape_line, escape_markdown
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.base.units import TIME_UNITS, time_unit
+from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports.summaries import level_prefixes
 from hetero_tf.runs.published import PublishedValue
 
@@ -26,8 +26,8 @@ class TableColumn:
 COLUMNS = {
     "device_seconds": TableColumn("device"),
     "energy": TableColumn("Wh", 3600),
-    "bytes": TableColumn("total MB", 1e6),
-    "client_bytes": TableColumn("MB per client and round", 1e6),
+    "bytes": TableColumn("total MB", MB),
+    "client_bytes": TableColumn("MB per client and round", MB),
     "train_flops": TableColumn("TFLOP", 1e12),
     "client_seconds": TableColumn("seconds per client and round"),
     "parameters": TableColumn("parameters (thousands)", 1e3),
@@ -38,7 +38,7 @@ COLUMNS = {
 # Keys of "METRIC reach GOAL KEY".
 REACH_COLUMNS = {
     "round": TableColumn("rounds"),
-    "bytes": TableColumn("MB", 1e6),
+    "bytes": TableColumn("MB", MB),
     "device_seconds": TableColumn("device"),
     "energy": TableColumn("Wh", 3600),
 }
@@ -155,6 +155,9 @@ def _reached(key):
 def _cell(key, value, unit, seeds, decimals):
     if not isinstance(value, dict):
         return "-" if value is None else f"{value / unit:,.4g}"
+    ended = value.get("ended")
+    if ended and not value["of"]:
+        return f"{_cell(key, ended | {'ended': None}, unit, seeds, decimals)} ({_ended(ended)})"
     if value["mean"] is None:
         return "-"
     if _reached(key) and value["of"] < seeds:
@@ -163,7 +166,16 @@ def _cell(key, value, unit, seeds, decimals):
     text = _with_spread(mean, spread)
     if decimals is not None and _is_percentage(key):
         text = f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")
-    return text if value["of"] == seeds else f"{text} ({value['of']} of {seeds})"
+    count = f"{value['of']} of {seeds}" + (f"; {ended['of']} {_ended(ended)}" if ended else "")
+    return text if value["of"] == seeds else f"{text} ({count})"
+
+
+def _ended(ended):
+    """Format the first and the last end of the runs that ended before a device time."""
+    first, last = ended["seconds"]
+    unit = time_unit(last)
+    ends = dict.fromkeys(f"{seconds / TIME_UNITS[unit]:.3g}" for seconds in (first, last))
+    return f"ended at {' to '.join(ends)} {unit}"
 
 
 def _is_percentage(key):

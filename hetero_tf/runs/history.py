@@ -31,16 +31,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 # Costs of a level: of its sub-model, of a forward pass of one example, and of one client and round.
-LEVEL_COST_KEYS = (
-    "width",
-    "parameters",
-    "paper_flops",
-    "multiply_adds",
-    "megabytes",
-    "bytes_down",
-    "bytes_up",
-    "training_bytes",
-)
+LEVEL_COST_KEYS = ("width", "parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "training_bytes")
 
 
 MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio")

@@ -11,6 +11,7 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.console import format_table
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
 from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe
@@ -127,7 +128,7 @@ def to_text(
     for run in runs:
         cost, cells = costs[run.name], ["-"] * 4
         if cost is not None:
-            cells = [_format(cost.parameters), _format(cost.multiply_adds)]
+            cells = [format_count(cost.parameters), format_count(cost.multiply_adds)]
             cells += [format_bytes(cost.bytes_down + cost.bytes_up), format_bytes(cost.bytes)]
         cells += [published.get(run.name, "-")] if published else []
         rows.append((run.name, f"{run.recipe.rounds}", *cells))
@@ -144,15 +145,3 @@ def to_json(runs: Sequence[SweepRun], costs: dict[str, RunCosts | None]) -> dict
         ],
         "bytes": sum(cost.bytes for cost in costs.values() if cost is not None),
     }
-
-
-def format_bytes(value: float) -> str:
-    """Return a number of bytes with three digits and a unit."""
-    return _format(value, ("B", "KB", "MB", "GB", "TB"), 1024)
-
-
-def _format(value, units=("", "K", "M", "G", "T"), base=1000):
-    index = 0
-    while value >= 999.5 and index < len(units) - 1:
-        value, index = value / base, index + 1
-    return f"{value:.3g} {units[index]}".rstrip()

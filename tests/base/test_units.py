@@ -1,8 +1,11 @@
-"""Units: three digits, no scientific notation, prefixes of 1,000 or 1,024."""
+"""Units: three digits, no scientific notation, prefixes of 1,000, or of 1,024 for memory."""
+
+import re
+from pathlib import Path
 
 import pytest
 
-from hetero_tf.base.units import format_bytes, format_count
+from hetero_tf.base.units import format_bytes, format_count, format_memory
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,22 @@ def test_counts(value, text):
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (700, "700 B"), (1023, "1023 B"), (1024, "1 KB"), (717, "717 B"), (79_000, "77.1 KB"), (2**20, "1 MB"), (3 * 2**30, "3 GB")],
-)  # fmt: skip
+    [(0, "0 B"), (700, "700 B"), (999, "999 B"), (1000, "1 KB"), (79_000, "79 KB"), (2**20, "1.05 MB"), (3e9, "3 GB")],
+)
 def test_bytes(count, text):
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (717, "717 B"), (1023, "1023 B"), (1023.9, "1 KiB"), (79_000, "77.1 KiB"), (2**20, "1 MiB"), (3 * 2**30, "3 GiB")],
+)  # fmt: skip
+def test_memory(count, text):
+    assert format_memory(count) == text
+
+
+def test_megabytes_have_one_definition():
+    """Labels and divisors of megabytes are those of the module `units`."""
+    paths = (path for path in (Path(__file__).parents[2] / "hetero_tf").rglob("*.py") if path.name != "units.py")
+    lines = {f"{path.name}: {line.strip()}" for path in paths for line in path.read_text(encoding="utf-8").splitlines()}
+    assert {line for line in lines if re.search(r"\b[KMG]B\b.*(2 ?\*\* ?[123]0|1024|1e[369])", line)} == set()

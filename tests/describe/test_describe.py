@@ -110,9 +110,9 @@ def test_mix_is_the_weighted_mean():
     assert uneven["mix"]["shares"] == {"a": 0.25, "b": 0.75}
 
 
-def test_megabytes_match_the_paper():
+def test_mebibytes_match_the_paper():
     # Source: HeteroFL, Table 9: 73.49 MB at level a; Table 7: 5.94 MB.
-    assert [round(described(*key).levels["a"].megabytes, 2) for key in (MNIST, WIKITEXT)] == [5.94, 73.49]
+    assert [round(described(*key).levels["a"].mebibytes, 2) for key in (MNIST, WIKITEXT)] == [5.94, 73.49]
 
 
 def test_multiply_adds_count_attention_and_no_bias():
@@ -189,7 +189,7 @@ def test_mask_token_row_is_only_sent_down():
 
 def test_eight_bytes_in_float64():
     one, two = (describe_recipe(small(precision=name), (4, 4, 1), 10).levels["a"] for name in ("float32", "float64"))
-    assert (two.bytes_down, two.megabytes) == (2 * one.bytes_down, 2 * one.megabytes)
+    assert (two.bytes_down, two.mebibytes) == (2 * one.bytes_down, 2 * one.mebibytes)
     assert two.parameters == one.parameters and two.paper_flops == one.paper_flops
 
 
@@ -239,7 +239,7 @@ def test_memory_table_has_a_unit_in_each_cell():
     levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
     lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0})).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "  activations  " in line) + 1]
-    expected = ["a", "1 MB", "2 MB", "3 MB", "2.5 MB", "8.5 MB", "4 MB", "256 KB"]
+    expected = ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB", "4 MiB", "256 KiB"]
     assert re.split(r"\s{2,}", row) == expected
 
 
@@ -280,7 +280,7 @@ def test_json_is_plain_and_complete():
     process = hetero_tf.learning_process(small())
     result = to_json(describe(process))
     assert json.loads(json.dumps(result)) == result
-    both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
+    both = "bytes_down bytes_up mebibytes multiply_adds paper_flops parameters"
     assert set(result["levels"]["a"]) == {*both.split(), "inference", "memory", "training_bytes", "width"}
     assert {type(result["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(result["mix"])) == f"{both} ratio shares"

@@ -9,9 +9,9 @@ import pytest
 from hetero_tf.describe.load_tables import to_json, to_text
 from hetero_tf.describe.loads import LevelLoad, Loads, StageLoad, round_totals
 
-MB = 2**20
-PARTS = (StageLoad(("1", "2"), 3 * MB, 0), StageLoad(("3",), 2.5 * MB, 0))
-WHOLE, UNIT = (StageLoad(("0", "1", "2", "3"), 24 * MB, 0),), (StageLoad(("0",), 6 * MB, 0),)
+MIB = 2**20
+PARTS = (StageLoad(("1", "2"), 3 * MIB, 0), StageLoad(("3",), 2.5 * MIB, 0))
+WHOLE, UNIT = (StageLoad(("0", "1", "2", "3"), 24 * MIB, 0),), (StageLoad(("0",), 6 * MIB, 0),)
 
 
 def work(clients, down, up, flops):
@@ -24,18 +24,18 @@ FREE = LevelLoad("b", None, "width 0.5", (), UNIT, **work(2, 1, 1, 10))
 
 
 def described(*levels):
-    return Loads(whole=12 * MB, batch=32, measure="memory", tolerance=0.05, levels=levels)
+    return Loads(whole=12 * MIB, batch=32, measure="memory", tolerance=0.05, levels=levels)
 
 
 def test_largest_stage_is_compared_with_the_budget():
     loads = described(STAGED, JOINT, FREE)
-    assert [load.estimate / MB for load in loads.levels] == [3, 24, 6]
+    assert [load.estimate / MIB for load in loads.levels] == [3, 24, 6]
     assert [loads.of_budget(load) for load in loads.levels] == [1.0, 1.0, None]
 
 
 @pytest.mark.parametrize(("memory", "over"), [(3.0, False), (3.15, False), (3.16, True)])
 def test_exceeding_the_tolerance_is_over(memory, over):
-    load = dataclasses.replace(STAGED, parts=(StageLoad(("1",), memory * MB, 0),))
+    load = dataclasses.replace(STAGED, parts=(StageLoad(("1",), memory * MIB, 0),))
     assert described(load).is_over(load) is over
     assert ("OVER" in to_text(described(load))) is over
 
@@ -57,8 +57,11 @@ def test_json_is_plain_and_complete():
         "budget": "1/4",
         "trains": "2 stages",
         "skipped": ["0"],
-        "parts": [{"units": ["1", "2"], "held": 3 * MB, "buffer": 0}, {"units": ["3"], "held": 2.5 * MB, "buffer": 0}],
-        "estimate": 3 * MB,
+        "parts": [
+            {"units": ["1", "2"], "held": 3 * MIB, "buffer": 0},
+            {"units": ["3"], "held": 2.5 * MIB, "buffer": 0},
+        ],
+        "estimate": 3 * MIB,
         "of_budget": 1.0,
         "over": False,
         **work(1.5, 100, 90, 1000),
@@ -66,36 +69,36 @@ def test_json_is_plain_and_complete():
     assert [result["levels"]["b"][name] for name in ("budget", "of_budget", "over")] == [None, None, False]
     totals = round_totals(described(STAGED, FREE))
     del result["levels"]
-    assert result == {"whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05, "round": totals}
+    assert result == {"whole": 12 * MIB, "batch": 32, "measure": "memory", "tolerance": 0.05, "round": totals}
 
 
 def test_text_shows_levels_stages_and_totals():
     levels, stages, notes = to_text(described(STAGED, JOINT, FREE)).split("\n\n")
     assert levels.splitlines() == [
-        "level  budget  budget MB     trains  left out  estimate MB  of budget",
-        "e         1/4       3.00   2 stages         0         3.00    100.0 %",
-        "a           2      24.00   2 models         -        24.00    100.0 %",
-        "b           -          -  width 0.5         -         6.00          -",
+        "level  budget  budget MiB     trains  left out  estimate MiB  of budget",
+        "e         1/4        3.00   2 stages         0          3.00    100.0 %",
+        "a           2       24.00   2 models         -         24.00    100.0 %",
+        "b           -           -  width 0.5         -          6.00          -",
     ]
     assert stages.splitlines() == [
-        "level  stage   units    MB",
+        "level  stage   units   MiB",
         "e          1  1 to 2  3.00",
         "e          2       3  2.50",
     ]
     assert notes == (
-        "full model: 12.00 MB of training memory (FeDepth's convention, batches of 32). Budgets are shares of it; 5 % "
+        "full model: 12.00 MiB of training memory (FeDepth's convention, batches of 32). Budgets are shares of it; 5 % "
         "more is allowed.\n"
         "a round of 4 clients: 252 bytes down, 237 bytes up, 3520 FLOPs of training, expected."
     )
 
 
 def test_text_shows_buffers_if_any():
-    load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], StageLoad(("3",), 2.5 * MB, 1.5 * MB)))
+    load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], StageLoad(("3",), 2.5 * MIB, 1.5 * MIB)))
     stages = to_text(described(load)).split("\n\n")[1]
     assert stages.splitlines() == [
-        "level  stage   units    MB  buffer MB",
-        "e          1  1 to 2  3.00          -",
-        "e          2       3  2.50       1.50",
+        "level  stage   units   MiB  buffer MiB",
+        "e          1  1 to 2  3.00           -",
+        "e          2       3  2.50        1.50",
     ]
 
 

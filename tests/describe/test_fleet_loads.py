@@ -19,7 +19,7 @@ DEVICES = (
 FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
 
 
-FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3 * 2**20, 7200.0, 0.25, 1.0),)
+FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0),)
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,14 @@ def test_two_batch_sizes_separate_the_constant_from_the_speed():
     speed = fit_speed(steps((1, 0.6), (3, 0.8)))
     assert (speed.seconds_per_step, speed.seconds_per_gflop) == (pytest.approx(0.5), pytest.approx(0.1))
     assert speed.error == pytest.approx(0) and speed.predict(10, 20e9) == pytest.approx(10 * 0.5 + 20 * 0.1)
-    assert device_of(speed, 99.2) == {"seconds_per_step": 0.5, "gflops": 10.0, "memory": "100 MB"}
+    assert device_of(speed, 99.2) == {"seconds_per_step": 0.5, "gflops": 10.0, "memory": "100 MiB"}
 
 
 @pytest.mark.parametrize(
     ("times", "device"), [(((1, 0.1), (2, 0.3)), {"gflops": 8.667}), (((1, 0.2), (2, 0.1)), {"seconds_per_step": 0.12})]
 )
 def test_no_part_of_a_time_is_negative(times, device):
-    assert device_of(fit_speed(steps(*times)), 7) == {**device, "memory": "7 MB"}
+    assert device_of(fit_speed(steps(*times)), 7) == {**device, "memory": "7 MiB"}
 
 
 def test_files_of_several_levels_have_one_speed_with_a_stated_error():

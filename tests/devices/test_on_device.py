@@ -330,7 +330,7 @@ def test_measured_devices_are_a_fleet_of_the_simulator(cnn, tmp_path):
         assert [step["examples"] for step in measured["steps"]] == [8, 4]
         costs = process.client_costs[process.recipe.levels.names.index(level)]
         assert [step["flops"] for step in measured["steps"]] == [size * costs.train_flops[0] for size in (8, 4)]
-        assert int(measured["device"]["memory"].removesuffix(" MB")) > 20
+        assert int(measured["device"]["memory"].removesuffix(" MiB")) > 20
     simulated = load("tiny/digits", (f"fleet={fleet}", "fleet.assign=levels", "levels.mix=a-c"))
     device = simulated.fleet.devices["c"]
     assert list(simulated.fleet.devices) == ["a", "c"] and device.memory == measured["device"]["memory"]

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from refusals import refusal
 
-from hetero_tf.fleets.device_table import read_trace
+from hetero_tf.fleets.device_table import memory_bytes, read_trace
 from hetero_tf.fleets.devices import devices_of, is_available
 from hetero_tf.recipe.schema import Fleet
 
@@ -31,7 +31,7 @@ def devices(fleet, count):
 
 
 def test_each_client_has_the_device_of_its_row(write):
-    fleet = write(HEADER + "20,400 MB,8,\n2,,,22-7;12-13.5\n20,400 MB,8,\n")
+    fleet = write(HEADER + "20,400 MiB,8,\n2,,,22-7;12-13.5\n20,400 MiB,8,\n")
     several = devices(fleet, 3)
     assert several.kind.tolist() == [0, 1, 0]
     assert several.speed.tolist() == [2e10, 2e9, 2e10]
@@ -39,6 +39,14 @@ def test_each_client_has_the_device_of_its_row(write):
     assert several.down.tolist() == [1e6, math.inf, 1e6]
     assert several.dropout.tolist() == [0, 0, 0]
     assert is_available(fleet, 0, np.arange(3), 8 * 3600, clients=3).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("400 MiB", 400 * 2**20), ("1.5GiB", 1.5 * 2**30), ("400 MB", 400 * 2**20), ("2 GB", 2**31), (None, math.inf)],
+)
+def test_memory_is_in_mebibytes_also_in_the_older_spelling(text, expected):
+    assert memory_bytes(text) == expected
 
 
 def test_clients_may_be_in_any_order(write):

@@ -20,14 +20,14 @@ UNIT = devices_of(
 
 def fleet(*memory, **keys):
     """A fleet whose clients have this memory in order, and a step of 1 s."""
-    devices = ", ".join(f"d{number}: {{seconds_per_step: 1, memory: {size} MB}}" for number, size in enumerate(memory))
+    devices = ", ".join(f"d{number}: {{seconds_per_step: 1, memory: {size} MiB}}" for number, size in enumerate(memory))
     others = "".join(f", {name}: {value}" for name, value in keys.items())
     return f"fleet={{devices: {{{devices}}}, assign: order{others}}}"
 
 
 @pytest.fixture(scope="module")
 def needs():
-    """MB of training memory of the levels a, b and c."""
+    """MiB of training memory of the levels a, b and c."""
     costs = tiny.process(tiny.DENSE).costs_of("abc")
     return [costs[name].memory.total / 2**20 for name in "abc"]
 

@@ -81,7 +81,7 @@ def test_ensemble_cost_is_proportional_to_its_networks():
     one = describe_levels(equal, base=IMAGES).levels["a"]
     levels = describe_levels(equal, "levels.members={a: 4, b: 2, c: 1}", base=IMAGES).levels
     for name, many in (("a", 4), ("b", 2), ("c", 1)):
-        for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
+        for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "mebibytes"):
             assert getattr(levels[name], key) == many * getattr(one, key)
         # The networks are trained one after the other.
         assert levels[name].memory.total == one.memory.total
@@ -245,7 +245,7 @@ def test_budgets_are_described_with_stages_and_skipped_units():
     assert level_load.train_flops == pytest.approx(steps * sum(flops)) and level_load.clients == 1
     plain = accounting.to_json(description)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"
-    assert "level  budget  budget MB" in accounting.to_text(description)
+    assert "level  budget  budget MiB" in accounting.to_text(description)
 
 
 DEPTHS = (EQUAL, "levels.depths={a: 2, b: 1, c: 1}")

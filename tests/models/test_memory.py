@@ -49,9 +49,9 @@ def test_budgets_are_shares_of_the_model_at_width_1_for_all_levels():
     assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(unit_memory(narrow, 0.25).values()))
 
 
-def test_megabytes_become_shares():
+def test_mebibytes_become_shares():
     whole = sum(unit_memory(recipe.loads(PLAIN), 1.0).values()) / 2**20
-    fit_recipe = load_fitted(PLAIN, LEVELS, f"levels.budgets={{a: {whole:.6f} MB, b: {whole / 4:.6f}MB, c: 1/6}}")
+    fit_recipe = load_fitted(PLAIN, LEVELS, f"levels.budgets={{a: {whole:.6f} MiB, b: {whole / 4:.6f}MiB, c: 1/6}}")
     assert fit_recipe.levels.budgets == pytest.approx({"a": 1, "b": 0.25, "c": 1 / 6}, rel=1e-3)
     staged = load_fitted(
         PLAIN, methods.EVEN, LEVELS, f"levels.budgets={{c: {whole / 4:.6f} MB}}", "client.stages=blockwise"

@@ -34,7 +34,7 @@ def test_round_benchmark_prints_one_json_line():
     result = printed("round", "--levels=a-c", "--repeats=1", "--evaluate", "--live")
     assert result["traces"] == 1 and result["levels"] == "a-c" and result["steps"] > 0
     assert 0 < result["share_of_peak"] < 1
-    assert result["examples_per_s"] > 0 and result["ms_per_step"] > 0 and result["peak_rss_mb"] > 100
+    assert result["examples_per_s"] > 0 and result["ms_per_step"] > 0 and result["peak_rss_mib"] > 100
     assert result["at_once"] == {"a": 1, "c": 1} and result["precision"] == "float32"
     assert all(result[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
     assert abs(result["live_share"]) < 100
@@ -76,7 +76,7 @@ def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     costs = json.loads(done.stdout)["recipes"]["tiny/digits"]
     assert costs["all_s"] == pytest.approx(costs["build_s"] + costs["trace_s"] + costs["first_call_s"])
-    assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mb"] < 2500
+    assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mib"] < 2500
 
 
 def test_a_killed_process_is_a_row_of_the_first_round_benchmark(monkeypatch, capsys):
@@ -122,7 +122,7 @@ def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     assert row["steps"] == 5 * 2
     assert 0 < row["round_s"] < row["first_round_s"]
     assert abs(row["ms_per_step"] * row["steps"] / 1000 - row["round_s"]) < 1e-9
-    assert row["plan_ms"] > 0 and row["set_up_s"] > 0 and row["rss_mb"] > 100
+    assert row["plan_ms"] > 0 and row["set_up_s"] > 0 and row["rss_mib"] > 100
 
 
 def compared(*words):
@@ -271,7 +271,7 @@ def test_device_benchmark_compares_a_device_with_the_simulator():
     result = printed("device", "--levels", "c", "--steps=4")
     assert (result["recipe"], result["level"]) == ("tiny_digits", "c") and result["parameters"] > 0
     assert result["loss_difference"] < 1e-4 and result["weights_difference"] < 1e-3
-    assert result["file_bytes"] > 1000 and result["ms_per_step"] > 0 and 10 < result["peak_rss_mb"] < 300
+    assert result["file_bytes"] > 1000 and result["ms_per_step"] > 0 and 10 < result["peak_rss_mib"] < 300
 
 
 def test_rows_of_large_populations_are_consistent():
@@ -313,7 +313,7 @@ def test_images_on_disk_and_in_memory_give_the_same_numbers():
         done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         results.append(json.loads(done.stdout))
-    assert all(one["traces"] == 1 and one["peak_rss_mb"] > 100 for one in results)
+    assert all(one["traces"] == 1 and one["peak_rss_mib"] > 100 for one in results)
     same = ("examples", "gib", "loss", "global_loss", "sha256")
     assert [results[0][name] for name in same] == [results[1][name] for name in same]
 

@@ -71,7 +71,7 @@ def test_a_recipe_with_a_base_may_give_single_keys():
 @pytest.mark.parametrize(
     "section",
     [
-        "levels: {widths: {a: 1/2}, mix: {a: 1, b: 9}, budgets: {a: 20 MB, b: 1/6}, depths: {a: 2}}",
+        "levels: {widths: {a: 1/2}, mix: {a: 1, b: 9}, budgets: {a: 20 MiB, b: 1/6}, depths: {a: 2}}",
         "levels: {budgets: fair}",
         "client: {epochs: {a: 1, b: 2}}",
         'round: {personal: [1, "2"]}',

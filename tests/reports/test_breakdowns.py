@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hetero_tf.reports import breakdowns, style
+from hetero_tf.reports import breakdowns, curves, style
 from hetero_tf.runs.history import gather, grouped
 
 pytest.importorskip("matplotlib")
@@ -53,6 +53,20 @@ def test_client_spreads_are_means_clipped_at_100_percent(groups, in_style):
     assert [segment[:, 0].tolist() for segment in noise.get_segments()] == [[81, 89], [95, 95]]
     assert [line.get_xdata().tolist() for line in panel.get_lines()] == [[85, 95], [40, 60]]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["wide", "better"]
+
+
+def test_last_values_are_those_of_the_last_common_round(write_run):
+    """A seed that is behind is not averaged with later rounds of another one."""
+    levels = [write_run("r0", [10.0, 20.0, 90.0], sizes={"a": 4000}, seconds=2.0)]
+    levels.append(write_run("r1", [30.0, 40.0], "seed=1", "rounds=3", sizes={"a": 4000}, seconds=2.0))
+    runs = grouped(gather(levels)[0])
+    for run in runs["tiny_digits"]:
+        for row in run.rows:
+            row["level_accuracy_a"] = row["global_accuracy"]
+    assert breakdowns.level_values(runs, "level_accuracy_") == {"tiny_digits": {"a": [20.0, 40.0]}}
+    ((point,),) = (one.points for one in curves.size_series(runs, "global_accuracy", "parameters", "range"))
+    assert (point.low, point.mean, point.high) == (20, 30, 40)
+    assert breakdowns.seconds_by_part(runs)["tiny_digits"]["training"] == 4
 
 
 def test_active_levels_are_stacked_at_common_rounds(groups, in_style):

@@ -1,5 +1,6 @@
 """The comparison of runs, on run folders written here: two methods, seeds, costs and a target."""
 
+import csv
 import json
 
 import pytest
@@ -139,7 +140,7 @@ def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys)
     _, out, _ = printed(capsys, folders[0], folders[2], "--at", "59s,2.5min,3h")
     head, _, one, other = (line.split(" | ") for line in out.splitlines())
     assert head[4:7] == [f"global_accuracy at {time}" for time in ("59s", "2.5min", "3h")]
-    assert (one[4:7], other[4:7]) == (["-", "10", "30"], ["-"] * 3)
+    assert (one[4:7], other[4:7]) == (["-", "10", "30 (ended at 180 s)"], ["-"] * 3)
     # The third round of one seed is missing, so that the group ends after two minutes.
     _, out, _ = printed(capsys, *folders[:2], "--at", "2min,3min")
     assert out.splitlines()[2].split(" | ")[4:6] == ["25 ± 21", "-"]
@@ -147,6 +148,27 @@ def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys)
         "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
         "Received: --at=3h\n"
     )
+
+
+def test_a_seed_that_ended_before_a_device_time_is_not_averaged_with_those_that_reached_it(write_run, capsys):
+    fast = [write_run(f"f{seed}", [70.0, 80.0 + seed], f"seed={seed}", device_seconds=0.2 + seed) for seed in (0, 1)]
+    slow = write_run("slow", [10.0, 20.0], "name=slow", device_seconds=3)
+    _, out, _ = printed(capsys, *fast, slow, "--at", "2s,3s,1h")
+    _, _, both, one = (line.split(" | ") for line in out.splitlines())
+    assert both[4:7] == [
+        "70 (1 of 2; 1 ended at 0.4 s)",
+        "80.50 ± 0.71 (ended at 0.4 to 2.4 s)",
+        "80.50 ± 0.71 (ended at 0.4 to 2.4 s)",
+    ]
+    assert one[4:7] == ["-", "10", "20 (ended at 6 s)"]
+    (row, _) = json.loads(printed(capsys, *fast, slow, "--at", "2s,1h", "--json")[1])
+    ended = {"mean": 80, "spread": None, "of": 1, "seconds": [0.4, 0.4]}
+    assert row["global_accuracy at 2s"] == {"mean": 70, "spread": None, "of": 1, "ended": ended}
+    assert row["global_accuracy at 1h"]["mean"] is None
+    # A table for machines has no value where no run has one.
+    (row, _) = csv.DictReader(printed(capsys, *fast, slow, "--at", "1h", "--as", "csv")[1].splitlines())
+    assert (row["global_accuracy at 1h"], row["global_accuracy at 1h runs"]) == ("", "0")
+    assert "80.50 ± 0.71 (ended at 0.4 to 2.4 s)" in printed(capsys, *fast, "--at", "1h", "--as", "text")[1]
 
 
 def test_at_shows_the_first_metric_at_rounds(write_run, capsys):

@@ -83,7 +83,7 @@ def test_stand_in_data_that_do_not_suffice_give_no_costs(monkeypatch):
 
 def test_table_and_json():
     small, large = runs_of("digits", ["rounds=5"], ["levels.mix=a,b"])
-    costs = {small.name: run_costs.RunCosts(786.0, 13_900.0, 2048.0, 1024.0, 2.5 * 2**30), large.name: None}
+    costs = {small.name: run_costs.RunCosts(786.0, 13_900.0, 2000.0, 1000.0, 2.5e9), large.name: None}
     assert run_costs.to_text([small, large], costs).splitlines()[1:] == [
         "digits-levels.mix=a       5         786         13.9 K                  3 KB   2.5 GB",
         "digits-levels.mix=b       5           -              -                     -        -",
@@ -91,5 +91,5 @@ def test_table_and_json():
     lines = run_costs.to_text([small, large], costs, {small.name: "97.5 global_accuracy"}).splitlines()
     assert [line.split("  ")[-1].strip() for line in lines] == ["published", "97.5 global_accuracy", "-"]
     result = run_costs.to_json([small, large], costs)
-    assert result["bytes"] == 2.5 * 2**30 and result["runs"][1]["parameters"] is None
-    assert result["runs"][0]["bytes_up"] == 1024.0 and result["runs"][0]["overrides"] == ["rounds=5", "levels.mix=a"]
+    assert result["bytes"] == 2.5e9 and result["runs"][1]["parameters"] is None
+    assert result["runs"][0]["bytes_up"] == 1000.0 and result["runs"][0]["overrides"] == ["rounds=5", "levels.mix=a"]

@@ -35,7 +35,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
         return client
 
     speed = calibration.fit_speed(calibration.measure_steps([client_of(Path(path)) for path in flags.file]))
-    device = fleet_file.device_of(speed, calibration.peak_megabytes())
+    device = fleet_file.device_of(speed, calibration.peak_mebibytes())
     notes = fleet_file.describe_steps(speed, flags.threads)
     if flags.append is None:
         console.say_lines("devices:\n" + fleet_file.dump_class(flags.name, device, notes).rstrip())

@@ -14,6 +14,7 @@ from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.base.escaping import join_shell, quote_shell
+from hetero_tf.base.units import format_bytes
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.flags import program_name
@@ -105,7 +106,7 @@ def _print_costs(runs, flags, console):
     result = run_costs.to_json(runs, costs)
     for run in result["runs"]:
         run["published"] = [value.to_json() for value in published[run["name"]]]
-    console.say(f"{len(runs)} runs, {run_costs.format_bytes(result['bytes'])} of traffic; all recipes are valid")
+    console.say(f"{len(runs)} runs, {format_bytes(result['bytes'])} of traffic; all recipes are valid")
     return result
 
 

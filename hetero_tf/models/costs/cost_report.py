@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import registry
+from hetero_tf.base.units import MIB
 from hetero_tf.methods.stages import Stage
 from hetero_tf.models.costs.counting import total
 from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.models.costs.unit_costs import unit_costs
 from hetero_tf.models.family import ModelFamily
 
 # Numbers of a level that are averaged over the clients of a mix.
-MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
+MEANS = ("parameters", "paper_flops", "mebibytes", "multiply_adds", "bytes_down", "bytes_up")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LevelCost:
         width: Share of channels.
         parameters: Trainable values, with all labels.
         paper_flops, multiply_adds: Of one forward pass of one example, see `counting.ForwardCost`.
-        megabytes: Of the parameters, 2**20 bytes each.
+        mebibytes: Of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients. With label cuts, only rows of the client's labels count. The row of the mask token is only sent
             down. Local units are not transferred.
@@ -84,7 +84,7 @@ class LevelCost:
     parameters: int
     paper_flops: int
     multiply_adds: int
-    megabytes: float
+    mebibytes: float
     bytes_down: int
     bytes_up: int
     memory: TrainingMemory
@@ -128,7 +128,7 @@ def _level_cost(costs, level, labels, batch):
         parameters=members * parameters,
         paper_flops=members * network.paper_flops,
         multiply_adds=members * network.multiply_adds,
-        megabytes=members * weights / MEGABYTE,
+        mebibytes=members * weights / MIB,
         bytes_down=down,
         bytes_up=up,
         memory=TrainingMemory(weights, weights, slots * weights, batch * activations * size),

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hetero_tf.base.units import MIB
 from hetero_tf.fleets.clock import ClientTimes, client_times, local_steps
 from hetero_tf.fleets.devices import Devices, devices_of
 from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
-from hetero_tf.models.costs.memory import MEGABYTE, estimate
+from hetero_tf.models.costs.memory import estimate
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Fleet, Recipe
 
@@ -115,10 +116,10 @@ def _no_fit(levels, work, devices, examples):
     """Return the message that no client fits a level that trains."""
     names = [name for name in levels.names if name not in levels.idle]
     smallest = min(names, key=lambda name: work[name].memory)
-    needs, memory = work[smallest].memory / MEGABYTE, devices.memory.max() / MEGABYTE
-    text = f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MB of training memory"
+    needs, memory = work[smallest].memory / MIB, devices.memory.max() / MIB
+    text = f"no device fits a level: the smallest level, {smallest}, needs {needs:.1f} MiB of training memory"
     if memory < needs:
-        return f"{text}, and the largest device has {memory:.1f} MB; add a smaller level. Received: 'device'"
+        return f"{text}, and the largest device has {memory:.1f} MiB; add a smaller level. Received: 'device'"
     seconds = work[smallest].times(devices, examples).total.min()
     text += f" and {seconds:.3g} s on the fastest device; add a smaller level or raise levels.fit_seconds"
     return f"{text}. Received: 'device'"

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.units import MIB
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.family import build_family
 from hetero_tf.recipe.model import Width
-from hetero_tf.recipe.schema import Levels, Megabytes, Recipe
+from hetero_tf.recipe.schema import Levels, Mebibytes, Recipe
 
-MEGABYTE = 2**20
 # The largest denominator of a fraction in a recipe.
 DENOMINATORS = 9999
 
@@ -112,7 +112,7 @@ def fit_levels(
         counted: See `LevelCosts`; None: an empty cache.
     """
     levels, counted = recipe.levels, {} if counted is None else counted
-    if levels.fit in (None, "device") and not any(isinstance(budget, Megabytes) for budget in levels.budgets.values()):
+    if levels.fit in (None, "device") and not any(isinstance(budget, Mebibytes) for budget in levels.budgets.values()):
         return recipe
     # Without budgets, so that building the family does not check them.
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
@@ -152,8 +152,8 @@ def describe_fit(levels: Levels) -> str:
     )
 
 
-def _as_share(budget: float | Megabytes, full_cost: float) -> float:
-    return budget.amount * MEGABYTE / full_cost if isinstance(budget, Megabytes) else budget
+def _as_share(budget: float | Mebibytes, full_cost: float) -> float:
+    return budget.amount * MIB / full_cost if isinstance(budget, Mebibytes) else budget
 
 
 def _widths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
