@@ -232,11 +232,9 @@ def learning_process(
             "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels.budgets and "
             "levels.members"
         )
-    if dataset is None:
-        dataset = load_data(recipe, data_dir)
+    dataset = load_data(recipe, data_dir) if dataset is None else dataset
     check_data(recipe, dataset)
-    if partition is None:
-        partition = split(recipe, dataset)
+    partition = split(recipe, dataset) if partition is None else partition
     if partition.held_out.ids.size:
         dataset = dataclasses.replace(dataset, validation=partition.held_out.ids)
     source = build_input(recipe, dataset)

@@ -402,7 +402,7 @@ PUBLIC = {"tensorboard.plugins.hparams", "ai_edge_litert.interpreter"}
 def test_private_modules_of_libraries_are_listed_and_bounded(metadata):
     names = {name for names in PRIVATE.values() for name in names}
     roots = {name.split(".")[0] for name in names | PUBLIC}
-    found = {
+    imported = {
         module
         for path in (ROOT / "hetero_tf").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -410,7 +410,7 @@ def test_private_modules_of_libraries_are_listed_and_bounded(metadata):
         if module.split(".")[0] in roots and "." in module
     }
     documented = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
-    assert found - PUBLIC - documented == names
+    assert imported - PUBLIC - documented == names
     needs = {need for needs in metadata["extras_require"].values() for need in needs} | set(
         metadata["install_requires"]
     )
