@@ -9,6 +9,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -192,10 +193,15 @@ def write_private(path: Path | str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def replace_file(path: Path | str) -> Iterator[BinaryIO]:
+def replace_file(path: Path | str, is_one_of_many: bool = False) -> Iterator[BinaryIO]:
     """Open a draft for writing bytes; it replaces `path` at the end of the block.
 
-    After a crash, `path` contains either the old or the new bytes, never a mixture.
+    After a crash, `path` contains either the old or the new bytes, never a mixture. The file keeps its permissions, and
+    its owner as far as the system allows. Drafts of this file that killed programs left are removed.
+
+    Args:
+        path: Path of the file.
+        is_one_of_many: Do not list the folder for such drafts, which takes long if it gets many files.
 
     Raises:
         InputError: The path is a link, pipe, device or folder.
@@ -205,8 +211,15 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     check_write_target(path)
     draft = draft_path(path)
     remove(draft)
+    if not is_one_of_many:
+        _remove_dead_drafts(path)
     try:
         with exits.before_exit(lambda: discard(draft)), disk_errors(path, "write"), create_file(draft) as file:
+            with contextlib.suppress(OSError):
+                # The lock tells programs on other machines and in other containers that this one still writes.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                _copy_owner_and_mode(path, file.fileno())
             yield file
         with disk_errors(path, "replace"):
             os.rename(draft, path)
@@ -216,15 +229,67 @@ def replace_file(path: Path | str) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def _copy_owner_and_mode(path, descriptor):
+    """Give an open draft the owner, the group and the permissions of the file that it replaces."""
+    status = os.lstat(path)
+    # The owner first, since its change clears bits of the mode; only the administrator may change it.
+    for change in (
+        lambda: os.fchown(descriptor, status.st_uid, -1),
+        lambda: os.fchown(descriptor, -1, status.st_gid),
+        lambda: os.fchmod(descriptor, stat.S_IMODE(status.st_mode)),
+    ):
+        with contextlib.suppress(PermissionError):
+            change()
+
+
+def check_single_link(path: Path | str) -> None:
+    """Refuse a file with a second hard link, before it is replaced: the other link would keep the old content.
+
+    To write in place would change both, but a crash meanwhile would lose the content.
+    """
+    with disk_errors(path, "look at"):
+        if os.stat(path).st_nlink > 1:
+            raise InputError(f"{path}: has a second hard link, which would keep the old content; replace it by a copy")
+
+
+def _remove_dead_drafts(path):
+    """Remove drafts of a file whose process has ended and whose lock is free."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY + path.name[:DRAFT_NAME_LENGTH])}\.(?P<process>[0-9]+)")
+    with contextlib.suppress(OSError):
+        for match in filter(None, map(pattern.fullmatch, os.listdir(path.parent))):
+            if is_process_alive(int(match["process"])):
+                continue
+            with contextlib.suppress(OSError):
+                draft = path.with_name(match[0])
+                descriptor = os.open(draft, os.O_RDONLY | SAFE_OPEN_FLAGS)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Only files: a folder of this name has another origin.
+                    os.unlink(draft)
+                finally:
+                    os.close(descriptor)
+
+
+def is_process_alive(pid: int) -> bool:
+    """Return True if a process with this id runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def draft_path(path: Path) -> Path:
     """Return the path of the draft of a file or folder, in the same folder."""
     # The process id gives two programs that write the same file separate drafts.
     return path.with_name(f"{TEMPORARY}{path.name[:DRAFT_NAME_LENGTH]}.{os.getpid()}")
 
 
-def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
+def write_atomic(path: Path | str, data: bytes | memoryview, is_one_of_many: bool = False) -> None:
     """Replace the content of a file atomically; see `replace_file`."""
-    with replace_file(path) as file:
+    with replace_file(path, is_one_of_many) as file:
         file.write(data)
 
 

@@ -46,16 +46,5 @@ def remove_leftovers(folder: Path | str, pattern: re.Pattern) -> None:
     for match in filter(None, map(pattern.fullmatch, names)):
         pid = match.groupdict().get("process")
         # An id equal to ours belongs to a former process: this one has not written anything yet.
-        if pid is None or int(pid) == os.getpid() or not is_process_alive(int(pid)):
+        if pid is None or int(pid) == os.getpid() or not files.is_process_alive(int(pid)):
             files.remove(Path(folder) / match[0])
-
-
-def is_process_alive(pid: int) -> bool:
-    """Return True if a process with this id runs on this machine."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -26,11 +26,17 @@ def find(data_dir: Path | None, name: str, argument: str) -> Path:
 
     Raises:
         NotAvailable: The path does not exist.
+        InputError: The path is the root of the file system, or a link to it.
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:
         # Unlike Path.exists, os.path.exists returns False for names that are too long.
         if os.path.exists(candidate):
+            if os.path.samefile(candidate, os.sep):
+                raise InputError(
+                    f"`{argument}` must name a folder of data, not the root of the file system. "
+                    f"Received: {argument}={name!r}"
+                )
             return candidate
     searched = ", ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
     raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; searched: {searched}")

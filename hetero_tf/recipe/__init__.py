@@ -215,13 +215,15 @@ def with_source_location(recipe: Recipe, *key: str, check: Callable[[Recipe], ob
             option = re.match(r"`(\w+)` (?=must )", str(error))
             path, text = (*key, option[1]) if option else key, str(error)[option.end() if option else 0 :]
             position = locate(recipe.tree, path)
-        raise error_at(_cause(recipe, position, check), path, text) from error.__cause__
+        raise error_at(_cause(recipe, key, position, check), path, text) from error.__cause__
 
 
-def _cause(recipe, position, check):
-    """Return the override that caused an error, else the overrides of `data`, else the position in the file."""
-    if check is None or not position.in_file:
+def _cause(recipe, key, position, check):
+    """Return the override that caused an error, else those of its key or of `data`, else the position in the file."""
+    if not position.in_file:
         return position
+    if check is None:
+        return _overrides_of(recipe, ".".join(key)) or position if key else position
 
     def passes(before):
         try:
@@ -232,8 +234,17 @@ def _cause(recipe, position, check):
 
     cause = _override_at_fault(recipe.history, passes)
     # The check of an earlier recipe uses the data of this one.
-    data_overrides = [label_of(override) for override, _ in recipe.history if re.match(r"\s*data\b", override)]
-    return cause or (Position(" ".join(data_overrides)) if data_overrides else position)
+    return cause or _overrides_of(recipe, "data") or position
+
+
+def _overrides_of(recipe, key):
+    """Return the position of all overrides of a key or of parts of it; None if there are none.
+
+    The line of the file has the values before them, so it would show others than those at fault.
+    """
+    pattern = re.compile(rf"\s*{re.escape(key)}\s*[.=\[]")
+    labels = [label_of(override) for override, _ in recipe.history if pattern.match(override)]
+    return Position(" ".join(labels)) if labels else None
 
 
 def difference(old: str, new: str) -> list[str]:

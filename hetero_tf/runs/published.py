@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.runs.history import MIX
@@ -134,12 +134,20 @@ def _values(location, table):
     if invalid:
         raise InputError(f"{location}: must have {', '.join(TABLE_KEYS)}. Received: a missing or wrong {invalid[0]}")
     for row, cells in table["rows"].items():
-        cells = dict(cells) if isinstance(cells, dict) else {}
-        recipe = table["recipe"] | (cells.pop("recipe", None) or {})
-        for metric, value in cells.items():
+        if not isinstance(cells, dict):
+            raise InputError(f"{location}: {row} must be a mapping of metrics to numbers. Received: {_short(cells)}")
+        keys, numbers = cells.get("recipe", {}), {name: cells[name] for name in cells if name != "recipe"}
+        if not isinstance(keys, dict):
+            raise InputError(f"{location}: {row}: recipe must be a mapping of keys. Received: {_short(keys)}")
+        recipe = table["recipe"] | keys
+        for metric, value in numbers.items():
             if type(value) not in (int, float):
-                raise InputError(f"{location}: {row}: {metric} must be a number. Received: {value!r}")
+                raise InputError(f"{location}: {row}: {metric} must be a number. Received: {_short(value)}")
             yield PublishedValue(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
+
+
+def _short(value):
+    return shorten_repr(value, 80)
 
 
 def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[PublishedValue]]:

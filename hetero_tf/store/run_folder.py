@@ -27,7 +27,7 @@ SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|(?:metrics|timings|timeline)\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -209,4 +209,4 @@ def _parse_process(content):
         return None
     if host and host != platform.node():
         return f"{text} on {host}"
-    return text if folders.is_process_alive(int(text)) else None
+    return text if files.is_process_alive(int(text)) else None

@@ -55,6 +55,31 @@ def test_links_and_permissions_stay(upgrade, tmp_path):
     assert stat.S_IMODE(os.stat("target.yaml").st_mode) == 0o640
 
 
+def test_a_file_with_two_hard_links_is_refused(upgrade, tmp_path):
+    (tmp_path / "one.yaml").write_text(OLD)
+    os.link("one.yaml", "two.yaml")
+    message = "hetero_tf: one.yaml: has a second hard link, which would keep the old content; replace it by a copy\n"
+    assert upgrade("one.yaml") == (2, "", message)
+    assert (tmp_path / "one.yaml").read_text() == OLD and os.path.samefile("one.yaml", "two.yaml")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator gives files to other users")
+def test_the_administrator_leaves_owner_and_permissions(upgrade, tmp_path):
+    (tmp_path / "theirs.yaml").write_text(OLD)
+    os.chown("theirs.yaml", 1234, 2345)
+    os.chmod("theirs.yaml", 0o2640)
+    assert upgrade("theirs.yaml")[0] == 0
+    status = os.stat("theirs.yaml")
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (1234, 2345, 0o2640)
+
+
+def test_a_file_of_another_user_is_refused(upgrade, tmp_path, monkeypatch):
+    (tmp_path / "theirs.yaml").write_text(OLD)
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert "theirs.yaml: belongs to the user" in upgrade("theirs.yaml")[2]
+    assert (tmp_path / "theirs.yaml").read_text() == OLD
+
+
 def test_a_file_with_an_error_stays_and_the_others_are_rewritten(upgrade, tmp_path):
     contents = {
         "broken.yaml": OLD + "round: {",

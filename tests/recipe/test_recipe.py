@@ -109,6 +109,19 @@ def test_errors_of_the_file_keep_their_position_with_overrides(tmp_path):
     assert refusal(recipe.load, path, ["rounds=3"]).startswith(expected)
 
 
+def test_an_error_of_the_data_names_the_overrides_of_data_and_not_their_old_values(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"base: digits\ndata: {{name: csv, path: {tmp_path}/t.csv, label: b}}\n")
+    message = refusal(load_data, recipe.load(path, ["rounds=2", "data.label=zz"]), None)
+    assert message.startswith("--set data.label=zz: data: ") and "label: b" not in message
+    assert refusal(load_data, recipe.load(path, ["rounds=2", "data.path=no.csv"]), None).startswith(
+        "--set data.path=no.csv"
+    )
+    path.write_text(path.read_text().replace("label: b", "label: zz"))
+    assert refusal(load_data, recipe.load(path, ["rounds=2"]), None).startswith(f"{path}:2:")
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -374,6 +374,9 @@ def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_pat
         ("x: 1", "must be a list of tables with name, source, setting, recipe, rows; see docs/sweeps.md"),
         ("- {name: x}", "table 1: must have name, source, setting, recipe, rows. Received: a missing or wrong source"),
         (text.replace("90", "much"), "table 1: bc: global_accuracy must be a number. Received: 'much'"),
+        (text.replace("{levels.mix: b-c}", "b-c"), "table 1: bc: recipe must be a mapping of keys. Received: 'b-c'"),
+        (text.replace("{levels.mix: b-c}", "[b]"), "table 1: bc: recipe must be a mapping of keys. Received: ['b']"),
+        (text + "    x: [1]\n", "table 1: x must be a mapping of metrics to numbers. Received: [1]"),
     ):
         user_file.write_text(wrong)
         assert printed(capsys, folders[0], "--published", str(user_file))[2] == f"hetero_tf: {user_file}: {message}\n"

@@ -55,12 +55,13 @@ def _upgrade(file):
 
 
 def _replace(file, content):
-    """Replace the content of a file, or of the target of a link, and keep its permissions."""
+    """Replace the content of a file, or of the target of a link, and keep its owner and permissions."""
     with files.disk_errors(file, "rewrite"):
-        mode = stat.S_IMODE(os.stat(file).st_mode)
+        status = os.stat(file)
         # The administrator may write any file, so `access` alone would ignore that this one is read-only.
-        if not (mode & _ANY_WRITE_PERMISSION and os.access(file, os.W_OK)):
+        if not (status.st_mode & _ANY_WRITE_PERMISSION and os.access(file, os.W_OK)):
             raise InputError(f"{file}: is read-only; make it writable, for example with chmod u+w")
-    with files.replace_file(os.path.realpath(file)) as draft:
-        os.fchmod(draft.fileno(), mode)
-        draft.write(content)
+    files.check_single_link(file)
+    if os.geteuid() not in (0, status.st_uid):
+        raise InputError(f"{file}: belongs to the user {status.st_uid}, who must upgrade it; or upgrade a copy")
+    files.write_atomic(os.path.realpath(file), content)
