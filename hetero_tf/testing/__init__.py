@@ -15,6 +15,7 @@ Modules:
     data_checks       Contracts of plug-ins of the data: loaders, partitions and inputs
     layer_checks      Contract of layers: arguments, config, shapes, types and gradients
     loss_checks       Contracts of plug-ins of the objective: losses, couplings, metrics and tasks
+    recipe_checks     Contracts of the registered plug-ins that a recipe uses, checked once for each version of a file
     round_checks      Contracts of plug-ins of the round's plan: selections and policies
     signature_checks  Contracts of all plug-ins
     step_checks       Contracts of plug-ins of local steps and the server

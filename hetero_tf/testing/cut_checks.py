@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, full_route
-from hetero_tf.testing.subject import Subject
+from hetero_tf.testing.subject import SOME_CLIENTS, Subject
 
 AXES = ((1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11))
 SHAPE = (3, 41)
@@ -87,7 +87,8 @@ def check_masks_of_clients(subject: Subject) -> None:
         for client in range(SHAPE[0]):
             row = slice(client, client + 1)
             single = _masked(subject, start[row], 0.25, weights[row], row)[0]
-            subject.require_close(batched[row], single, "batched clients must get the masks of single ones")
+            rule = f"batched clients must get the masks of single ones{SOME_CLIENTS}"
+            subject.require_close(batched[row], single, rule)
 
 
 def check_mask_gradients(subject: Subject) -> None:

@@ -12,7 +12,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of
 from hetero_tf.methods.losses import cross_entropy
 from hetero_tf.process.checks import build_task
-from hetero_tf.testing.subject import Subject
+from hetero_tf.testing.subject import SOME_CLIENTS, Subject
 
 CLASSES = 6
 PRESENT = np.asarray([True, False, True, True, False, False])
@@ -80,7 +80,8 @@ def check_losses_of_clients(subject: Subject) -> None:
             lambda value, client=client: subject.call("loss", value, targets[client], present[client], 0),
             outputs[client],
         )
-        subject.require_close(batched[client], single, "batched clients must get single clients' losses", rtol=1e-14)
+        rule = f"batched clients must get single clients' losses{SOME_CLIENTS}"
+        subject.require_close(batched[client], single, rule, rtol=1e-14)
         subject.require_close(slope[client], single_slope, "batched clients need single clients' gradients", atol=1e-16)
 
 
@@ -146,7 +147,8 @@ def check_coupling_of_clients(subject: Subject) -> None:
     for client in range(2):
         row = slice(client, client + 1)
         single = _couple(subject, [one[row] for one in logits], targets[row])
-        subject.require_close(whole[row], single, "batched clients must get single clients' losses", rtol=1e-14)
+        rule = f"batched clients must get single clients' losses{SOME_CLIENTS}"
+        subject.require_close(whole[row], single, rule, rtol=1e-14)
     for value in (np.nan, np.inf):
         damaged = [*logits[:2], logits[2].numpy()]
         damaged[2][0, 1, 2] = value

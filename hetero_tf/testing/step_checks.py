@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.testing.subject import Subject
+from hetero_tf.testing.subject import SOME_CLIENTS, Subject
 
 # Clients and values of each; steps of each client before; keys of each client; the learning rate.
 SHAPE, STEPS, RATE = (3, 7), (2, 1, 5), 0.1
@@ -60,7 +60,8 @@ def check_corrections_of_clients(subject: Subject) -> None:
             weights, start, memory, slots = _rows(values, client)
             single = _terms(subject, weights, start, memory, slots, STEPS[client : client + 1])
             for one, other in zip(batched, single, strict=True):
-                subject.require_close(one[client : client + 1], other, "batched clients must get single clients' terms")
+                rule = f"batched clients must get single clients' terms{SOME_CLIENTS}"
+                subject.require_close(one[client : client + 1], other, rule)
 
 
 def check_correction_at_the_start(subject: Subject) -> None:
@@ -100,7 +101,7 @@ def check_optimizer_of_clients(subject: Subject) -> None:
             row = slice(client, client + 1)
             single = subject.call("step", weights[row], gradients[row], _rows(slots, client), rate, counts[row])
             for one, other in zip((moved, *after), (single[0], *single[1]), strict=True):
-                subject.require_close(one[row], other, "batched clients must move like single ones")
+                subject.require_close(one[row], other, f"batched clients must move like single ones{SOME_CLIENTS}")
     zeros = tf.zeros(SHAPE, tf.float64)
     first, _ = subject.call("step", zeros, gradients, (zeros,) * len(slots), rate, tf.constant([0, 0, 0]))
     subject.require((first * gradients < 0).numpy().all(), "the first step must follow the negative gradient")
@@ -129,7 +130,8 @@ def check_updates_of_clients(subject: Subject) -> None:
         for client in range(len(STEPS)):
             row = slice(client, client + 1)
             single = subject.call("update", *_updated(subject, dtype, row))
-            subject.require_close(batched[row], single, "batched clients must get the updates of single ones")
+            rule = f"batched clients must get the updates of single ones{SOME_CLIENTS}"
+            subject.require_close(batched[row], single, rule)
     graph = tf.function(lambda *values: subject.call("update", *values), autograph=False)
     subject.require_close(graph(*values), batched, "equal keys must give equal updates, also in a graph", rtol=1e-14)
     subject.require_stateless(graph, *values)

@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 
+# The reason why a function of rows must not reduce over them.
+SOME_CLIENTS = "; its rows are some of the clients of a round, and padding"
+
 
 @dataclass(frozen=True)
 class Subject:

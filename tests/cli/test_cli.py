@@ -281,6 +281,23 @@ def test_unexpected_errors_name_the_plugins_that_may_cause_them(folder_of_runs, 
     )
 
 
+def test_training_names_a_plugin_that_reduces_over_its_rows(tmp_path):
+    lines = (
+        "import tensorflow as tf",
+        "def update(weights, start, steps, key):",
+        "    return weights * 0 + tf.reduce_mean(weights, 0)",
+    )
+    (tmp_path / "own_mean.py").write_text("\n".join(lines) + "\n")
+    programs.recipe_file(tmp_path, programs.RECIPE.replace("sbn", "none"))
+    words = ["--recipe", "small.yaml", "--plugin", "own_mean", "--set", "client.update=own_mean", "--set", "rounds=1"]
+    run = programs.shared().run(*words, cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert (
+        "note: a plug-in violates the contract of its kind: own_mean (updates): batched clients must get the updates of "
+        "single ones; its rows are some of the clients of a round, and padding"
+    ) in " ".join(run.out.split())
+
+
 def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, monkeypatch):
     def fail(*_):
         raise KeyError("surprise")

@@ -9,6 +9,8 @@ from refusals import refusal
 
 from hetero_tf import testing
 from hetero_tf.base import registry
+from hetero_tf.recipe import load
+from hetero_tf.testing import recipe_checks
 
 KEEP = 'def keep(size, count, round, client, seed, *, step: int = 1):\n    """Coordinates.\n\n    Args:\n        step: step\n    """\n'
 LAYER = '''import keras
@@ -34,7 +36,7 @@ CASES = [
     ("schedules", "def multiplier(round):\n    return 1.0 + round\n", "never increase"),
     ("servers", 'SLOTS = ()\ndef apply(old, mean, coverage, slots, *, registered):\n    """Mean."""\n    return old * 0.5, slots\n', "without coverage must stay bit-equal"),
     ("optimizers", f"{STEP}weights + rate * gradients, slots\n", "follow the negative gradient"),
-    ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the updates of single ones"),
+    ("updates", 'import tensorflow as tf\ndef update(weights, start, steps, key):\n    """Mean."""\n    return weights - tf.reduce_mean(weights)\n', "the updates of single ones; its rows are some of the clients of a round, and padding"),
     ("losses", f"{LOSS}tf.reduce_mean(outputs ** 2)\n", "leading axes"),
     ("losses", f"{LOSS}tf.reduce_mean(tf.stop_gradient(outputs) * outputs, -1)\n", "the gradient is that of the loss"),
     ("metrics", 'import tensorflow as tf\nTARGETS = ("label",)\nBETTER = "higher"\nUNIT = None\ndef metric(scores, targets):\n    """Zero."""\n    return tf.zeros([], tf.float64)\n', "perfect scores must be higher"),
@@ -74,3 +76,46 @@ def test_wrong_kinds_are_reported(module):
         f"`module` must define a plug-in of the kind losses. Received: {plugin.__name__}"
     )
     assert refusal(testing.plugin_checks, "loss", "x", kind=ValueError).endswith("updates. Received: kind='loss'")
+
+
+MEAN = """import tensorflow as tf
+def update(weights, start, steps, key, *, factor: float):
+    \"\"\"Return the mean.
+
+    Args:
+        factor: factor
+    \"\"\"
+    return start + factor * """
+
+
+def test_plugins_of_a_recipe_are_checked_once_for_each_version(module, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
+    checked = []
+    monkeypatch.setattr(
+        recipe_checks, "plugin_checks", lambda *call: checked.append(call) or testing.plugin_checks(*call)
+    )
+    for change, problems in (("(weights - start)", 0), ("tf.reduce_mean(weights - start, 0, keepdims=True)", 1)):
+        name = module(MEAN + change).__name__
+        registry.register_plugin(name)
+        recipe = load("tiny/digits", [f"client.update={{name: {name}, factor: 0.5}}"])
+        sentences = [recipe_checks.violated_contracts(recipe) for _ in range(2)]
+        assert checked == (1 + problems) * [("updates", name, {"factor": 0.5})]
+        assert (
+            sentences[0]
+            == sentences[1]
+            == problems
+            * [
+                f"a plug-in violates the contract of its kind: {name} (updates): batched clients must get the updates of "
+                "single ones; its rows are some of the clients of a round, and padding"
+            ]
+        )
+        checked.clear()
+    assert len(list((tmp_path / "contracts").iterdir())) == 1
+
+
+def test_a_failing_plugin_is_a_sentence(module, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_checks, "FOLDER", tmp_path / "contracts")
+    name = module("def multiplier(round):\n    return 1 / (round - 3)\n").__name__
+    registry.register_plugin(name)
+    (sentence,) = recipe_checks.violated_contracts(load("tiny/digits", [f"schedule={name}"]))
+    assert sentence.endswith(f"{name} (schedules): {name}-schedule ends with ZeroDivisionError: division by zero")

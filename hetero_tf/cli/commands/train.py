@@ -1,5 +1,6 @@
 """`train`: trains a recipe in its run folder, or resumes the run."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,10 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
             executions.follow(lambda: experiment.read_data(recipe, settings), cluster, console)
             return {"worker": cluster.index}
         execution = executions.on_devices(flags.devices) if cluster is None else executions.on_workers(cluster)
-    summary = experiment.train(recipe, settings, console, execution or experiment.simulated)
+    execution = execution or experiment.simulated
+    if flags.plugin:
+        execution = _with_contracts(execution, recipe)
+    summary = experiment.train(recipe, settings, console, execution)
     summary["seconds"] = round(console.elapsed(), 1)
     run_dir = settings.run_dir
     console.say(f"done in {format_duration(summary['seconds'])}; results: {run_dir}")
@@ -63,6 +67,21 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
         f"next: {program_name()} evaluate {run_flags}\n      {program_name()} export {run_flags}\n      {compare}"
     )
     return summary
+
+
+def _with_contracts(execution, recipe):
+    """Return an execution that checks the contracts of the recipe's plug-ins when TensorFlow is configured."""
+
+    @contextlib.contextmanager
+    def checked_execution(build, console, display):
+        from hetero_tf.testing.recipe_checks import violated_contracts
+
+        with execution(build, console, display) as process:
+            for sentence in violated_contracts(recipe):
+                console.say_folded(f"note: {sentence}")
+            yield process
+
+    return checked_execution
 
 
 def published_values(run_dir: Path) -> list[str]:

@@ -1,7 +1,9 @@
 """Corrections: terms that are added to the gradient of local steps.
 
 `correct(weights, start, memory, slots, *, options) -> [K, P]`, added to the gradient before clipping. `weights` and
-`start` are the clients' trainable values now and at the beginning of the round, [K, P], one row per client.
+`start` are the clients' trainable values now and at the beginning of the round, [K, P], one row per client. The
+rows are some of the clients of a round, and padding: each row of the result must depend on the same row of the
+arguments alone.
 
 `slots` are the server slots listed in the module's `READS`, [K, P] each, cut like the weights. The recipe must choose
 a server that has these slots.
