@@ -18,15 +18,29 @@ VARIANCE = 0.99
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
-    """Return linear CKA: 1 if one representation is a rotated and scaled copy of the other."""
+    """Return linear CKA: 1 if one representation is a rotated and scaled copy of the other; NaN if one is constant."""
+    if is_constant(first) or is_constant(second):
+        return float("nan")
     grams = [centred @ centred.T for centred in (first - first.mean(0), second - second.mean(0))]
     return float(np.sum(grams[0] * grams[1]) / np.prod([np.linalg.norm(gram) for gram in grams]))
 
 
 def svcca(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the mean canonical correlation of the main directions of two representations."""
+    """Return the mean canonical correlation of the main directions of two representations.
+
+    NaN if one is constant, or if both have more directions than the examples allow: then any two have common ones.
+    """
+    if is_constant(first) or is_constant(second):
+        return float("nan")
     directions = [_main_directions(representation) for representation in (first, second)]
+    if sum(each.shape[1] for each in directions) > len(first) - 1:
+        return float("nan")
     return float(np.linalg.svd(directions[0].T @ directions[1], compute_uv=False).mean())
+
+
+def is_constant(representation: np.ndarray) -> bool:
+    """Return True if a representation is the same for all examples, up to rounding."""
+    return bool(np.ptp(representation, axis=0).max() <= 1e-7 * np.abs(representation).max())
 
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"linear CKA": linear_cka, "SVCCA": svcca}

@@ -22,7 +22,19 @@ def warnings(process: Federation) -> list[str]:
             f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
             "n` for sizes that shrink with it"
         )
-    return sentences + _device_warnings(process.recipe.levels)
+    return [*sentences, *_mix_warnings(process.recipe.levels), *_device_warnings(process.recipe.levels)]
+
+
+def _mix_warnings(levels):
+    """Return a sentence if a mix of several levels lacks a wider level of the recipe."""
+    width = levels.widths[levels.global_level]
+    wider = [name for name in levels.widths if levels.widths[name] > width]
+    if len(levels.mix) == 1 or not wider:
+        return []
+    return [
+        f"levels.mix has no level {wider[0]}, so the global model has the channels of level {levels.global_level}: width "
+        f"{width:g} instead of {levels.widths[wider[0]]:g}"
+    ]
 
 
 def _device_warnings(levels):

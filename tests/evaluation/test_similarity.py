@@ -6,6 +6,7 @@ import numpy as np
 import programs
 import pytest
 
+from hetero_tf.cli.commands.similarity import _notes
 from hetero_tf.evaluation.similarity import MEASURES, linear_cka, similarities, svcca
 
 
@@ -49,6 +50,26 @@ def test_svcca_without_truncation_is_the_mean_canonical_correlation(rng):
 def test_svcca_ignores_directions_without_variance(rng):
     first, noise = rng.normal(size=(50, 2)), 1e-3 * rng.normal(size=(50, 6))
     assert svcca(np.hstack([first, noise]), first) == pytest.approx(1, abs=1e-3)
+
+
+def test_values_that_the_examples_do_not_define_are_missing(rng):
+    noise, other = rng.normal(size=(2, 20, 64))
+    assert np.isnan(svcca(noise, other)) and np.isfinite(linear_cka(noise, other))
+    constant = np.full((20, 64), 0.1)
+    assert all(
+        np.isnan(measure(noise, constant)) and np.isnan(measure(constant, noise)) for measure in MEASURES.values()
+    )
+    narrow = noise[:, :2] @ rng.normal(size=(2, 64))
+    assert svcca(narrow, 2 * narrow + 1) == pytest.approx(1)
+    matrices = {
+        name: np.array([[measure(noise, other), 0], [0, measure(noise, constant)]])
+        for name, measure in MEASURES.items()
+    }
+    assert _notes(matrices, ((noise, noise), (other, constant))) == [
+        "-: the outputs of a unit are the same for all examples",
+        "-: SVCCA needs more examples than the main directions of both models. Received: 20",
+        "20 test examples are few for 64 channels: linear CKA of unrelated models is high too",
+    ]
 
 
 def test_similarities_have_a_row_for_each_unit_of_the_first(rng):

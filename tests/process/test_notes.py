@@ -18,6 +18,13 @@ def test_levels_without_widths_are_the_same_model(units, expected):
     assert (message in sentences) == expected
 
 
+@pytest.mark.parametrize(("mix", "expected"), [("b-c", 1), ("c", 0), ("a-c", 0)])
+def test_a_mix_without_the_widest_level_is_worth_a_note(mix, expected):
+    process = tables.process("levels.widths={a: 1, b: 1/2, c: 1/4}", f"levels.mix={mix}")
+    message = "levels.mix has no level a, so the global model has the channels of level b: width 0.5 instead of 1"
+    assert notes.warnings(process).count(message) == expected
+
+
 def test_accuracy_of_the_most_frequent_class():
     process = tables.process()
     metric, percent, prediction = notes.baseline(process)

@@ -1,6 +1,7 @@
 """`similarity`: linear CKA and SVCCA between the local models of two clients, unit by unit."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 from absl.flags import FlagValues
@@ -27,13 +28,33 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     matrices = similarity.similarities(*representations)
     console.say(f"{'unit':8}" + "".join(f"{name:>12}" for name in matrices))
     for index, unit in enumerate(units[0]):
-        console.say(f"{unit:8}" + "".join(f"{matrix[index, index]:12.3f}" for matrix in matrices.values()))
+        values = (matrix[index, index] for matrix in matrices.values())
+        console.say(f"{unit:8}" + "".join(f"{'-':>12}" if math.isnan(value) else f"{value:12.3f}" for value in values))
+    for note in _notes(matrices, representations):
+        console.say_folded(f"note: {note}")
     if flags.draw:
         first, second = (f"client {client}" for client in clients)
         similarity.draw(Path(flags.draw), matrices, units[0], (first, second))
         console.say(f"drew all pairs of units into {flags.draw}")
     values = {name: matrix.round(6).tolist() for name, matrix in matrices.items()}
     return {"run_dir": flags.run_dir, "round": loaded.state.round, "clients": clients, "units": units[0], **values}
+
+
+def _notes(matrices, representations):
+    """Return the reasons for missing values, and a warning if the examples are too few to compare."""
+    from hetero_tf.evaluation.similarity import is_constant
+
+    pairs = list(zip(*representations))
+    examples, channels = len(pairs[0][0]), max(one.shape[1] for pair in pairs for one in pair)
+    constant = [is_constant(one) or is_constant(other) for one, other in pairs]
+    notes = ["-: the outputs of a unit are the same for all examples"] if any(constant) else []
+    if any(math.isnan(value) and not known for value, known in zip(matrices["SVCCA"].diagonal(), constant)):
+        notes.append(f"-: SVCCA needs more examples than the main directions of both models. Received: {examples:,}")
+    if examples <= channels:
+        notes.append(
+            f"{examples:,} test examples are few for {channels:,} channels: linear CKA of unrelated models is high too"
+        )
+    return notes
 
 
 def _pair(recipe, texts):
