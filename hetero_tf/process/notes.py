@@ -27,13 +27,13 @@ def warnings(process: Federation) -> list[str]:
 
 def _mix_warnings(levels):
     """Return a sentence if a mix of several levels lacks a wider level of the recipe."""
-    width = levels.widths[levels.global_level]
-    wider = [name for name in levels.widths if levels.widths[name] > width]
+    first, widths = levels.global_level, levels.widths
+    wider = [name for name in widths if widths[name] > widths[first]]
     if len(levels.mix) == 1 or not wider:
         return []
     return [
-        f"levels.mix has no level {wider[0]}, so the global model has the channels of level {levels.global_level}: width "
-        f"{width:g} instead of {levels.widths[wider[0]]:g}"
+        f"levels.mix has no level {wider[0]}, so the global model has the channels of level {first}: width "
+        f"{widths[first]:g} instead of {widths[wider[0]]:g}"
     ]
 
 
