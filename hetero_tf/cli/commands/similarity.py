@@ -28,8 +28,8 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     matrices = similarity.similarities(*representations)
     console.say(f"{'unit':8}" + "".join(f"{name:>12}" for name in matrices))
     for index, unit in enumerate(units[0]):
-        values = (matrix[index, index] for matrix in matrices.values())
-        console.say(f"{unit:8}" + "".join(f"{'-':>12}" if math.isnan(value) else f"{value:12.3f}" for value in values))
+        cells = [matrix[index, index] for matrix in matrices.values()]
+        console.say(f"{unit:8}" + "".join(f"{'-':>12}" if math.isnan(cell) else f"{cell:12.3f}" for cell in cells))
     for note in _notes(matrices, representations):
         console.say_folded(f"note: {note}")
     if flags.draw:
