@@ -90,6 +90,13 @@ def infinite_loss(logits, targets, present, outside):
     return tf.where(is_single, np.float32(np.inf), cross_entropy.loss(logits, targets, present, outside))
 
 
+def steep_loss(logits, targets, present, outside):
+    """A loss of client 3 that is finite and has a gradient whose norm overflows, so clipping makes its steps zero."""
+    is_single = tf.equal(tf.math.count_nonzero(present, axis=-1), 1)
+    losses = cross_entropy.loss(logits, targets, present, outside)
+    return tf.where(is_single, np.float32(1e30) * losses, losses)
+
+
 @pytest.mark.parametrize(
     ("settings", "functions"),
     [
@@ -101,12 +108,13 @@ def infinite_loss(logits, targets, present, outside):
         (MEMORY, {"remember": overflowing}),
         ((), {"stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
         ((PERSONAL, "round.selection=oort"), {"loss": infinite_loss}),
+        ((), {"loss": steep_loss}),
         (("engine=stacked", "levels.mix=a"), {"loss": infinite_loss}),
         ((), {"loss": infinite_loss, "stale_merge": StaleMerge((1.0, 0.5, 0.25), "changes", "clients")}),
     ],
     ids=[
         *("weights and history", "memory changes", "entries", "peers", "personal values", "memory", "pending sums"),
-        *("infinite loss", "infinite loss in a block", "infinite loss in pending sums"),
+        *("infinite loss", "infinite gradient norm", "infinite loss in a block", "infinite loss in pending sums"),
     ],
 )
 def test_lost_client_changes_no_sum(settings, functions, eager):
