@@ -10,7 +10,8 @@ FedAvg with the whole model on every client, whatever its budget.
 published: each recipe unchanged. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
 budgets "Fair", for which levels become narrower, shallower or fewer ("of budget" names levels that still exceed them);
 a tenth of the clients' examples held out, which select each method's learning rate from RATES (in runs of a third of
-the rounds with a separate seed) and its best round. UNSHARED and the table have settings that are not shared.
+the rounds with a separate seed) and its best round. UNSHARED and the table have settings that are not shared. The table
+does not rank methods: "heterofl" has neither its masked loss nor its label rows, and the grid of rates is short.
 
 Each run has a folder in DIR; after an interruption the same command resumes. The lines after the table are the noise
 floor, which is one method repeated under other seeds and another name, and rank correlations with FeDepth's tables

@@ -222,6 +222,38 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
         assert row[rows[0].index("of budget") + 2] == expected, row
 
 
+def results_table(head):
+    """The header and the rows of a table of RESULTS whose first line begins with `head`."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    first, _, *rows = (head + text.split(head)[1].partition("\n\n")[0]).splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, *rows)]
+
+
+def test_the_methods_tables_say_how_many_rates_are_at_an_edge_of_the_grid():
+    benchmark, text = compared()[0], (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    counts = []
+    for head in ("| method | rate | Global | Local", "| method | rate | Global = Local"):
+        rates = [float(row[1]) for row in results_table(head)[1:] if "other seeds" not in row[0]]
+        counts.append((sum(rate in (min(benchmark.RATES), max(benchmark.RATES)) for rate in rates), len(rates)))
+    (mnist, methods), (cifar10, others) = counts
+    stated = f"{mnist} of the {methods} methods of the MNIST table and {cifar10} of the {others} of the CIFAR-10 table"
+    assert stated in " ".join(text.split())
+    # The row whose loss and merge are not those of its paper is not called by the name of the method alone.
+    assert "| heterofl |" not in text and not {"client.loss=cross_entropy", "round.label_rows=all"}.isdisjoint(
+        benchmark.CONTROLLED
+    )
+
+
+def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():
+    heads, *rows = results_table("| method | round.policy | end of the runs, s |")
+    assert len(rows) == 18
+    for row in rows:
+        first, last = map(int, row[2].split(" to "))
+        for head, seconds in (("after 1 min", 60), ("after 2 min", 120)):
+            cell = row[heads.index(head)]
+            assert (cell == "ended") == (last < seconds) and cell.endswith("*") == (first < seconds < last), row
+
+
 # The module that each benchmark of another framework needs, what it reports without it, and the packages to install.
 PEERS = {
     "torch_loop": ("torch", "PyTorch, which is not installed; install it", "torch", "torch numpy"),
