@@ -53,6 +53,15 @@ def test_the_file_of_runs_is_that_of_its_script():
         assert published.fingerprint(keys_of_recipe(load(recipe, overrides))) == run["fingerprint"]
 
 
+def test_runs_over_the_budgets_of_their_cell_say_so():
+    """DepthFL's cells are of runs within the budgets; the note of its runs is part of the printed setting."""
+    notes = {run["note"] for run in rows_of(published.RUNS) if run["run"].startswith("methods/depthfl")}
+    assert notes and all("1.7 to 3.2 times its budgets" in note for note in notes)
+    keys = keys_of_recipe(load("methods/depthfl", ["partition.held_out=0.2"]))
+    (value,) = published.matching_values(VALUES, keys)
+    assert value.setting.startswith("CIFAR-10; alpha_u(0.3); Fair; 1.7 to 3.2 times its budgets")
+
+
 @pytest.mark.long
 def test_all_fingerprints_are_those_of_the_script():
     assert published.RUNS.read_text() == PAPERS.table_of_runs()

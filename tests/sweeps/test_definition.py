@@ -168,10 +168,10 @@ RUNS = {
     "heterofl_baselines": 4 * 3,
     "heterofl_lg_fedavg": 4,
     "fedepth_table2": 15 * 8 * 5,
-    "fedepth_table3": 4 * 7,
-    "fedepth_appendix": 4 * 6,
-    "fedepth_figure2": 5,
-    "fedepth_figure7": 2 * 4,
+    "fedepth_table3": 4 * 7 * 5,
+    "fedepth_appendix": 4 * 6 * 5,
+    "fedepth_figure2": 4 + 4 + 1,
+    "fedepth_figure7": 4 * 4 * 5,
     "mnist_mixes": 2 * 4 * 2,
     "time_to_accuracy": 6 * 3 * 3,
     "time_to_accuracy_mnist": 6 * 3 * 3,
@@ -208,6 +208,26 @@ def test_shipped_sweeps_have_valid_recipes(name):
 @for_each(LARGE)
 def test_large_shipped_sweeps_have_valid_recipes(name):
     check_recipes(name)
+
+
+@pytest.mark.parametrize("name", ["fedepth_table2", "fedepth_table3", "fedepth_appendix", "fedepth_figure7"])
+def test_sweeps_of_means_have_five_seeds(name):
+    assert {tuple(seed.value for seed in part.seeds) for part in definition.read(name)} == {tuple(range(5))}
+
+
+def test_figure_2_leaves_out_one_width_and_has_two_groups_of_ensembles():
+    runs = {run.name: run.recipe for run in expand(definition.read("fedepth_figure2"), "x")}
+    idle = {name: recipe.levels.idle for name, recipe in runs.items() if name.startswith("heterofl")}
+    assert set(idle.values()) == {(), ("b",), ("c",), ("d",)} and len(idle) == 4
+    ensembles = [recipe.levels for name, recipe in runs.items() if name.startswith("splitmix")]
+    assert [levels.mix for levels in ensembles] == [{"a": 1, "b": 1}] * 4
+    assert all(levels.members == {"a": 1 / levels.widths["a"], "b": 1} for levels in ensembles)
+
+
+def test_sweeps_of_ablations_state_the_keys_that_they_change():
+    for name in ("heterofl_table4", "heterofl_table5"):
+        text = sweeps()[name].read_text()
+        assert ("masked loss" in text.partition("\nlist")[0]) == ("client.loss" in text)
 
 
 def check_recipes(name):
