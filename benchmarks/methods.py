@@ -81,6 +81,8 @@ UNSHARED = {
     "lg_fedavg": ("evaluate.best=validation_local_accuracy",),
     "standalone": ("evaluate.best=validation_local_accuracy",),
 }
+# Rows whose shared settings replace a part of their method.
+LABELS = {"heterofl": "heterofl, cross-entropy, all label rows"}
 RATES = (0.03, 0.1, 0.3)
 # Seeds of the runs that choose a learning rate, and of those that measure the noise.
 PILOT_SEED, NOISE_SEED = 1000, 2000
@@ -248,8 +250,10 @@ def table(args, rows):
         cells += [_cell(values.get(f"level_accuracy_{level}")) for level in "abcd"]
         over = ", ".join(f"{level} {float(share):.0f} %" for level, share in row["over"].items())
         cells += [over or "within", _cell(values["bytes"], 1e6), _cell(values["train_flops"], 1e12)]
-        unshared = unshared_settings(name, args.rounds) if args.mode == "controlled" else ()
-        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(unshared) or "-"])
+        is_controlled = args.mode == "controlled"
+        unshared = unshared_settings(name, args.rounds) if is_controlled else ()
+        label = LABELS.get(name, name) if is_controlled else name
+        lines.append([label, f"{row['rate']:g}", *cells, ", ".join(unshared) or "-"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -239,9 +239,8 @@ def test_the_methods_tables_say_how_many_rates_are_at_an_edge_of_the_grid():
     stated = f"{mnist} of the {methods} methods of the MNIST table and {cifar10} of the {others} of the CIFAR-10 table"
     assert stated in " ".join(text.split())
     # The row whose loss and merge are not those of its paper is not called by the name of the method alone.
-    assert "| heterofl |" not in text and not {"client.loss=cross_entropy", "round.label_rows=all"}.isdisjoint(
-        benchmark.CONTROLLED
-    )
+    assert {"client.loss=cross_entropy", "round.label_rows=all"} <= set(benchmark.CONTROLLED)
+    assert "| heterofl |" not in text and f"| {benchmark.LABELS['heterofl']} | .1 |" in text
 
 
 def test_results_have_no_value_at_a_device_time_after_the_end_of_all_runs():
