@@ -157,6 +157,6 @@ def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
         return 403
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
     # The server enforces the announced length of a body; without it the size is unlimited.
-    if len(lengths) != 1 or not lengths[0].isdecimal():
+    if len(lengths) != 1 or not lengths[0].isdigit():
         return 411
     return 413 if int(lengths[0]) > most_bytes else None
