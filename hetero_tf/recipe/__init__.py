@@ -247,6 +247,9 @@ def _overrides_of(recipe, key):
     return Position(" ".join(labels)) if labels else None
 
 
+_MEMORY = re.compile(r"([0-9] ?)([MG])B\b")
+
+
 def difference(old: str, new: str) -> list[str]:
     """List the keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
 
@@ -256,7 +259,8 @@ def difference(old: str, new: str) -> list[str]:
     Raises:
         InputError: A text is not a valid recipe.
     """
-    old_recipe, new_recipe = (loads(text, "stored recipe") for text in (old, new))
+    # Earlier versions wrote MB for the unit of memory, 2**20 bytes.
+    old_recipe, new_recipe = (loads(_MEMORY.sub(r"\1\2iB", text), "stored recipe") for text in (old, new))
     changed = differences(old_recipe.source, new_recipe.source)
     if old_recipe.model.layers == new_recipe.model.layers:
         # The same sizes, written in the layers of one recipe and in the settings of the other, give the same model.
