@@ -1,4 +1,4 @@
-"""Names of users and files as text of another language, one function for each: terminal, shell, Markdown, HTML, LaTeX.
+"""Escapes names of users and files for a terminal line, a shell, Markdown, HTML and LaTeX: one function for each.
 
 A name of a file, class, column or run may contain any character. Inserted as it is, it could end a line of output,
 move the cursor of a terminal, run a command that a reader pastes, or add an element to a page.
