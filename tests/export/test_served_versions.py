@@ -256,6 +256,18 @@ def test_a_folder_that_vanishes_keeps_its_versions_as_tensorflow_serving_does(tm
     assert served.refresh() == ["level b, version 1 is unloaded"] and served.levels == ("a",)
 
 
+def test_a_version_of_deep_folders_keeps_serving(tmp_path, clock, loads):
+    path = write_version(tmp_path / "a", 1).with_name("2")
+    folders = [path, *(path / "/".join("d" * depth) for depth in range(1, 1200))]
+    for folder in folders:
+        folder.mkdir()
+    served = make_serving(tmp_path, clock)
+    message, *_ = served.refresh()
+    for folder in reversed(folders):
+        folder.rmdir()
+    assert message.startswith(f"{path}: could not be read: maximum recursion depth") and available(served) == [1]
+
+
 def test_names_that_no_url_allows_are_not_levels(tmp_path, clock, loads):
     for name in (b"\xff", b"a:predict", b"a\nb", b"a%2f"):
         os.mkdir(os.path.join(os.fsencode(tmp_path), name))

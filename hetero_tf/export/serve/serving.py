@@ -189,8 +189,10 @@ class Serving:
             stamps = file_stamps(path)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            return self._fail(path, (), f"{path}: could not be read: {error.strerror or error}", loaded, say)
+        except (OSError, RecursionError) as error:
+            # Python has a limit for nested folders.
+            reason = getattr(error, "strerror", None) or error
+            return self._fail(path, (), f"{path}: could not be read: {reason}", loaded, say)
         if loaded is not None and stamps == self._stamps.get(path):
             return loaded
         failure = self._failures.get(path)
