@@ -137,7 +137,7 @@ def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
     output = []
     with pytest.raises(UserError, match="no such data") as problem:
         processes._follow(work, {}, output.append)
-    assert problem.value.code == 2 and output == ["one\ntwo"]
+    assert problem.value.code == 2 and output == ["one", "two"]
     work.outcome.write_text('{"summary": {"rounds": 3}}')
     assert processes._follow(work, {}, output.append) == {"rounds": 3}
 
