@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from hetero_tf.base import hardware
 from hetero_tf.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -15,6 +14,12 @@ if TYPE_CHECKING:
     from hetero_tf.process.learning_process import LearningProcess, State
     from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.callbacks import Trained
+
+
+def _check_keras():
+    from hetero_tf.base import hardware
+
+    hardware.check_keras()
 
 
 def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe":
@@ -34,7 +39,7 @@ def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe"
 
 def learning_process(recipe: "Recipe | Mapping | str | Path", **options) -> "LearningProcess":
     """Build the learning process of a recipe; see `process.learning_process`."""
-    hardware.check_keras()
+    _check_keras()
     from hetero_tf.process import learning_process as process
 
     return process.learning_process(recipe, **options)
@@ -42,7 +47,7 @@ def learning_process(recipe: "Recipe | Mapping | str | Path", **options) -> "Lea
 
 def train(process: "LearningProcess", rounds: int | None = None, **options) -> "Trained":
     """Train a learning process in Python, with callbacks; see `run.callbacks.train`."""
-    hardware.check_keras()
+    _check_keras()
     from hetero_tf.run import callbacks
 
     return callbacks.train(process, rounds, **options)
@@ -50,7 +55,7 @@ def train(process: "LearningProcess", rounds: int | None = None, **options) -> "
 
 def static_norms(model: "Model") -> "Model":
     """Replace the batch normalisation layers of a model by static ones; see `models.custom_model.static_norms`."""
-    hardware.check_keras()
+    _check_keras()
     from hetero_tf.models import custom_model
 
     return custom_model.static_norms(model)
@@ -74,7 +79,7 @@ def load_run(
     Raises:
         InputError: The folder has no run or no complete state, the state belongs to another run, or the data differ.
     """
-    hardware.check_keras()
+    _check_keras()
     from hetero_tf.run import load_run as opened
 
     return opened.load_run(path, state, data_dir, threads)
@@ -82,7 +87,7 @@ def load_run(
 
 def load_model(path: "str | Path") -> "Model":
     """Load a `model.keras` written by an export; see `export.formats.keras`."""
-    hardware.check_keras()
+    _check_keras()
     from hetero_tf.export.formats import keras
 
     return keras.load(path)

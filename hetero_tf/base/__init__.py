@@ -6,7 +6,7 @@ Modules:
     console           Console output: one progress line on a terminal, plain lines when piped, and a log file
     constraints       Allowed values of recipe keys, options of plug-ins and arguments of layers, as annotations
     errors            Errors that the command line prints as one sentence, each with its exit code
-    escaping          Names of users and files as text of another language, one function for each
+    escaping          Escapes names of users and files for a terminal line, a shell, Markdown, HTML and LaTeX
     exits             Actions that run before a signal ends the process without running `finally` or `atexit`
     files             Durable file access: files are written completely and synced, and errors become one sentence
     folders           Folders: check the length of a path, and remove leftovers of killed programs

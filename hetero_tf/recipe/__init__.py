@@ -259,7 +259,7 @@ def difference(old: str, new: str) -> list[str]:
     Raises:
         InputError: A text is not a valid recipe.
     """
-    # Earlier versions wrote MB for the unit of memory, 2**20 bytes.
+    # Earlier versions wrote MB for MiB.
     old_recipe, new_recipe = (loads(_MEMORY.sub(r"\1\2iB", text), "stored recipe") for text in (old, new))
     changed = differences(old_recipe.source, new_recipe.source)
     if old_recipe.model.layers == new_recipe.model.layers:

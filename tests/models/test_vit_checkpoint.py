@@ -116,7 +116,7 @@ def command(tmp_path, capsys):
 def test_logits_are_those_of_a_plain_vit(command, tmp_path, gelu, activation):
     arrays = checkpoint()
     code, output, _ = command(arrays)
-    assert (code, output.splitlines()[1].split()[-1]) == (0, f"model.reinitialize=[{HEAD}]")
+    assert (code, output.splitlines()[1].split()[-1]) == (0, f"'model.reinitialize=[{HEAD}]'")
     model, (kernel, bias) = build_model(
         tmp_path / "vit.npz", f"model.layers[1].Repeat.layer.TransformerBlock.gelu_form={gelu}"
     )

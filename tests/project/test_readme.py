@@ -53,7 +53,9 @@ def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(registry, "_registered", {kind: {} for kind in registry.KINDS})
     registry.register_plugin("windows")
-    process = learning_process(load_recipe("tiny/digits", ["round.submodel={name: windows, step: 2}", "levels.mix=a-c"]))
+    process = learning_process(
+        load_recipe("tiny/digits", ["round.submodel={name: windows, step: 2}", "levels.mix=a-c"])
+    )
     before = process.initialize()
     state, row = process.next(before)
     assert row["non_finite"] == 0

@@ -132,7 +132,7 @@ def test_predict_and_export_do_not_need_the_data(run, tmp_path):
     missing = "must name an existing file. Received: path='rows.csv'"
     reason = (
         "; the data are needed: the run folder lacks the batch normalization statistics of level b; runs with "
-        "evaluate.levels: all save them for all levels\ndata: {"
+        "evaluate.levels: all save them for all levels\n  data: {"
     )
     for words in (("export", "--run_dir", "run", "--level", "b"), (*predict, "--level", "b")):
         refused = run(*words)
