@@ -7,6 +7,7 @@ import numpy as np
 import oracle
 import programs
 import pytest
+import shared_models
 import tensorflow as tf
 import tiny
 
@@ -30,7 +31,8 @@ def form(request, monkeypatch):
     monkeypatch.setattr(
         padded_conv2d, "fastest_form", lambda size, kernel, *_: request.param if kernel[0] == 3 else None
     )
-    return request.param
+    with shared_models.apart():
+        yield request.param
 
 
 def with_gradients(convolve, inputs, kernel):
@@ -105,13 +107,8 @@ def convolutions(process):
     return [operation.type for graph in graphs for operation in graph.get_operations()].count("Conv2D")
 
 
-def seed_of(form):
-    """The seed of the tests of a form: equal recipes share models, and the fixture changes which form they use."""
-    return f"seed={100 + list(FORMS).index(form)}"
-
-
 def test_rounds_and_statistics_equal_those_of_convolutions(form):
-    settings = ("precision=float64", "levels.mix=a", "round.clients=2", seed_of(form))
+    settings = ("precision=float64", "levels.mix=a", "round.clients=2")
     fast, plain = (tiny.process(tiny.IMAGES, *settings, f"engine={name}") for name in ("auto", "sequential"))
     plans = [plain.plan(round) for round in range(2)]
     assert fast.engine_report()["clients_at_once"] == {"a": 1}
@@ -136,7 +133,7 @@ def forms(model):
 
 
 def test_exported_and_counted_models_use_convolutions(form):
-    fast, plain = (tiny.process(tiny.IMAGES, seed_of(form), f"engine={name}").family for name in ("auto", "sequential"))
+    fast, plain = (tiny.process(tiny.IMAGES, f"engine={name}").family for name in ("auto", "sequential"))
     route = fast.route("a")
     assert forms(fast.single_client_model(route, 9)) == {form, None} and forms(plain.single_client_model(route, 9)) == {
         None
@@ -152,7 +149,8 @@ def test_exported_and_counted_models_use_convolutions(form):
 
 def test_a_resumed_run_uses_the_kernels_of_its_start(form, train, tmp_path, monkeypatch, eager):
     monkeypatch.setattr(SimulatedRounds, "prepare", lambda self: None)
-    text, name, seed = programs.RECIPE, f"by_{form}", seed_of(form)
+    # Runs of one recipe share a process, so each form has its seed.
+    text, name, seed = programs.RECIPE, f"by_{form}", f"seed={list(FORMS).index(form)}"
     train(tmp_path, text, "rounds=1", seed)
     assert json.loads((tmp_path / "environment.json").read_text())["settings"][name] == ["a", "b"]
     with pytest.raises(InputError, match=rf"another environment .*settings.{name} was \['a', 'b'\], is None\)"):

@@ -5,12 +5,27 @@ assigns to the variables of these models: rounds pass their values. Tests of the
 those of the count `counting.forward`, which stay as they are.
 """
 
+import contextlib
 import functools
 import json
 import sys
 
 # Models of more weights are not kept, since they would fill the memory.
 LARGEST = 100_000
+
+
+_is_apart = False
+
+
+@contextlib.contextmanager
+def apart():
+    """Share no model with a family that is built in the block: it changes what the layers do."""
+    global _is_apart
+    _is_apart = True
+    try:
+        yield
+    finally:
+        _is_apart = False
 
 
 def install():
@@ -72,8 +87,9 @@ def share_models(batched_model):
         key = (*settings, route, classes, clients)
         # A family keeps its models, also those that are too large for the others.
         if key not in of_family:
-            of_family[key] = models[key] if key in models else batched_model(family, route, classes, clients)
-            if of_family[key].count_params() <= LARGEST:
+            is_shared = key in models and not _is_apart
+            of_family[key] = models[key] if is_shared else batched_model(family, route, classes, clients)
+            if of_family[key].count_params() <= LARGEST and not _is_apart:
                 models[key] = of_family[key]
         return of_family[key]
 
