@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ import numpy as np
 
 from hetero_tf.base.constraints import keys
 from hetero_tf.base.errors import InputError, did_you_mean
-from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.base.files import decode, open_file, read_bytes, sha256_of
 from hetero_tf.base.units import MIB
+from hetero_tf.data.columns import is_number
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Device, Fleet, is_window
 from hetero_tf.recipe.values import convert
@@ -130,7 +130,8 @@ def read_trace(path: str) -> DeviceTable:
 
 def trace_digest(path: str) -> str:
     """Return the sha256 of a trace."""
-    return hashlib.sha256(read_bytes(path, LARGEST_TRACE, follow=True)).hexdigest()
+    with open_file(path) as file:
+        return sha256_of(file)
 
 
 def _cells(path, lines):
@@ -173,12 +174,8 @@ def _cell(option, text):
 
 
 def _number(text):
-    """Return the number of a text, or the text if it is not a finite number; `float` also accepts `1_0`."""
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) and text.isascii() and "_" not in text else text
+    """Return the number of a text, or the text if it is not a finite number in plain notation."""
+    return float(text) if is_number(text) else text
 
 
 def _order(path, clients):
