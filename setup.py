@@ -118,7 +118,7 @@ setup(
     package_data={
         "hetero_tf": ["py.typed"],
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
-        "hetero_tf.fleets": ["*.yaml", "LICENCES.md"],
+        "hetero_tf.planning.fleets": ["*.yaml", "LICENCES.md"],
         "hetero_tf.reports": ["report.html"],
         "hetero_tf.runs": ["published.csv", "published_runs.csv"],
         "hetero_tf.export.serve": ["page.*"],

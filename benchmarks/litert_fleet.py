@@ -85,7 +85,7 @@ def measure(folder, files):
     """Prints what the run reached, and what each level's file reaches with the trained weights."""
     import hetero_tf
     from hetero_tf.devices import on_device
-    from hetero_tf.store import checkpoints
+    from hetero_tf.runs import checkpoints
 
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     (best,) = (row for row in rows if row["round"] in checkpoints.numbers(folder / "run" / "best"))

@@ -19,7 +19,7 @@ import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
 from hetero_tf import recipe
-from hetero_tf.process.learning_process import learning_process
+from hetero_tf.run.learning_process import learning_process
 
 SMALL = [
     # The real text with its most frequent words: a softmax over all words would take most of the time.

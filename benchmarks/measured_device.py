@@ -19,8 +19,8 @@ import numpy as np
 from hetero_tf.devices.calibration import fit_speed, measure_steps
 from hetero_tf.devices.fleet_file import device_of
 from hetero_tf.devices.on_device import Client
-from hetero_tf.fleets.clock import client_times
-from hetero_tf.fleets.devices import devices_of
+from hetero_tf.planning.fleets.clock import client_times
+from hetero_tf.planning.fleets.devices import devices_of
 from hetero_tf.recipe.schema import Device, Fleet
 
 

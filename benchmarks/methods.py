@@ -35,7 +35,7 @@ from hetero_tf.cli import sweep_child
 from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.runs.published import read_published
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import pool
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.launcher import Program, can_fork

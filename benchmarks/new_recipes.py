@@ -352,7 +352,7 @@ def measure(name: str, trial: Trial, file: Path, args) -> Row:
     from hetero_tf import recipe as recipes
     from hetero_tf.base import metrics
     from hetero_tf.data import data_lines
-    from hetero_tf.process.data import load_data
+    from hetero_tf.run.data import load_data
 
     folder = args.dir / name
     shutil.rmtree(folder, ignore_errors=True)

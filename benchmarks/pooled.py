@@ -50,7 +50,7 @@ def fit(process, weights):
     import numpy as np
     import tensorflow as tf
 
-    from hetero_tf.inputs import all_labels
+    from hetero_tf.data.inputs import all_labels
 
     recipe, train, test = process.recipe, process.setup.examples, process.dataset.test
     level, options = recipe.levels.global_level, recipe.optimizer.method.options
@@ -93,8 +93,8 @@ def main():
     hardware.import_quietly()
     from hetero_tf import recipe as recipes
     from hetero_tf.base import metrics
-    from hetero_tf.process.data import load_data
-    from hetero_tf.process.learning_process import learning_process
+    from hetero_tf.run.data import load_data
+    from hetero_tf.run.learning_process import learning_process
 
     loaded = recipes.load(args.recipe, args.set)
     level, clients = loaded.levels.global_level, args.clients

@@ -19,7 +19,7 @@ import hetero_tf
 from hetero_tf import recipe
 from hetero_tf.export import images
 from hetero_tf.run.checkpoint import open_newest
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # Methods that gave a client's picture its size.
 CLIENTS = (("nearest", False), ("bilinear", True), ("bicubic", True), ("area", False), ("lanczos3", True))

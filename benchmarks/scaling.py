@@ -128,7 +128,7 @@ def measure(args, population, active, levels):
 
 def fleet_bytes(process):
     """Bytes that the fleet stores for each registered client."""
-    from hetero_tf.fleets.device_table import device_table
+    from hetero_tf.planning.fleets.device_table import device_table
 
     recipe = process.recipe
     kinds = None if recipe.fleet is None else device_table(recipe.fleet).kinds
@@ -164,7 +164,7 @@ def processor():
     """The name of this machine's processor."""
     from pathlib import Path
 
-    from hetero_tf.store import environment
+    from hetero_tf.runs import environment
 
     return environment.processor(Path("/proc/cpuinfo"))[0]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the structure of the package: modules that a run enters, and imports between sources.
 
-    benchmarks/structure.py [CHECKOUT] [--recipe tiny/mnist]
+    benchmarks/structure.py [CHECKOUT] [--recipe tiny/mnist] [--sources]
 
 CHECKOUT is the folder that holds hetero_tf, tests and recipes; default: this one. From a run of the recipe, profiled
 call by call: "modules_entered", modules of the package of which a function is called; "module_changes", how often the
@@ -130,12 +130,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--recipe", default="tiny/mnist", help="recipe to run")
+    parser.add_argument("--sources", action="store_true", help="only count the sources, without a run")
     parser.add_argument("--traced", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     checkout = args.checkout.resolve()
     if args.traced:
         # The run itself prints one line on standard output.
         print(json.dumps(traced(checkout, args.recipe)))
+        return
+    if args.sources:
+        print(json.dumps(sources(checkout), indent=2))
         return
     # A separate process imports that checkout and nothing of this one.
     command = [sys.executable, __file__, str(checkout), "--recipe", args.recipe, "--traced"]

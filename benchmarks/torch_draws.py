@@ -127,9 +127,9 @@ def write_files(args):
     import checkout  # noqa: F401  finds hetero_tf and its libraries
 
     from hetero_tf import recipe as recipes
-    from hetero_tf.partitions.partition import Partition
-    from hetero_tf.partitions.shares import ClientExamples
-    from hetero_tf.process.data import load_data
+    from hetero_tf.data.partitions.partition import Partition
+    from hetero_tf.data.partitions.shares import ClientExamples
+    from hetero_tf.run.data import load_data
 
     draws = np.load(args.file)
     data = load_data(recipes.load("mnist_noniid", ["levels.mix=e"]), args.data_dir)

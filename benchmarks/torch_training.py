@@ -44,8 +44,8 @@ def export_run(args):
 
     hardware.import_quietly()
     from hetero_tf import recipe as recipes
-    from hetero_tf.process.data import load_data
-    from hetero_tf.process.learning_process import learning_process
+    from hetero_tf.run.data import load_data
+    from hetero_tf.run.learning_process import learning_process
 
     settings = ["levels.mix=e", "model.settings.norm=ln", *args.set, "precision=float64", "evaluate.every=1"]
     recipe = recipes.load("mnist_noniid", settings)

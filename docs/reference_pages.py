@@ -34,7 +34,7 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields")
 API = {
     "Recipes, training and runs": {
         "hetero_tf.load_recipe": "__init__.py:load_recipe",
-        "hetero_tf.learning_process": "process/learning_process.py:learning_process",
+        "hetero_tf.learning_process": "run/learning_process.py:learning_process",
         "hetero_tf.train": "run/callbacks.py:train",
         "hetero_tf.load_run": "__init__.py:load_run",
         "hetero_tf.load_model": "export/formats/keras.py:load",
@@ -43,7 +43,7 @@ API = {
         "hetero_tf.testing.check_plugin": "testing/__init__.py:check_plugin",
     },
     "The learning process": {
-        "hetero_tf.process.learning_process.LearningProcess": "process/learning_process.py:LearningProcess",
+        "hetero_tf.run.learning_process.LearningProcess": "run/learning_process.py:LearningProcess",
         "hetero_tf.models.state.State": "models/state.py:State",
     },
     "Callbacks": {
@@ -426,7 +426,7 @@ def describe(docstring: str, sections: tuple[str, ...] = ()) -> str:
 
 
 def _folder(kind):
-    return PACKAGE / "methods" / kind if kind in registry.METHOD_KINDS else PACKAGE / kind
+    return PACKAGE.joinpath(*registry.folder(kind))
 
 
 def _parse(path):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from keras import Model
 
-    from hetero_tf.process.learning_process import LearningProcess, State
     from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.callbacks import Trained
+    from hetero_tf.run.learning_process import LearningProcess, State
 
 
 def _check_keras():
@@ -38,9 +38,9 @@ def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe"
 
 
 def learning_process(recipe: "Recipe | Mapping | str | Path", **options) -> "LearningProcess":
-    """Build the learning process of a recipe; see `process.learning_process`."""
+    """Build the learning process of a recipe; see `run.learning_process`."""
     _check_keras()
-    from hetero_tf.process import learning_process as process
+    from hetero_tf.run import learning_process as process
 
     return process.learning_process(recipe, **options)
 

@@ -24,9 +24,9 @@ import tensorflow as tf
 from hetero_tf.base.console import format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import displayed_metrics
-from hetero_tf.inputs import all_labels
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.models.variables import constants
-from hetero_tf.process.learning_process import LearningProcess, Plan, State, learning_process
+from hetero_tf.run.learning_process import LearningProcess, Plan, State, learning_process
 
 Weights = dict[str, np.ndarray]  # {variable path: value}
 Coordinates = dict[str, list[np.ndarray]]  # {variable path: the global indices of each axis}

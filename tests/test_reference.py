@@ -5,8 +5,8 @@ import tiny
 
 from hetero_tf import reference
 from hetero_tf.base.errors import InputError
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load
+from hetero_tf.run.learning_process import learning_process
 
 # Clients of the maps lack classes; in float32, the poolings of a U-Net amplify rounding.
 MAPS = ("partition={name: labels, clients: 9, per_client: 1}", "precision=float64", "data.objects=1")

@@ -48,8 +48,14 @@ EXPORTS = {
     "metrics": "metric",
 }
 KINDS = (*EXPORTS, "layers")
-# Kinds in the folder `methods`; the other kinds are top-level packages.
-METHOD_KINDS = tuple(kind for kind in EXPORTS if kind not in ("data", "inputs", "partitions"))
+# Folders of the kinds that are not in `methods`.
+_FOLDERS = {
+    "data": ("data",),
+    "inputs": ("data", "inputs"),
+    "partitions": ("data", "partitions"),
+    "layers": ("layers",),
+}
+METHOD_KINDS = tuple(kind for kind in EXPORTS if kind not in _FOLDERS)
 LEVEL_PARAMETERS = ("scale", "clients")
 _PACKAGE = Path(__file__).parents[1]
 _registered: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
@@ -102,7 +108,7 @@ def constants(kind: str, name: str, attribute: str) -> list:
     Raises:
         InputError: See `constant`.
     """
-    values = (_constant(_PACKAGE.joinpath(*_folder(kind), "__init__.py"), attribute), constant(kind, name, attribute))
+    values = (_constant(_PACKAGE.joinpath(*folder(kind), "__init__.py"), attribute), constant(kind, name, attribute))
     return [value for value in values if value is not None]
 
 
@@ -218,7 +224,7 @@ def _module_name(kind, name):
         raise InputError(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
     if name in _registered[kind]:
         return _registered[kind][name]
-    return ".".join(("hetero_tf", *_folder(kind), _shipped(kind)[name].stem))
+    return ".".join(("hetero_tf", *folder(kind), _shipped(kind)[name].stem))
 
 
 def _source(kind, name):
@@ -230,16 +236,16 @@ def _source(kind, name):
     return _shipped(kind)[name]
 
 
-def _folder(kind):
+def folder(kind):
     """Return the folders from the package to the modules of a kind."""
-    return ("methods", kind) if kind in METHOD_KINDS else (kind,)
+    return _FOLDERS.get(kind, ("methods", kind))
 
 
 @functools.lru_cache
 def _shipped(kind):
     """Return `{name: file}` of the shipped modules that define the function or layer of a kind."""
     file_by_name = {}
-    for path in sorted(_PACKAGE.joinpath(*_folder(kind)).glob("[a-z]*.py")):
+    for path in sorted(_PACKAGE.joinpath(*folder(kind)).glob("[a-z]*.py")):
         for node in parse_source(path).body:
             if kind == "layers" and isinstance(node, ast.ClassDef) and snake_case(node.name) == path.stem:
                 file_by_name[node.name] = path

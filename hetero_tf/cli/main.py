@@ -141,7 +141,7 @@ def _run(command, flags):
 def _print(result, flags):
     """Print the line of --json."""
     if flags.json:
-        from hetero_tf.store.plain_json import finite
+        from hetero_tf.runs.plain_json import finite
 
         print(json.dumps(finite(result), allow_nan=False), flush=True)
 
@@ -150,7 +150,7 @@ def _recipe(source, command, flags):
     """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"; exports need none."""
     from hetero_tf.recipe import load, loads
     from hetero_tf.runs import facts
-    from hetero_tf.store.run_folder import RunFolder
+    from hetero_tf.runs.run_folder import RunFolder
 
     register_plugins(flags)
     if source == "recipe" and flags.fleet:
@@ -172,8 +172,8 @@ def _recipe(source, command, flags):
 
 def _check_plugins(command, flags):
     """Refuse a run that needs plug-in modules which this command does not name by --plugin."""
-    from hetero_tf.store import environment
-    from hetero_tf.store.run_folder import RunFolder
+    from hetero_tf.runs import environment
+    from hetero_tf.runs.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
     missing = [name for name in environment.plugins(run.environment) if name not in registry.plugin_modules()]

@@ -16,9 +16,9 @@ from hetero_tf.cli.flags import program_name
 from hetero_tf.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from hetero_tf.process.learning_process import LearningProcess
     from hetero_tf.run.checkpoint import LoadedState
     from hetero_tf.run.experiment import Settings
+    from hetero_tf.run.learning_process import LearningProcess
 
 
 def build_settings(recipe: Recipe, flags: FlagValues) -> "Settings":
@@ -74,7 +74,7 @@ def open_without_data(
 ) -> "tuple[LearningProcess, LoadedState] | str":
     """Open a run folder like `open_run`, but without data; if `levels` need the data, return the reason."""
     from hetero_tf.run.load_run import open_state
-    from hetero_tf.store.run_folder import RunFolder
+    from hetero_tf.runs.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
     if not (run.data.exists() and run.partition.exists()):

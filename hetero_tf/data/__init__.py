@@ -5,59 +5,6 @@ Each loader has the signature `load(data_dir, *, options...) -> Dataset`. It sea
 downloaded, `InputError` for damaged data or an invalid option, `MemoryProblem` for data that exceed the memory, and
 `DiskProblem` if they cannot be read, or written to the cache. `load` in this module selects the loader and applies the
 fallback. `from_arrays` and `from_tf_data` build a `Dataset` from data in memory or from a `DiskArray`.
-
-Modules:
-
-    arrow_files      Reads columns of untrusted Parquet and Arrow files with pyarrow
-    arrow_messages   Reads the buffer sizes of an Arrow stream from its messages
-    audio            Loads sound clips of the user from one folder of WAV files per class
-    column_targets   Reads the targets and owners of the rows of a table
-    column_types     Decides the types of a table's columns: from the options of a recipe, else from the values
-    columns          Table columns and the encoding of their values as features
-    csv              Loads a table of the user from a CSV file or a text file with another delimiter
-    data_files       Locates data files and folders of the user
-    data_lines       Lines that show how the data were understood
-    dataset          `Dataset`, the result of every loader: a validated training and test split
-    dates            Dates in tables: their notation, and the calendar features of a date
-    decoded          Caches decoded arrays between runs
-    described        Describe a data set without its examples, so that a trained model can be used without the data
-    digits           1,797 real handwritten digits that ship with the package
-    disk_array       Examples on disk: an array backed by a .npy file that reads only the requested rows
-    femnist          FEMNIST: handwritten characters with their writers
-    fetch            Downloads a published file of some megabytes and verifies its SHA-256
-    folder           Loads pictures of the user from one folder per class; lists the files of such folders
-    held_out         Makes a test split for data that have none
-    in_memory        Builds a validated `Dataset` from arrays or `tf.data.Dataset`s in memory
-    inspection       Inspects data as read
-    label_arrays     Reads targets from arrays: class labels as whole numbers, texts or one-hot rows
-    labelled_text    Loads labelled texts of the user
-    masks            Loads pictures of the user with masks: PNG files whose pixel values are classes
-    named_arrays     Examples that consist of several named arrays, such as a picture and a row of numbers
-    npy              Loads images of the user from a folder of NumPy .npy files, which may exceed memory
-    npz              Loads images, a table, series or several arrays of the user from a NumPy .npz file
-    parquet          Loads a table or pictures of the user from Parquet or Arrow files
-    parquet_pages    Reads the page sizes of a Parquet file from the page headers
-    picture_arrays   Decodes picture files of mixed sizes into arrays of one size, with the preprocessing of exports
-    pydoc            Real English prose that ships with the package, for a quick start and as a fallback for text sets
-    raw_table        Tables as read from files: columns of numbers or texts, before their types are decided
-    sentences        Encodes sentences as padded rows of word ids: lower-case words and their vocabulary
-    series           Loads windows of time series from a text file with a row for each time
-    shapes           Generated pictures of discs, squares and triangles, with the class of each pixel
-    subwords         Subwords: pieces of words from byte-pair encoding (Sennrich et al
-    synthetic        Small generated data sets with learnable structure, for tests and first experiments
-    table_dataset    Builds a `Dataset` from columns of numbers or texts
-    targets          Forms of the targets of examples, and their classes for partitions and test splits
-    text             Loads running text of the user from text
-    text_folders     Reads folders of text files, one folder for each class, as tables of texts and labels
-    text_lines       Lines of a UTF-8 text file, read one at a time; an invalid line does not hide those after it
-    tfds             Loads image classification sets of TensorFlow Datasets: mnist, cifar10, emnist/balanced
-    tiny_imagenet    Tiny ImageNet: 200 classes of JPEG images, read from the unpacked archive
-    tokenizer_json   Reads the tokens of a `tokenizer.json`
-    tokenizers       Tokenizers: split the words of a text into tokens
-    unpacked         Limits the unpacked size of data files, estimated before memory is allocated
-    vocabulary_file  Reads a vocabulary file
-    wikitext2        WikiText-2, the word-level corpus of Wikipedia articles (Merity et al. 2016, CC BY-SA 3.0)
-    words            Encodes running text as rows of word ids: text files, vocabulary, and rows of equal length
 """
 
 import dataclasses

@@ -17,8 +17,8 @@ from hetero_tf.devices import job, transfers
 from hetero_tf.devices.grid import FlowerNetwork, from_records, to_records
 from hetero_tf.devices.machine import build_device, prepare_recipe
 from hetero_tf.devices.waiting import Waiting, WaitingFleet
-from hetero_tf.store import plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import plain_json
+from hetero_tf.runs.run_folder import RunFolder
 
 server = ServerApp()
 client = ClientApp()

@@ -11,8 +11,8 @@ from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.models.costs.level_costs import LevelCosts, run_and_trained
 from hetero_tf.models.cut import Axis
 from hetero_tf.models.variables import constants
-from hetero_tf.process.federation import Federation
 from hetero_tf.rounds.merge import coverage
+from hetero_tf.run.federation import Federation
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.devices.flower_child import Guard
 
 # The address of the socket in Flower's settings. It has no DNS entry, so it never resolves to another host.
 ADDRESS = "unix-socket.invalid:80"
@@ -22,6 +21,9 @@ ADDRESS = "unix-socket.invalid:80"
 MAX_PATH_BYTES = 103
 # Seconds between two checks of the port.
 PAUSE = 0.05
+# Flower sends values in chunks of 5 MiB; its other messages are smaller.
+MOST_BYTES = 6 * 2**20
+OF_DEVICES = "/v1/fleet/"
 
 
 def check_socket_path(path: Path) -> None:
@@ -101,3 +103,40 @@ def send_through(path: Path) -> None:
             super().__init__(**options, mounts={f"http://{ADDRESS}": httpx.HTTPTransport(uds=str(path))})
 
     httpx.Client = LocalClient
+
+
+class Guard:
+    """An ASGI application in front of Flower's.
+
+    Args:
+        app: Flower's application.
+        most_bytes: Maximum size of a request body.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], most_bytes: int = MOST_BYTES):
+        self._app, self._most = app, most_bytes
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        """Respond with status 403, 411 or 413, or passes the request to the application."""
+        code = refusal(scope, self._most) if scope["type"] == "http" else None
+        if code is None and scope["type"] in ("http", "lifespan"):
+            await self._app(scope, receive, send)
+        elif code is not None:
+            await send({"type": "http.response.start", "status": code, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
+    """Return the status with which a request is refused; None if it is passed on.
+
+    Args:
+        scope: The ASGI scope.
+        most_bytes: See `Guard`.
+    """
+    if not scope["path"].startswith(OF_DEVICES):
+        return 403
+    lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
+    # The server enforces the announced length of a body; without it the size is unlimited.
+    if len(lengths) != 1 or not lengths[0].isdigit():
+        return 411
+    return 413 if int(lengths[0]) > most_bytes else None

@@ -13,8 +13,8 @@ from hetero_tf.devices.litert_client import LiteRTClient
 from hetero_tf.devices.messages import ITS_LEVEL, NOTHING, Member
 from hetero_tf.devices.on_device import THRESHOLDS, Client
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe, loads
+from hetero_tf.run.data import load_data, split
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _tensorflow_client(job):
     hardware.import_quietly()
     from hetero_tf.devices.device_index import check_deployable
     from hetero_tf.devices.tensorflow_client import TensorFlowClient
-    from hetero_tf.process.learning_process import learning_process
+    from hetero_tf.run.learning_process import learning_process
 
     process = learning_process(
         prepare_recipe(job, SEQUENTIAL_OVERRIDE), data_dir=job.data_dir, parallel=job.threads, device="cpu"

@@ -24,9 +24,9 @@ from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.models.state import State, StateRows, concat_values, split_values
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan, plan_clients
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.block_training import RoundScalars, train_block
 from hetero_tf.rounds.round_setup import RoundSetup
+from hetero_tf.run.learning_process import LearningProcess
 
 
 @dataclass(frozen=True)

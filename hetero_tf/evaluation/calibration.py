@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.inputs import Input, all_labels
+from hetero_tf.data.inputs import Input, all_labels
 from hetero_tf.models.variables import all_layers, queried, values, with_values
 
 # Batches in one call: fewer leave small models waiting for kernels, more do not fit into the caches.

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.inputs import Input, all_labels, stored
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.evaluation.fairness import ClientTests
 from hetero_tf.evaluation.global_metrics import result_specs
-from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.models.family import prediction_value
 from hetero_tf.models.variables import values
-from hetero_tf.partitions.shares import ClientExamples
 
 
 @dataclass(frozen=True)

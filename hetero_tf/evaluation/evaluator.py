@@ -14,6 +14,9 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.inputs import stored
+from hetero_tf.data.inputs.examples import Examples
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.targets import LABEL, LABEL_MAP
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.class_results import ClassResults
@@ -22,12 +25,9 @@ from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
 from hetero_tf.evaluation.local_metrics import LocalMeasures
 from hetero_tf.evaluation.predictor import Predictor, noise_seed, sort_networks
-from hetero_tf.inputs import stored
-from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import level_assignment as levels
 
 # Divisor of the training set for `evaluate.statistics: sample`, and the smallest number of its examples.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.inputs import stored
-from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.data.inputs import stored
+from hetero_tf.data.partitions.shares import ClientExamples
 
 
 @dataclass(frozen=True)

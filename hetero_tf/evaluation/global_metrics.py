@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.replicas import Replicas
-from hetero_tf.inputs import Input, all_labels, stored
+from hetero_tf.data.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.methods.metrics import accuracy

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.inputs import Input, stored
 from hetero_tf.evaluation.fairness import ClientTests, client_values, fairness, mean_losses, spread
 from hetero_tf.evaluation.global_metrics import (
     Measures,
@@ -19,7 +20,6 @@ from hetero_tf.evaluation.global_metrics import (
     reads_probabilities,
     with_prefix,
 )
-from hetero_tf.inputs import Input, stored
 
 
 @dataclass(frozen=True, eq=False)

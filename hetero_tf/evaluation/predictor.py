@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.global_metrics import Measures, build_text_metrics
-from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, prediction_value
 from hetero_tf.models.state import State

@@ -7,41 +7,6 @@ FOLDER/<level>/<version>/
   model.onnx, model.tflite, ...         the same model for other runtimes, if requested
   export.json                           description of the model, its metrics, SHA-256 of every file
   MODEL_CARD.md                         the same as a readable text, and how to call the model
-
-Modules:
-
-    arrays              Export of a model for examples of several named arrays
-    audio               Export of a model for sound clips: signatures for samples and for bytes of WAV files
-    card                MODEL_CARD.md: description, metrics and usage of an exported model
-    card_metadata       Metadata at the beginning of a model card, in the format of the Hugging Face Hub
-    class_maps          PNG files of predicted class maps
-    compare_training    Compares the training steps of a LiteRT file with the same steps in TensorFlow
-    examples            A predict request with one example, made of the statistics in `export.json`
-    formats/            Formats of other runtimes
-    images              Export of an image model: signatures for pixels and for bytes of picture files
-    kinds               Export tasks by the kind of data
-    labelled            Export of models that predict one label per example
-    limits              Limits of requests, checked in the graph, so that one request cannot exhaust the memory of ...
-    local_step          A local training step of a client as a function of tensors
-    masked_text         Export of a masked language model
-    measured            Compares exported models with the trained one, by requests as a server sends them
-    next_word           Export of a next-word model: signatures for token ids and for beginnings of sentences
-    portable_erf        The error function, computed with built-in operations of LiteRT
-    portable_gradients  Gradients that LiteRT can run with its built-in operations
-    prediction_fields   Fields of a written prediction: the outputs of a model under the names that users read
-    prediction_files    Writes predictions as CSV, TSV or JSON lines
-    prediction_items    Reads the inputs of `predict` one at a time: pictures, clips, rows and texts
-    predictions         Predictions of a trained model for pictures, clips, rows and texts, by its export
-    saved_model         Writes a SavedModel, and loads one for predictions
-    sequences           Export of a model for sequences of words: signatures for token ids and for sentences
-    series              Export of a model for series: signatures for numbers over time
-    serve/              Serves exports over HTTP, with the REST API of TensorFlow Serving
-    table               Export of a model for tables: signatures for rows of numbers
-    table_rows          Encodes the texts of table rows in the graph, like `data.columns.Column.encode` in Python
-    task                `ExportTask`: what an export must know about a kind of data
-    text                Export of models for text: rows of token ids, and texts that the graph splits into words
-    tokens              Tokenizers in a graph
-    warmup              Files for TensorFlow Serving: warm-up requests, and the largest batch size
 """
 
 import hashlib
@@ -67,9 +32,9 @@ from hetero_tf.export.kinds import task_of
 from hetero_tf.export.measured import check_outputs, reference_logits, warning_of
 from hetero_tf.export.predictions import describe_items
 from hetero_tf.models.state import State
-from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.store import plain_json
-from hetero_tf.store.versions import EXPORTED, check_version_folder, create_draft, publish
+from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.runs import plain_json
+from hetero_tf.runs.versions import EXPORTED, check_version_folder, create_draft, publish
 
 LABELS = Path("assets.extra", "labels.txt")
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from hetero_tf.data.masks import encode_mask
 from hetero_tf.data.targets import LABEL_MAP
 from hetero_tf.export.prediction_fields import MAP
 from hetero_tf.export.prediction_items import ItemForm
-
-if TYPE_CHECKING:
-    from hetero_tf.export.predictions import Prediction
 
 MAX_CLASSES = 256
 
@@ -77,7 +74,7 @@ class MapFolder:
         self.folder = folder
         self._names: set[str] = set()
 
-    def write_maps(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    def write_maps(self, predictions: Iterable[Any]) -> Iterator[Any]:
         """Write the map of each prediction, and yield the predictions with its path as the field "map"."""
         for prediction in predictions:
             path = None

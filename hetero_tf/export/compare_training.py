@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.partitions.partition import ClientExamples, label_mask
 from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
 from hetero_tf.export.task import ExportTask
-from hetero_tf.partitions.partition import ClientExamples, label_mask
 
 STEPS = 3
 # Share of the recipe's learning rate: at the full rate, a deep network may amplify rounding from step to step.

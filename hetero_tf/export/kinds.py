@@ -12,7 +12,7 @@ from hetero_tf.export.sequences import SequenceTask
 from hetero_tf.export.series import SeriesTask
 from hetero_tf.export.table import TableTask
 from hetero_tf.export.task import ExportTask
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 TASKS: dict[str, type[ExportTask]] = {
     "arrays": ArraysTask,

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.escaping import quote_markdown
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.export.limits import assert_in_graph, max_examples, pad_if_empty
 from hetero_tf.export.task import ExportTask
-from hetero_tf.inputs import all_labels
 from hetero_tf.methods.tasks import Task
 
 # Notes list the names of at most this number of targets.

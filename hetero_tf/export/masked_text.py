@@ -9,7 +9,7 @@ import tensorflow as tf
 from hetero_tf.export.limits import pad_if_empty
 from hetero_tf.export.text import TOP, TextTask, check_words
 from hetero_tf.export.tokens import GraphTokenizer
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 MASK = "<mask>"
 

@@ -22,7 +22,7 @@ from hetero_tf.export.prediction_fields import WORDS, to_fields
 from hetero_tf.export.prediction_items import Item, ItemForm, open_items
 from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.export.task import ExportTask
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 # Largest batch: examples, the share of the examples that a request may have, and bytes of pictures.
 BATCH_EXAMPLES, REQUEST_SHARE, BATCH_BYTES = 256, 16, 2**26

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 
 class ExportTask(abc.ABC):

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from hetero_tf.base import files, seeds
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.data.tokenizers import END
 from hetero_tf.export.limits import assert_in_graph, max_words
 from hetero_tf.export.task import ExportTask
 from hetero_tf.export.tokens import NOUNS, GraphTokenizer
-from hetero_tf.inputs import all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 # Most likely words of a position.
 TOP = 5

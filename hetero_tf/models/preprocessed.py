@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.sound_files import FULL_SCALE
-from hetero_tf.inputs import Input
-from hetero_tf.inputs.spectrogram import Spectrogram
+from hetero_tf.data.inputs import Input
+from hetero_tf.data.inputs.spectrogram import Spectrogram
 
 
 def add_preprocessing(model: keras.Model, source: Input, x: np.ndarray, is_stored: bool = False) -> keras.Model:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.fleets.clock import ClientTimes
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import timing
 from hetero_tf.planning.event_queue import DROPPED, EventQueue, Start
+from hetero_tf.planning.fleets.clock import ClientTimes
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Batching, Plan, arrange, device_work
 from hetero_tf.planning.selection import select_cohort

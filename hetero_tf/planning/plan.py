@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hetero_tf.base import seeds
-from hetero_tf.fleets.clock import local_steps
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.selections import Choice
-from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.fleets.clock import local_steps
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.timing import RoundClock, RoundTiming, Work, time_round
 from hetero_tf.recipe.schema import Levels, Recipe

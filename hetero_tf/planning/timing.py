@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import registry, seeds
-from hetero_tf.fleets.clock import ClientTimes, client_times
-from hetero_tf.fleets.devices import Devices, devices_of
 from hetero_tf.methods.policies import AsynchronousPolicy, SynchronousPolicy
+from hetero_tf.planning.fleets.clock import ClientTimes, client_times
+from hetero_tf.planning.fleets.devices import Devices, devices_of
 from hetero_tf.recipe.schema import Fleet, Recipe
 
 # Results of the clients of a round.

@@ -1,32 +1,4 @@
-"""Recipes: YAML files that determine a run, checked completely before TensorFlow is imported.
-
-Modules:
-
-    bases             `base: NAME`: a recipe file that contains only its changes to another recipe
-    changes           Changes of a recipe by path, such as `levels.mix` or `model.layers[0][0].Norm.kind`
-    check             Builds the schema dataclasses from plain values, and checks keys, types, ranges and plug-ins
-    explanations      Explains terms: output by the glossary
-    fine_tuning       Fine-tuning of client models before their local test: the recipe of its round
-    fit               Checks a recipe against its data before anything is built
-    fleet_files       Fleets by name: `fleet: phones` or `fleet: mine.yaml` becomes the mapping of that file
-    geometry          Traces shapes and weight counts through the layers of a model, without Keras
-    json_schema       JSON Schema (draft 7) of recipes
-    key_rules         Rules between two or more keys of a recipe
-    layer_table       Layers that a recipe may use, with annotation and default of every argument
-    layers            Builds the model of a recipe
-    model             Frozen dataclasses of the model of a recipe
-    naming            Names of run folders: the name of the recipe and its changes
-    nodes             Values of a recipe with their source positions, and errors that point there
-    old_availability  The former section `availability` as a fleet and a policy
-    old_spellings     Old spellings of recipe keys and values
-    plugin_rules      Rules between keys as plain data
-    reader            Parses YAML text into Nodes: limited size, YAML 1.2 scalars and three tags
-    recipe_files      Finds and reads recipe files: by path, or by the name of a shipped recipe
-    schema            Frozen dataclasses of the recipe: every key with its type, default and meaning
-    shapes            Checks without TensorFlow that the layers of a model are compatible at every level
-    values            Checks single values of a recipe against the constraints of keys, options and layer arguments
-    write             Writes recipes as YAML text with all defaults, and lists the keys in which two such texts differ
-"""
+"""Recipes: YAML files that determine a run, checked completely before TensorFlow is imported."""
 
 import contextlib
 import dataclasses

@@ -36,7 +36,7 @@ def sweeps() -> dict[str, Path]:
 
 def fleets() -> dict[str, Path]:
     """Return the shipped fleets: `{"phones": file, ...}`."""
-    return {file.stem: file for file in sorted((_HERE / "fleets").glob("*.yaml"))}
+    return {file.stem: file for file in sorted((_HERE / "planning" / "fleets").glob("*.yaml"))}
 
 
 def _files():

@@ -14,7 +14,7 @@ from hetero_tf.base.errors import require_modules
 from hetero_tf.base.metrics import first_metrics
 from hetero_tf.reports.summaries import active_clients, known_metrics
 from hetero_tf.runs.history import Run, hyperparameters, is_number
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # TensorBoard reads files with "tfevents" in the name; a fixed name replaces the file of an earlier call.
 FILE = "events.out.tfevents.hetero_tf"

@@ -12,18 +12,18 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
-from hetero_tf.fleets.device_table import device_table
-from hetero_tf.partitions.partition import Partition
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.planning.fleets.device_table import device_table
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import DevicePlan, Division, plan_devices
-from hetero_tf.planning.round_spans import round_span
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.reports.summaries import active_clients
+from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import facts, timeline
 from hetero_tf.runs.history import RoundWork, Run
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # A round is repeated at most once, with another cohort.
 ATTEMPTS = 2

@@ -11,17 +11,17 @@ from hetero_tf.base import files, metrics
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.units import MB, MIB
+from hetero_tf.data.partitions import drawing
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.evaluation.class_results import ClassResults
-from hetero_tf.partitions import drawing
-from hetero_tf.partitions.partition import Partition
 from hetero_tf.reports import breakdowns, curves, figures, style, timelines
 from hetero_tf.reports import table_formats as tables
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.table_formats import Table
+from hetero_tf.runs import plain_json
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.runs.published import PublishedValue
-from hetero_tf.store import plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

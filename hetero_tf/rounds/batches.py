@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.inputs import Labels, all_labels
-from hetero_tf.inputs.examples import Examples
+from hetero_tf.data.inputs import Labels, all_labels
+from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.rounds.submodel_cut import positions_in

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.inputs import Input
+from hetero_tf.data.inputs import Input
 from hetero_tf.models.variables import is_seed
 from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.row_model import RowModel

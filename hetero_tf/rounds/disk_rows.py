@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.inputs.examples import Examples
+from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.planning.packing import PackedRounds
 
 

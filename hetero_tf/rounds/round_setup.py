@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.inputs.examples import Examples
+from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
 from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.state import TABLES

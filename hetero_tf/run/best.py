@@ -5,9 +5,8 @@ from collections.abc import Callable
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.run.resume import read_rows
-from hetero_tf.runs import facts
-from hetero_tf.store import environment
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import environment, facts
+from hetero_tf.runs.run_folder import RunFolder
 
 
 def require(run: RunFolder, best_facts: dict, newest: dict | None) -> None:

@@ -3,9 +3,9 @@
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.planning.selection import reads_state
-from hetero_tf.process.failure import FAILURE, RoundFailure
-from hetero_tf.process.learning_process import LearningProcess, Plan, State
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.run.failure import FAILURE, RoundFailure
+from hetero_tf.run.learning_process import LearningProcess, Plan, State
 
 
 def is_measured(recipe: Recipe, round: int) -> bool:

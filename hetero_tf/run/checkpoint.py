@@ -9,9 +9,9 @@ import numpy as np
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.models.state import flatten_state, unflatten_state
 from hetero_tf.models.variables import queried
-from hetero_tf.process.learning_process import LearningProcess, State
-from hetero_tf.store import checkpoints
-from hetero_tf.store.states import LEVEL_STATISTICS, STATISTICS
+from hetero_tf.run.learning_process import LearningProcess, State
+from hetero_tf.runs import checkpoints
+from hetero_tf.runs.states import LEVEL_STATISTICS, STATISTICS
 
 
 @dataclass(frozen=True)

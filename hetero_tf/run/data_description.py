@@ -8,7 +8,7 @@ from typing import Any
 from hetero_tf.base import files
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset, describe, from_description
-from hetero_tf.store import plain_json
+from hetero_tf.runs import plain_json
 
 ADVICE = "; put it back, or delete it to use the data themselves"
 

@@ -12,21 +12,19 @@ from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.patience import Patience
-from hetero_tf.fleets.device_table import trace_digest
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import ClientExamples
-from hetero_tf.process import notes
-from hetero_tf.process.data import load_data, split
-from hetero_tf.process.learning_process import LearningProcess, learning_process
+from hetero_tf.planning.fleets.device_table import trace_digest
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run import best, data_description, readme, resume
+from hetero_tf.run import best, data_description, notes, readme, resume
 from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.run.data import load_data, split
+from hetero_tf.run.learning_process import LearningProcess, learning_process
 from hetero_tf.run.loop import Progress, TrainingLoop, stopping_rule
-from hetero_tf.runs import facts, trackers
-from hetero_tf.store import environment, metrics_file, plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import environment, facts, metrics_file, plain_json, trackers
+from hetero_tf.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, NotBuilt
-from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run import best, resume
 from hetero_tf.run.checkpoint import LoadedState, open_newest
 from hetero_tf.run.experiment import Settings, build_described_process, build_process
+from hetero_tf.run.learning_process import LearningProcess, State
 from hetero_tf.runs import facts
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 STATES = ("best", "last")
 

@@ -11,15 +11,14 @@ from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.metrics import displayed_metrics, format_short, is_improvement
 from hetero_tf.base.patience import Patience
 from hetero_tf.models.costs.traffic import TOTALS, accumulate_totals
-from hetero_tf.planning.round_spans import round_span
-from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
+from hetero_tf.run.learning_process import LearningProcess, State
 from hetero_tf.run.resume import repair_metrics
-from hetero_tf.runs import facts, timeline, timings
+from hetero_tf.run.round_spans import round_span
+from hetero_tf.runs import checkpoints, facts, metrics_file, plain_json, timeline, timings
 from hetero_tf.runs.early_stopping import StoppingRule
-from hetero_tf.store import checkpoints, metrics_file, plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # Seconds that a signal handler waits for a checkpoint that is being written.
 MAX_SAVE_SECONDS = 10.0

@@ -3,7 +3,7 @@
 from hetero_tf.base import files
 from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.recipe import Recipe
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 CONTENTS = {
     "recipe": "the recipe with all defaults",

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.fleets.device_table import LARGEST_TRACE, trace_digest
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.planning.fleets.device_table import LARGEST_TRACE, trace_digest
 from hetero_tf.recipe import Recipe, changed_keys, loads
 from hetero_tf.recipe.schema import Fleet
-from hetero_tf.runs import facts
-from hetero_tf.store import checkpoints, environment, metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.runs import checkpoints, environment, facts, metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 
 # Bytes of a trace that is copied into the run folder.
 LARGEST_COPY = 2**24

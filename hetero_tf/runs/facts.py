@@ -11,8 +11,8 @@ from typing import Any
 from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.recipe import Recipe
 from hetero_tf.recipe.old_spellings import in_new_spelling
-from hetero_tf.store import checkpoints, environment
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, environment
+from hetero_tf.runs.run_folder import RunFolder
 
 # Upper bound of numbers in the info: larger ones are never written.
 LARGEST = 2**63

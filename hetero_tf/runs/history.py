@@ -14,10 +14,9 @@ from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import migrate_names
 from hetero_tf.recipe import Recipe, keys_of, loads
 from hetero_tf.recipe.nodes import format_value
-from hetero_tf.runs import facts, timeline
+from hetero_tf.runs import environment, facts, metrics_file, plain_json, timeline
 from hetero_tf.runs.early_stopping import is_stopped_early
-from hetero_tf.store import environment, metrics_file, plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 LARGEST = 1e100
 MOST_READS = 10**6

@@ -10,11 +10,10 @@ from hetero_tf import recipe
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
-from hetero_tf.runs import facts
+from hetero_tf.runs import checkpoints, environment, facts, metrics_file
 from hetero_tf.runs.early_stopping import is_stopped_early, selection_metric
 from hetero_tf.runs.history import checked_keys
-from hetero_tf.store import checkpoints, environment, metrics_file
-from hetero_tf.store.run_folder import RECIPE, SWEEP, RunFolder
+from hetero_tf.runs.run_folder import RECIPE, SWEEP, RunFolder
 
 RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.files import Damaged
-from hetero_tf.store import metrics_file
+from hetero_tf.runs import metrics_file
 
 # Rounds of a run, and clients of a round, that are stored.
 MOST_ROUNDS, MOST_CLIENTS = 10, 50

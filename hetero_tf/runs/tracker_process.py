@@ -26,9 +26,9 @@ from hetero_tf.base import files
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import migrate_names
 from hetero_tf.base.version import __version__
+from hetero_tf.runs import plain_json
 from hetero_tf.runs.history import MIX, hyperparameters, is_number, method_of, mix_text, recipe_keys
-from hetero_tf.store import plain_json
-from hetero_tf.store.run_folder import SWEEP, RunFolder
+from hetero_tf.runs.run_folder import SWEEP, RunFolder
 
 # MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
 PROJECT = "hetero_tf"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hetero_tf.base import children
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
 from hetero_tf.runs import tracker_process
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 # Seconds after the last moment at which a process ends itself.
 GRACE_SECONDS = 5

@@ -3,22 +3,6 @@
 Each step is a pure function: the data are inspected (`sources` and one module for each kind of data), the inspection
 determines choices with their reasons (`choices`), and the choices become YAML text (`recipe_text`). The data are read
 by the loaders of `data`, so the recipe is trained on the inspected values. No code of the data runs.
-
-Modules:
-
-    arrays       NumPy arrays: the task
-    choices      Choices of a starter recipe: a value with its reason
-    delimited    Detects the delimiter and the header of a CSV file from its first lines
-    labels       Chooses the label columns and the task of a table from the summaries of its columns
-    models       Models for each kind of data, as the YAML lines of `model.layers`
-    pictures     Pictures: their size and channels
-    recipe_text  Writes a draft as the YAML text of a recipe, with the reason of each choice as a comment on its line
-    series       Time series: a table whose rows have different times, from which windows forecast the next values
-    sounds       Sound clips: their rate and duration, from a folder with one folder of WAV files for each class
-    sources      Detects the kind of data at a path, and drafts how a recipe reads it
-    tables       Tables: the type of each column, the label, owners, missing values and the notation of numbers
-    texts        Texts: labelled texts in a table or JSON lines, and running text in a file or a column
-    training     Keys of a recipe that the size of the data determines: input, clients, levels, local steps and rounds
 """
 
 import warnings
@@ -29,7 +13,7 @@ from hetero_tf.base import hardware, registry
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.data_lines import data_warnings
-from hetero_tf.process.data import split
+from hetero_tf.run.data import split
 from hetero_tf.starter.choices import Choice, RecipeDraft, Request
 from hetero_tf.starter.models import layers_for
 from hetero_tf.starter.recipe_text import recipe_name, render

@@ -105,7 +105,7 @@ def spectrogram_statistics(dataset: Dataset) -> tuple[float, float]:
     """Return mean and standard deviation of the spectrograms of the training clips."""
     import tensorflow as tf
 
-    from hetero_tf.inputs import audio
+    from hetero_tf.data.inputs import audio
 
     clips = dataset.train.x[np.array(sample(range(len(dataset.train.x)), SAMPLED_CLIPS))]
     spectrogram = audio.build("float32", rate=dataset.rate).spectrogram

@@ -14,9 +14,8 @@ from hetero_tf.base import files
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys, keys_of
-from hetero_tf.runs import facts, overview
-from hetero_tf.store import plain_json
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import facts, overview, plain_json
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.launcher import Launcher, Program
 from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, RunOutcome, format_outcome

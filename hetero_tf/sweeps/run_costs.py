@@ -13,8 +13,8 @@ from hetero_tf.base.console import format_table
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.units import format_bytes, format_count
 from hetero_tf.data import Dataset, NotAvailable
-from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe import Recipe
+from hetero_tf.run.data import load_data, split
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.time_estimate import UNTIMED_KEYS
 
@@ -111,7 +111,7 @@ def _without_download(recipe: Recipe) -> Recipe:
 
 def _level_costs(recipe, dataset):
     """Return `{level: LevelCost}` of the levels of the mix."""
-    from hetero_tf.process.learning_process import learning_process
+    from hetero_tf.run.learning_process import learning_process
 
     # Costs do not depend on the engine, and models of several clients take more than half of the time to build.
     recipe = dataclasses.replace(recipe, engine="sequential")

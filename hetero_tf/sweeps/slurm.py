@@ -15,8 +15,8 @@ from hetero_tf.base.console import format_duration
 from hetero_tf.base.errors import InputError, require_modules, shorten_repr
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
-from hetero_tf.store import metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.launcher import Program
 from hetero_tf.sweeps.pool import read_progress, run_flags

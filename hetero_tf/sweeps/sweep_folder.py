@@ -15,7 +15,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
-from hetero_tf.store.run_folder import SWEEP
+from hetero_tf.runs.run_folder import SWEEP
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import SweepRun, expand
 

@@ -11,7 +11,7 @@ from hetero_tf.base.console import Console, ProgressDisplay, format_duration
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
 from hetero_tf.recipe import Recipe, load
-from hetero_tf.store import metrics_file
+from hetero_tf.runs import metrics_file
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.launcher import Launcher, Program
 from hetero_tf.sweeps.pool import run_flags

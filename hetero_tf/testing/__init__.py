@@ -8,18 +8,6 @@ def test_contract():
 
 A violated rule raises `AssertionError` with the plug-in, the rule and the value. The shipped plug-ins pass the same
 checks, in tests/contracts.
-
-Modules:
-
-    cut_checks        Contracts of plug-ins that select the values a client trains: submodels, masks and stages
-    data_checks       Contracts of plug-ins of the data: loaders, partitions and inputs
-    layer_checks      Contract of layers: arguments, config, shapes, types and gradients
-    loss_checks       Contracts of plug-ins of the objective: losses, couplings, metrics and tasks
-    recipe_checks     Contracts of the registered plug-ins that a recipe uses, checked once for each version of a file
-    round_checks      Contracts of plug-ins of the round's plan: selections and policies
-    signature_checks  Contracts of all plug-ins
-    step_checks       Contracts of plug-ins of local steps and the server
-    subject           The plug-in under test, and assertions that name it with the rule that it violates
 """
 
 from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ from hetero_tf.base.constraints import Plugin
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.targets import form_of
 from hetero_tf.methods.losses import cross_entropy
-from hetero_tf.process.checks import build_task
+from hetero_tf.run.checks import build_task
 from hetero_tf.testing.subject import SOME_CLIENTS, Subject
 
 CLASSES = 6

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run.experiment import Build, Execution
+from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.workers import worker_rounds
 from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
 from hetero_tf.models.state import State, flatten_state, unflatten_state
-from hetero_tf.process.federation import Federation
-from hetero_tf.process.learning_process import LearningProcess, Plan
-from hetero_tf.process.simulated_rounds import SimulatedRounds
+from hetero_tf.run.federation import Federation
+from hetero_tf.run.learning_process import LearningProcess, Plan
+from hetero_tf.run.simulated_rounds import SimulatedRounds
 from hetero_tf.workers.channel import Channel, RemoteCall
 from hetero_tf.workers.cluster import Cluster
 

@@ -16,7 +16,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.words import read_words
-from hetero_tf.store import plain_json
+from hetero_tf.runs import plain_json
 
 
 def test_write_atomic_replaces_whole_files(tmp_path):

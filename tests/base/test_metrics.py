@@ -6,7 +6,7 @@ import runs
 import tiny
 
 from hetero_tf.base import metrics, registry
-from hetero_tf.process.simulated_rounds import SimulatedRounds
+from hetero_tf.run.simulated_rounds import SimulatedRounds
 
 MEASURED = ("label", "positions")
 # Measured only if the recipe names them.

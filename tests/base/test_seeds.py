@@ -91,11 +91,11 @@ SHARED = {
     # A device has the order of batches of the simulated client.
     "batches": ["devices/litert_client.py", "planning/plan.py"],
     # Different numbers: the class of a client's device, and the steps on it, which have the round and client as key.
-    "device": ["devices/litert_client.py", "fleets/devices.py"],
+    "device": ["devices/litert_client.py", "planning/fleets/devices.py"],
     # A recipe has one network, or the numbered ones of an ensemble.
     "model": 2 * ["models/family.py"],
     # Clients, devices and predictions draw the same masks.
-    "round": ["devices/tensorflow_client.py", "evaluation/predictor.py", "process/federation.py"],
+    "round": ["devices/tensorflow_client.py", "evaluation/predictor.py", "run/federation.py"],
     # The expected work of a client is that of the stages that its steps draw.
     "stages": 2 * ["planning/plan.py"],
     "statistics": ["devices/litert_client.py", "evaluation/predictor.py"],

@@ -16,7 +16,7 @@ from refusals import refusal
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.version import __version__
 from hetero_tf.cli import commands, flags, help, interrupts, main
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 R = "--recipe=small.yaml"
 LONG = "a" * 300
@@ -302,8 +302,8 @@ def test_errors_of_the_planning_thread_are_one_sentence(folder_of_runs, capsys, 
     def fail(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("hetero_tf.process.simulated_rounds.plan_round", fail)
-    monkeypatch.setattr("hetero_tf.process.simulated_rounds.SimulatedRounds.prepare", lambda rounds: None)
+    monkeypatch.setattr("hetero_tf.run.simulated_rounds.plan_round", fail)
+    monkeypatch.setattr("hetero_tf.run.simulated_rounds.SimulatedRounds.prepare", lambda rounds: None)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a bug in hetero_tf; --debug shows the traceback\n"

@@ -14,7 +14,7 @@ import pytest
 from hetero_tf.base import exits
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 # The worker sits in one call into C that no signal interrupts, like a compiled round does.
 BUSY = """

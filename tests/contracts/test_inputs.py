@@ -8,8 +8,8 @@ from contract_cases import shipped
 from refusals import refusal
 
 from hetero_tf.base import registry
-from hetero_tf.inputs import all_labels
-from hetero_tf.inputs.images import PAD, crop_flip
+from hetero_tf.data.inputs import all_labels
+from hetero_tf.data.inputs.images import PAD, crop_flip
 from hetero_tf.testing.data_checks import STORED
 from hetero_tf.testing.data_checks import read_batch as batch
 

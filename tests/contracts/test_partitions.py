@@ -5,7 +5,7 @@ import pytest
 from contract_cases import shipped
 
 from hetero_tf.base import registry
-from hetero_tf.partitions import iid
+from hetero_tf.data.partitions import iid
 from hetero_tf.testing.data_checks import CLASSES, CLIENTS, TEST, TRAIN, split_labels
 from hetero_tf.testing.subject import Subject
 

@@ -6,11 +6,11 @@ import tensorflow as tf
 from contract_cases import shipped
 
 from hetero_tf.base import registry
+from hetero_tf.data.partitions.partition import ClientExamples, label_mask
 from hetero_tf.data.targets import form_of, strata
 from hetero_tf.devices import on_device
 from hetero_tf.export.prediction_fields import to_fields
 from hetero_tf.export.prediction_items import ItemForm
-from hetero_tf.partitions.partition import ClientExamples, label_mask
 from hetero_tf.testing.loss_checks import TARGETS, class_count, example_targets, output_count, task_of, task_predictions
 from hetero_tf.testing.subject import Subject
 

@@ -14,7 +14,7 @@ from hetero_tf.base.errors import UserError, WorkerLost
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
 from hetero_tf.devices import certificates, job, processes
-from hetero_tf.devices.flower_child import MOST_BYTES, Guard
+from hetero_tf.devices.endpoints import MOST_BYTES, Guard
 from hetero_tf.recipe import load
 
 x509 = pytest.importorskip("cryptography.x509")

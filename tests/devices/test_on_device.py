@@ -14,12 +14,12 @@ from simulated import Simulated, round_by_devices
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.devices import on_device
 from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.export import compare_training
 from hetero_tf.export.formats import litert_train
 from hetero_tf.export.formats.litert_train import check_trainable
-from hetero_tf.inputs import all_labels
 from hetero_tf.recipe import load
 
 # A device is compared with a client of the simulator that is computed alone and has the whole label axis.

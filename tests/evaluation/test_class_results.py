@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.evaluation.class_results import MAX_ROWS, ClassResults
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load
+from hetero_tf.run.learning_process import learning_process
 
 RESULTS = ClassResults.of(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 1]), ("cat", "dog", "cow"))
 

@@ -11,11 +11,11 @@ import tiny
 from refusals import refusal
 
 from hetero_tf.base import seeds
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.evaluation import calibration, evaluator
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
-from hetero_tf.partitions.shares import ClientExamples
 
 SIZES = (7, 5, 9, 4)
 

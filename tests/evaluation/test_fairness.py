@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.evaluation.fairness import accuracies, client_tests, client_values, fairness, spread
 from hetero_tf.methods.metrics import mae
-from hetero_tf.partitions.shares import ClientExamples
 
 
 def build_client_tests(sizes, levels=None, names=()):

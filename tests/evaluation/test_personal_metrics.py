@@ -9,9 +9,9 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base.metrics import all_metrics
+from hetero_tf.data.partitions import splitting
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
-from hetero_tf.partitions import splitting
 
 pytestmark = pytest.mark.usefixtures("eager")
 

@@ -11,8 +11,8 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.partitions import splitting
-from hetero_tf.store import checkpoints
+from hetero_tf.data.partitions import splitting
+from hetero_tf.runs import checkpoints
 
 pytestmark = pytest.mark.usefixtures("eager")
 train_stub = runs.train_stub

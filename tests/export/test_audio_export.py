@@ -10,8 +10,8 @@ import tiny
 from hetero_tf import export
 from hetero_tf.export.card import CARD
 from hetero_tf.export.formats import keras as keras_format
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe import load
+from hetero_tf.run.learning_process import learning_process
 
 FORMATS = ("keras", "onnx", "litert")
 

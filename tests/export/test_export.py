@@ -24,8 +24,8 @@ from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.export import images, masked_text, saved_model, text
 from hetero_tf.export.tokens import GraphTokenizer
-from hetero_tf.process.data import load_data
 from hetero_tf.recipe import load
+from hetero_tf.run.data import load_data
 
 ONE_CONVOLUTION = (
     "model.settings={}",

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from hetero_tf.data.inputs import images
 from hetero_tf.export import kinds
 from hetero_tf.export.images import ImageTask
-from hetero_tf.inputs import images
 
 
 def process_with(source, kind):

@@ -13,11 +13,11 @@ import tiny
 from refusals import refusal
 
 import hetero_tf
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.export import predictions
 from hetero_tf.export.predictions import predict, predictor_of_export, predictor_of_process
-from hetero_tf.inputs import all_labels
-from hetero_tf.process.data import load_data
 from hetero_tf.recipe import load
+from hetero_tf.run.data import load_data
 
 NAMES = tuple(f"digit {index}" for index in range(10))
 

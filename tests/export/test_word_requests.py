@@ -11,12 +11,12 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
+from hetero_tf.data.inputs import all_labels, next_word
 from hetero_tf.data.sentences import build_sentence_vocabulary, encode_sentences, split_text, split_words
 from hetero_tf.data.words import TokenOptions, build_tokenizer, learn_vocabulary
 from hetero_tf.export import masked_text, saved_model, sequences, text
 from hetero_tf.export import tokens as graph_tokens
 from hetero_tf.export.tokens import GraphTokenizer
-from hetero_tf.inputs import all_labels, next_word
 from hetero_tf.models.costs import counting
 from hetero_tf.recipe import load
 

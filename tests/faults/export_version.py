@@ -11,7 +11,7 @@ from pathlib import Path
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
     from hetero_tf.base import files
-    from hetero_tf.store.versions import EXPORTED, create_draft, publish
+    from hetero_tf.runs.versions import EXPORTED, create_draft, publish
 
     os.write(1, b"begin\n")
     with create_draft(Path(sys.argv[2])) as draft:

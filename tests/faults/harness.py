@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from save_rounds import content
 
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("save_rounds.py")

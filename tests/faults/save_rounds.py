@@ -25,7 +25,7 @@ def content(number, size):
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
     from hetero_tf.base.errors import UserError
-    from hetero_tf.store import checkpoints
+    from hetero_tf.runs import checkpoints
 
     folder, first, last, size = sys.argv[2], *map(int, sys.argv[3:6])
     rounds = [(number, *content(number, size)) for number in range(first, last + 1)]

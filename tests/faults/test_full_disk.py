@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import DiskProblem, Locked
-from hetero_tf.store import checkpoints, metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 
 HOLD = """
 import os, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from hetero_tf.base.errors import UserError
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 try:
     with RunFolder(sys.argv[2]).lock():
         print("locked", os.getpid(), flush=True)

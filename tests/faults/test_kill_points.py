@@ -9,7 +9,7 @@ import shutil
 import harness
 import pytest
 
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 pytestmark = pytest.mark.long
 

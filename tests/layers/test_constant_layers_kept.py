@@ -11,7 +11,7 @@ from refusals import refusal
 
 from hetero_tf import export
 from hetero_tf.base import registry
-from hetero_tf.inputs import all_labels
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.models import global_layout
 from hetero_tf.models.variables import constants, queried
 

@@ -18,8 +18,8 @@ from hetero_tf.layers.fast_conv2d.taps import conv2d_by_taps
 from hetero_tf.layers.fast_conv2d.winograd import conv2d_by_winograd
 from hetero_tf.models.costs import counting
 from hetero_tf.models.variables import all_layers
-from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.rounds import engine
+from hetero_tf.run.simulated_rounds import SimulatedRounds
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError
-from hetero_tf.inputs import all_labels
+from hetero_tf.data.inputs import all_labels
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table

@@ -8,13 +8,13 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import recipe
-from hetero_tf.describe import describe
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.custom_model import build_custom_model, static_norms
 from hetero_tf.models.requirements import check_behavior, check_structure
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe.model import Width
+from hetero_tf.reports.describe import describe
+from hetero_tf.run.learning_process import learning_process
 
 SHAPE = (5, 5, 2)
 FIXED = tiny.COMMON.replace("a-b-c", "a1-c1").replace("dynamic", "fixed")

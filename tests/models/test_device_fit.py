@@ -6,9 +6,9 @@ import pytest
 import tiny
 from refusals import refusal
 
-from hetero_tf.fleets.devices import devices_of
-from hetero_tf.process import notes
+from hetero_tf.planning.fleets.devices import devices_of
 from hetero_tf.recipe.schema import Device, Fleet
+from hetero_tf.run import notes
 
 FIXED = ("levels.assignment=fixed", "levels.fit=device", "round.clients=2")
 

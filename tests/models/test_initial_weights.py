@@ -8,8 +8,8 @@ import pytest
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.models import initial_weights
-from hetero_tf.store import checkpoints
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints
+from hetero_tf.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

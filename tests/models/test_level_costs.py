@@ -11,13 +11,13 @@ import tiny
 from descriptions import describe_recipe
 from refusals import refusal
 
-from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.describe.loads import level_loads
 from hetero_tf.models.costs import level_costs, unit_costs
 from hetero_tf.models.costs.counting import forward, total
 from hetero_tf.models.family import build_family
+from hetero_tf.reports import describe as accounting
+from hetero_tf.reports.describe.loads import level_loads
 
 IMAGES = tiny.IMAGES.replace("mix: a-c", "mix: a-b-c")
 DEEP = IMAGES.replace(

@@ -9,7 +9,7 @@ import tiny
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 
 def build_with_tables():

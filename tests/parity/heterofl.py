@@ -8,7 +8,7 @@ import tensorflow as tf
 from methods_files import File
 
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.inputs import masked_text
+from hetero_tf.data.inputs import masked_text
 
 STAGES = ("cut", "loss", "norm", "client", "merge", "round", "unchanged", "sbn", "global", "local")
 

@@ -13,13 +13,13 @@ from methods_files import variable_paths
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.rounds.block_training import RoundScalars, train_block
 from hetero_tf.rounds.merge import coverage, merge_updates
+from hetero_tf.run.learning_process import learning_process
 
 
 class Examples:

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from hetero_tf.partitions import dirichlet_turns
+from hetero_tf.data.partitions import dirichlet_turns
 
 # FeDepth's code repeats its capped draw until every client has this number of examples.
 FEDEPTH_LEAST = 50

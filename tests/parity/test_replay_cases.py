@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import replay_cases
 
-from hetero_tf.partitions import dirichlet_turns
+from hetero_tf.data.partitions import dirichlet_turns
 
 # Recorded from plain loops with the public code's draws: 150 examples of 5 labels.
 SPLITS = Path(__file__).parent / "small" / "methods" / "splits.json"

@@ -17,14 +17,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 LINES = (
     ("base",),
     ("__init__",),
-    ("recipe", "store", "data", "partitions"),
-    ("fleets",),
-    ("layers", "inputs", "methods", "runs"),
-    ("planning", "models"),
+    ("recipe", "data"),
+    ("layers", "methods", "runs"),
+    ("planning",),
+    ("models",),
     ("rounds", "evaluation"),
-    ("process",),
-    ("run", "reference", "testing"),
-    ("describe", "export", "workers", "sweeps", "reports", "devices", "starter"),
+    ("run",),
+    ("reference", "testing"),
+    ("export", "workers", "sweeps", "reports", "devices", "starter"),
     ("cli",),
     ("__main__",),
 )
@@ -32,14 +32,15 @@ LINES = (
 OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # Modules that run before a recipe is validated; they must not wait for the import of TensorFlow.
-QUICK = {"__init__", "base", "recipe", "store", "data", "partitions", "fleets", "runs", "reports", "sweeps", "cli"}
+QUICK = {"__init__", "base", "recipe", "data", "runs", "reports", "sweeps", "cli"}
 QUICK |= {"methods/stages", "methods/schedules", "workers/__init__", "workers/cluster", "starter", "devices"}
 QUICK |= {f"evaluation/{name}" for name in ("__init__", "class_results")}
-QUICK |= {f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "round_spans", "selection")}
-QUICK |= {"process/__init__", "process/data"}
+QUICK |= {f"planning/{name}" for name in ("__init__", "level_assignment", "plan", "timing", "selection")}
+QUICK |= {"run/__init__", "run/data", "run/round_spans", "planning/fleets"}
 NOT_QUICK = {
     f"base/{name}" for name in ("replicas", "graph_random", "picture_decoding", "sound_decoding", "written_gradient")
 }
+NOT_QUICK |= {"data/inputs", "reports/describe"}
 NOT_QUICK |= {f"devices/{name}" for name in ("apps", "device_index", "device_rounds", "tensorflow_client")}
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
@@ -174,7 +175,7 @@ def test_every_folder_of_modules_is_a_package(trees):
 # Started in this order, in one process.
 QUICK_COMMANDS = {
     "import": "import hetero_tf",
-    "versions": "from hetero_tf.store.environment import environment; environment({}, {})",
+    "versions": "from hetero_tf.runs.environment import environment; environment({}, {})",
     "recipes": "from hetero_tf import recipe; recipe.load('cifar10')",
     "help": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--help']) == 0",
     "a refusal": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
@@ -241,12 +242,12 @@ IMPORTS = {
     ("run", "def f():\n    from hetero_tf.cli.main import main"): "cli",
     ("layers", "from ..rounds.cut import Cut"): "rounds",
     ("base", "from .. import recipe"): "recipe",
-    ("__init__", "from hetero_tf import process"): "process",
+    ("__init__", "from hetero_tf import run"): "run",
     ("devices", "from hetero_tf.workers import worker_rounds"): "workers",
     ("data", "from hetero_tf.base import errors, seeds"): None,
     ("data", "from .dataset import Split"): None,
     ("base", "import numpy as np"): None,
-    ("__init__", "def open():\n    from hetero_tf import process"): None,
+    ("__init__", "def open():\n    from hetero_tf import run"): None,
 }
 
 

@@ -9,7 +9,7 @@ from changed_pages import long_unless_changed
 from programs import ROOT
 
 from hetero_tf.base.files import write_atomic
-from hetero_tf.store import environment, plain_json
+from hetero_tf.runs import environment, plain_json
 
 TEXT = (ROOT / "BUILD.md").read_text("utf-8")
 

@@ -123,14 +123,14 @@ def names(changed):
 
 
 def test_a_change_selects_the_tests_that_can_see_it():
-    assert "store/test_checkpoints.py" in names("hetero_tf/store/checkpoints.py")
+    assert "runs/test_checkpoints.py" in names("hetero_tf/runs/checkpoints.py")
     assert {"rounds/test_merge.py", "rounds/test_engine.py"} <= names("hetero_tf/rounds/merge.py")
     # Plug-ins and layers are found by name.
     assert "contracts/test_losses.py" in names("hetero_tf/methods/losses/cross_entropy.py")
     assert "project/test_readme.py" in names("README.md")
     served = names("hetero_tf/export/serve/rest.py")
     assert any(name.startswith("export/") for name in served) and not any(name.startswith("rounds/") for name in served)
-    assert names("tests/store/test_checkpoints.py") == {"store/test_checkpoints.py"}
+    assert names("tests/runs/test_checkpoints.py") == {"runs/test_checkpoints.py"}
 
 
 def test_changed_files_are_those_of_git(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from bad_recipes import BASE, EDITS, OVERRIDES, SHIPPED, TEXT, TEXT_EDITS
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.process.data import load_data, split
+from hetero_tf.run.data import load_data, split
 
 
 def error_of(text, overrides=()):

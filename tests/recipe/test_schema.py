@@ -19,9 +19,9 @@ from hetero_tf.base.constraints import walk_keys
 from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Batching, Division, plan_round
 from hetero_tf.planning.timing import RoundClock
-from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.run.data import load_data, split
 
 TESTS = Path(__file__).parents[1]
 DATA_KEYS = {"data.class_order", "data.fallback"}
@@ -168,14 +168,14 @@ KEYS = {
 ELSEWHERE = {
     "name": "recipe/test_naming.py: the run folder is named after it",
     "data": "methods/test_effects.py: options of the loaders",
-    "task": "process/test_task_process.py: the form of the targets, loss, metrics and predictions",
-    "model.initial_weights": "process/test_learning_process.py: values of a file",
-    "model.reinitialize": "process/test_learning_process.py: values of a file that are ignored",
+    "task": "run/test_task_process.py: the form of the targets, loss, metrics and predictions",
+    "model.initial_weights": "run/test_learning_process.py: values of a file",
+    "model.reinitialize": "run/test_learning_process.py: values of a file that are ignored",
     "levels.fit_seconds": "models/test_device_fit.py: a level that takes too long",
-    "fleet.time_zones": "fleets/test_devices.py: the local hour of a client",
-    "fleet.trace": "fleets/test_device_table.py: devices from a table",
+    "fleet.time_zones": "planning/test_devices.py: the local hour of a client",
+    "fleet.trace": "planning/test_device_table.py: devices from a table",
     "round.non_finite_share": "run/test_loop.py: from which share on a round is drawn again",
-    "round.selection": "process/test_selected_rounds.py: the chosen clients",
+    "round.selection": "run/test_selected_rounds.py: the chosen clients",
     "rounds": "run/test_loop.py: where a run ends",
     "evaluate.every": "run/test_loop.py: which rows of metrics.jsonl have an evaluation",
     "evaluate.members": "evaluation/test_level_metrics.py: a level predicts with the best networks",

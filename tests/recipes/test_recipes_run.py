@@ -18,11 +18,11 @@ from hetero_tf.base import registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.process.data import split
-from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.run import experiment
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.run.data import split
+from hetero_tf.run.simulated_rounds import SimulatedRounds
+from hetero_tf.runs.run_folder import RunFolder
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = sorted((RECIPES / "tiny").glob("*.yaml"))

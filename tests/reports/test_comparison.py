@@ -8,9 +8,9 @@ import pytest
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports.summaries import run_cost, summarize
 from hetero_tf.reports.text_tables import to_text
+from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import differences, distinct_names, grouped, read
-from hetero_tf.store import metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from refusals import refusal
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports import events
 from hetero_tf.runs.history import gather
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 ROWS = [(1, "1_results/global_accuracy", 10.0), (2, "1_results/global_accuracy", 30.0), (2, "4_training/active_c", 1.0)]
 

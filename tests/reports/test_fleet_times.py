@@ -12,7 +12,7 @@ from refusals import refusal
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports.fleet_times import time_runs
 from hetero_tf.runs.history import read
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 FLEET = """
 spread: 0.9

@@ -12,7 +12,7 @@ import pytest
 from splits import shares
 
 from hetero_tf.cli import interrupts, main
-from hetero_tf.partitions.partition import Partition
+from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.reports import style
 from hetero_tf.runs import timeline
 from hetero_tf.runs.timeline import ClientSpan, RoundSpan

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.inputs import Input
-from hetero_tf.inputs.examples import Examples, Pass
+from hetero_tf.data.inputs import Input
+from hetero_tf.data.inputs.examples import Examples, Pass
 from hetero_tf.models.cut import Axis, Cut
 from hetero_tf.planning.packing import BlockPlan
 from hetero_tf.rounds.batches import Batches, label_axis_of

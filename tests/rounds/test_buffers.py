@@ -9,9 +9,9 @@ import pytest
 import tiny
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.describe import describe
-from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.reports.describe import describe
 from hetero_tf.rounds.buffers import check_buffers
 
 EPOCHS = 3

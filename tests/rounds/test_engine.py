@@ -12,7 +12,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
-from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels

@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.inputs import Input
-from hetero_tf.inputs.examples import Examples
+from hetero_tf.data.inputs import Input
+from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.planning.packing import BlockPlan
-from hetero_tf.process.federation import local_optimizer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
 from hetero_tf.rounds.local_training import LocalTraining, clip_by_norm
+from hetero_tf.run.federation import local_optimizer
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))

@@ -8,9 +8,8 @@ import runs
 from refusals import refusal
 
 from hetero_tf.run import best
-from hetero_tf.runs import facts
-from hetero_tf.store import checkpoints
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, facts
+from hetero_tf.runs.run_folder import RunFolder
 
 RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
 train_stub = runs.train_stub

@@ -13,7 +13,7 @@ from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.run import data_description
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 RNG = np.random.default_rng(3)
 TABLE = Dataset(

@@ -17,9 +17,8 @@ from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
-from hetero_tf.runs import overview, tracker_process
-from hetero_tf.store import checkpoints
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, overview, tracker_process
+from hetero_tf.runs.run_folder import RunFolder
 
 RECIPE = programs.RECIPE
 train_stub = runs.train_stub

@@ -15,8 +15,8 @@ from stub_rounds import stubbed
 
 import hetero_tf
 from hetero_tf.base.errors import InputError
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run.keras_callbacks import GlobalModel, KerasCallbacks, logs_of
+from hetero_tf.run.learning_process import LearningProcess
 
 
 @functools.cache

@@ -18,13 +18,12 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.base.metrics import all_metrics
-from hetero_tf.process.failure import OVERFLOW
-from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run import calls, experiment, loop
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.runs import overview
-from hetero_tf.store import checkpoints
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.run.failure import OVERFLOW
+from hetero_tf.run.learning_process import LearningProcess, State
+from hetero_tf.runs import checkpoints, overview
+from hetero_tf.runs.run_folder import RunFolder
 
 # Without static batch normalisation, which only costs time here.
 RECIPE = programs.RECIPE.replace("sbn", "none")

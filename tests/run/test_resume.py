@@ -6,7 +6,7 @@ import runs
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.run.experiment import Settings, build_process
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 train_stub = runs.train_stub
 TRACE = "seconds_per_step,dropout\n" + "".join(f"{client / 10 + 0.1},0.4\n" for client in range(10))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.runs import facts
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints, facts
 
 CONDITIONS = {"versions": {}, "cpu": {}, "threads": {}, "settings": {}}
 GOOD = {

@@ -14,9 +14,8 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf.cli.commands.list import _format_overview
-from hetero_tf.runs import overview
-from hetero_tf.store import checkpoints
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, overview
+from hetero_tf.runs.run_folder import RunFolder
 
 RECIPE = programs.RECIPE.replace("sbn", "none")
 train_stub = runs.train_stub

@@ -11,7 +11,7 @@ from hetero_tf.cli.commands import train
 from hetero_tf.recipe import load
 from hetero_tf.runs import published
 from hetero_tf.runs.history import MIX, keys_of_recipe, read
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 VALUES = published.read_published()
 PAPERS = programs.script("benchmarks/papers.py")

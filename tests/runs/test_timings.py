@@ -11,10 +11,9 @@ import pytest
 import runs
 
 from hetero_tf.base.console import Console, ProgressDisplay
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run import loop
-from hetero_tf.runs import timings
-from hetero_tf.store import metrics_file
+from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.runs import metrics_file, timings
 
 train_stub = runs.train_stub
 

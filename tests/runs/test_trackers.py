@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from hetero_tf.runs import tracker_process, trackers
-from hetero_tf.store import metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import metrics_file, tracker_process, trackers
+from hetero_tf.runs.run_folder import RunFolder
 
 ADVICE = "the training continues, and the same command logs the missing rounds"
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hetero_tf import recipe, starter
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import unpacked
-from hetero_tf.process.learning_process import learning_process
+from hetero_tf.run.learning_process import learning_process
 from hetero_tf.starter import arrays as starter_arrays
 
 SERIES = {"name": "series", "time": "year"}

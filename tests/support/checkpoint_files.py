@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.files import Damaged
-from hetero_tf.store import checkpoints
+from hetero_tf.runs import checkpoints
 
 KERNEL = np.arange(6, dtype="f4").reshape(2, 3)
 

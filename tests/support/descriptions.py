@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hetero_tf.describe import Description
 from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.family import build_family
+from hetero_tf.reports.describe import Description
 
 
 def describe_recipe(recipe, example, classes, labels=None, examples=1000):

@@ -16,9 +16,12 @@ import numpy as np  # noqa: E402
 from hetero_tf.base.children import exit_with_parent  # noqa: E402
 from hetero_tf.base.errors import Locked  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
-from hetero_tf.runs import facts  # noqa: E402
-from hetero_tf.store import checkpoints, environment
-from hetero_tf.store.run_folder import RunFolder  # noqa: E402
+from hetero_tf.runs import (
+    checkpoints,
+    environment,
+    facts,  # noqa: E402
+)
+from hetero_tf.runs.run_folder import RunFolder  # noqa: E402
 
 
 def train(recipe, run, threads, seconds):

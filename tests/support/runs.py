@@ -13,9 +13,9 @@ from stub_rounds import stubbed
 from hetero_tf import recipe
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
-from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.run import experiment
-from hetero_tf.store import checkpoints
+from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.runs import checkpoints
 
 _built, _traced = {}, {}
 _learning_process, _with_progress = experiment.learning_process, LearningProcess.with_progress

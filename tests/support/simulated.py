@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.inputs import all_labels
-from hetero_tf.inputs.images import crop_flip
+from hetero_tf.data.inputs import all_labels
+from hetero_tf.data.inputs.images import crop_flip
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.models import global_layout
 from hetero_tf.models.state import concat_values

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.metrics import find_metric
-from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.process.simulated_rounds import SimulatedRounds
 from hetero_tf.rounds.cohort import record_types
 from hetero_tf.run import experiment
+from hetero_tf.run.learning_process import LearningProcess
+from hetero_tf.run.simulated_rounds import SimulatedRounds
 
 # At such a learning rate all clients diverge.
 HOPELESS = 1e3

@@ -32,23 +32,27 @@ ORDER = (None, "graph", "export", "programs", "math", "pure")
 LIMITS = json.loads((import_graph.TESTS / "operations.json").read_text())
 # The layer of each folder of tests, and of files with another layer than their folder.
 FOLDERS = {
-    "pure": "base data fleets partitions planning project recipe reports runs store",
+    "pure": "base data planning project recipe reports runs",
     "math": "contracts layers models testing",
-    "graph": "describe devices evaluation methods parity process recipes rounds starter",
+    "graph": "devices evaluation methods parity recipes rounds starter",
     "programs": "campaign cli faults run sweeps workers",
     "export": "export",
 }
 FILES = {
-    "pure": "devices/test_calibration devices/test_endpoints devices/test_transfers devices/test_waiting "
+    "pure": "run/test_round_spans devices/test_calibration devices/test_endpoints devices/test_transfers devices/test_waiting "
     "methods/test_budgets starter/test_labels sweeps/test_definition",
     "math": "base/test_graph_random base/test_hardware base/test_picture_decoding base/test_picture_files "
     "base/test_registry base/test_sound_files base/test_written_gradient data/test_decoded data/test_folder "
     "data/test_in_memory data/test_inspection data/test_named_arrays data/test_parquet data/test_picture_masks "
-    "data/test_table_dataset data/test_tfds data/test_tiny_imagenet fleets/test_device_table fleets/test_devices "
+    "data/test_table_dataset data/test_tfds data/test_tiny_imagenet planning/test_device_table planning/test_devices "
     "planning/test_deadline planning/test_plan planning/test_selection planning/test_timing recipe/test_fit "
     "recipe/test_fleet_files recipe/test_geometry recipe/test_schema reports/test_events",
     "graph": "base/test_metrics data/test_disk_array planning/test_asynchronous recipe/test_recipe_words "
-    "reports/test_fleet_times runs/test_overview runs/test_timings test_reference",
+    "reports/test_describe reports/test_describe_loads reports/test_fleet_loads "
+    "reports/test_fleet_times run/test_fine_tuning run/test_graph_constants run/test_learning_process "
+    "run/test_notes run/test_plugin_results run/test_portable_round run/test_precision "
+    "run/test_selected_rounds run/test_stub_rounds run/test_task_process runs/test_overview "
+    "runs/test_timings test_reference",
     "programs": "evaluation/test_similarity project/test_readme project/test_setup project/test_suite recipe/test_naming "
     "runs/test_trackers",
     "export": "contracts/test_formats",

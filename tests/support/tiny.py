@@ -12,15 +12,15 @@ import tensorflow as tf
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.partitions.partition import Partition, label_mask
-from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.partition import Partition, label_mask
+from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import round_policy
-from hetero_tf.process.learning_process import learning_process
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock
 from hetero_tf.rounds.probe import check_block
 from hetero_tf.rounds.row_model import RowModel
 from hetero_tf.rounds.training_step import JointStep
+from hetero_tf.run.learning_process import learning_process
 
 CLASSES, WORDS = 9, 13
 COMMON = """

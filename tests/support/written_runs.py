@@ -3,8 +3,8 @@
 import json
 
 from hetero_tf import recipe
-from hetero_tf.store import metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 
 COST = {"width": 1.0, "parameters": 4000, "paper_flops": 3_000_000, "multiply_adds": 1_500_000, "mebibytes": 0.01}
 COST |= {"bytes_down": 16_000, "bytes_up": 16_000, "training_bytes": 99_000}

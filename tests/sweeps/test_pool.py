@@ -25,8 +25,8 @@ from hetero_tf.base.errors import Locked
 from hetero_tf.cli import interrupts, main
 from hetero_tf.cli.commands import sweep as command
 from hetero_tf.recipe import load
-from hetero_tf.store import checkpoints, metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import checkpoints, metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import definition, outcome, pool, time_estimate
 from hetero_tf.sweeps.expansion import SweepRun, expand
 from hetero_tf.sweeps.launcher import Launcher, Program

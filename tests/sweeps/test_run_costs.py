@@ -7,8 +7,8 @@ import pytest
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data import NotAvailable
-from hetero_tf.process.data import load_data
-from hetero_tf.process.learning_process import learning_process
+from hetero_tf.run.data import load_data
+from hetero_tf.run.learning_process import learning_process
 from hetero_tf.sweeps import definition, run_costs
 from hetero_tf.sweeps.expansion import expand
 

@@ -13,8 +13,8 @@ from refusals import refusal
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked
 from hetero_tf.cli.commands import sweep
-from hetero_tf.store import metrics_file
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs import metrics_file
+from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps import definition, slurm
 from hetero_tf.sweeps.expansion import expand
 from hetero_tf.sweeps.launcher import Program

@@ -13,7 +13,7 @@ import yaml
 from changed_pages import long_unless_changed
 
 from hetero_tf.cli.flags import define_flags
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PATH = programs.ROOT / "docs" / "sweeps.md"

@@ -16,10 +16,10 @@ FLAGS, WORDS, SOURCE = ("recipe", "fleet", "engine", "draw", "workers", "devices
 
 def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Print the report, and draw the split if --draw is set."""
-    from hetero_tf import describe as report
-    from hetero_tf.partitions import drawing
-    from hetero_tf.process.data import by_strata
+    from hetero_tf.data.partitions import drawing
+    from hetero_tf.reports import describe as report
     from hetero_tf.run import experiment
+    from hetero_tf.run.data import by_strata
 
     settings, replicas = build_settings(recipe, flags), len(flags.workers) or flags.devices
     # Each worker has this many threads; devices of one process share them.

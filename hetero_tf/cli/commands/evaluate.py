@@ -11,7 +11,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import RECIPE_FLAGS
 from hetero_tf.cli.open_run import open_run
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.runs.run_folder import RunFolder
 
 USAGE, SUMMARY = "evaluate --run_dir DIR", "evaluates a trained model"
 FLAGS, WORDS, SOURCE = ("run_dir", "state", "levels", "classes", "draw", *RECIPE_FLAGS), None, "run_dir"
@@ -21,7 +21,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     """Evaluate the state and print its metrics."""
     from hetero_tf.base import metrics
     from hetero_tf.base.console import format_metrics
-    from hetero_tf.process import notes
+    from hetero_tf.run import notes
 
     process, loaded = open_run(recipe, flags, console)
     state = loaded.state
@@ -48,7 +48,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
 
 def _show_classes(process, state, flags, console):
     """Print the results of the classes of the global model, store and draw them, and return them for JSON."""
-    from hetero_tf.store import plain_json
+    from hetero_tf.runs import plain_json
 
     results = process.class_results(state)
     console.say_lines(results.to_text())

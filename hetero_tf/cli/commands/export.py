@@ -21,8 +21,8 @@ def run(recipe: Recipe, flags: FlagValues, console: Console) -> dict:
     from hetero_tf import export as exports
     from hetero_tf.base.console import format_metrics
     from hetero_tf.export import formats
-    from hetero_tf.store.run_folder import RunFolder
-    from hetero_tf.store.versions import check_version_folder
+    from hetero_tf.runs.run_folder import RunFolder
+    from hetero_tf.runs.versions import check_version_folder
 
     if flags.level != "all":
         check_level(recipe, flags, "all")

@@ -97,7 +97,7 @@ def _open_run(recipe, flags, console) -> "tuple[Predictor, dict]":
 def _open_export(flags) -> "tuple[Predictor, dict]":
     """Return the predictor of an exported level, and the facts on it for --json."""
     from hetero_tf.export.predictions import predictor_of_export
-    from hetero_tf.store.versions import newest_version
+    from hetero_tf.runs.versions import newest_version
 
     if flags.run_dir:
         raise InputError("--run_dir and --export_dir name two models; leave one of them out")

@@ -17,7 +17,7 @@ FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "allow_host", "version
 def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     """Serve until a signal arrives."""
     from hetero_tf.export.serve import run as served
-    from hetero_tf.store.run_folder import RunFolder
+    from hetero_tf.runs.run_folder import RunFolder
 
     if not (flags.run_dir or flags.out):
         raise InputError("--run_dir is missing; name a run with exports, or set --out to a folder of exports")

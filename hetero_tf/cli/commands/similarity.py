@@ -79,7 +79,7 @@ def _represent(process, state, client):
     import numpy as np
     import tensorflow as tf
 
-    from hetero_tf.inputs import all_labels
+    from hetero_tf.data.inputs import all_labels
 
     # A round at the rate of the state's last one: schedules may end at 0.
     state = dataclasses.replace(state, round=max(state.round - 1, 0))

@@ -4,14 +4,6 @@
 returns `(**inputs) -> outputs` of the file. A module also defines `FILE`, the name of the file; `NEEDS`, the modules it
 imports; `EXTRA`, the extra of this package that installs them; and `EXACT`, True if its outputs must equal those of the
 SavedModel.
-
-Modules:
-
-    keras         A `.keras` file, for further work with the model in Keras; its layers need this package
-    litert        LiteRT (TensorFlow Lite), for phones and small computers, in 32-bit floats
-    litert_int8   LiteRT with weights and matrix products in 8-bit integers: a quarter of the size, and less exact
-    litert_train  LiteRT that trains on the device: signatures `train`, `infer`, `pull` and `push`
-    onnx          ONNX, for ONNX Runtime and other runtimes; converted by tf2onnx
 """
 
 import contextlib

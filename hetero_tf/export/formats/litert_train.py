@@ -15,16 +15,16 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
+from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.export.compare_training import compare_training, example_inputs
 from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
-from hetero_tf.inputs.examples import batch_shapes
 from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.methods.stages import full_route
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.variables import all_layers
-from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.run.learning_process import LearningProcess
 
 FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
 # Each batch size adds a graph to the file.

@@ -15,8 +15,8 @@ from hetero_tf.base.errors import InputError, UserError, shorten_repr
 from hetero_tf.data.columns import Column
 from hetero_tf.data.described import build_columns
 from hetero_tf.export.warmup import blank_requests
-from hetero_tf.store import plain_json
-from hetero_tf.store.versions import EXPORTED
+from hetero_tf.runs import plain_json
+from hetero_tf.runs.versions import EXPORTED
 
 # Bytes; an export.json of a data set with many class names is large.
 LARGEST_MANIFEST = 2**26

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
 from hetero_tf.export.serve.loading import Version, file_stamps, load_version
-from hetero_tf.store.versions import EXPORTED, numbers
+from hetero_tf.runs.versions import EXPORTED, numbers
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 30.0
 # Number of unloaded and failed versions of a level whose state is still reported.

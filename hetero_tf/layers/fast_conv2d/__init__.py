@@ -1,11 +1,4 @@
-"""Forms of a convolution that train faster than TensorFlow's: on a CPU those of `FORMS`, with 3x3 taps and stride 1.
-
-Modules:
-
-    patches   Convolutions of several clients as one batched matrix product of their patches, for GPUs
-    taps      3x3 convolutions as one matrix product per tap of the kernel
-    winograd  3x3 convolutions by Winograd's algorithm: a quarter of the multiplications, with an explicit gradient
-"""
+"""Forms of a convolution that train faster than TensorFlow's: on a CPU those of `FORMS`, with 3x3 taps and stride 1."""
 
 import math
 

@@ -2,9 +2,6 @@
 
 A prefix of Keras' kernel `(inputs, gates * units)` would contain all units of some gates and none of others. Here the
 gates have an axis that is never cut, so a sub-model has the first units of every gate.
-
-Modules:
-
 """
 
 import functools

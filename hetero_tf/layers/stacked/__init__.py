@@ -3,18 +3,6 @@
 The variables of these classes, and of every layer with an argument `clients`, contain the values of K clients in one
 of two layouts. Either the last axis is K times as long, client by client, or a leading axis has K entries, followed by
 axes of size 1 if broadcasting needs them. One client uses the Keras class, or one of `MIXED` under a mixed policy.
-
-Modules:
-
-    conv1d               StackedConv1D: the convolutions over time of K clients
-    dense                StackedDense: the dense layers of K clients
-    flatten              StackedFlatten: one vector per example of each of K clients
-    forms                The two layouts of the activations of several clients
-    group_normalization  StackedGroupNormalization: the group norms of K clients
-    layer_normalization  StackedLayerNormalization: the layer norms of K clients
-    low_rank             LowRank: a low-rank adapter of a product with a frozen kernel
-    mixed                Keras layers with products for the mixed policy
-    pooling1d            StackedPooling1D: pooling over the time of K clients
 """
 
 import functools

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.units import MIB
-from hetero_tf.fleets.clock import ClientTimes, client_times, local_steps
-from hetero_tf.fleets.devices import Devices, devices_of
 from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
 from hetero_tf.models.costs.memory import estimate
+from hetero_tf.planning.fleets.clock import ClientTimes, client_times, local_steps
+from hetero_tf.planning.fleets.devices import Devices, devices_of
 from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Fleet, Recipe
 

@@ -1,0 +1,108 @@
+"""Plots a partition: the training and held-out examples of each client, and its labels."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import replace_file
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.data.partitions.statistics import label_counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Largest number of columns and rows; beyond it, adjacent clients or labels share one.
+COLUMNS, ROWS = 400, 100
+
+
+def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
+    """Write the plot as a PNG file, atomically.
+
+    Clients run from left to right. The bars show the number of training examples, with held-out examples in a lighter
+    colour on top. The colours below show the share of each label among the training examples. Beyond `COLUMNS` clients
+    or `ROWS` labels, adjacent ones share a column or row: the mean of their sizes, the sum of their labels.
+
+    Args:
+        partition: The partition.
+        train_labels: int `[n]` of images, or int `[rows, length]` of text.
+        path: File to write.
+
+    Raises:
+        InputError: matplotlib is not installed.
+        DiskProblem: The operating system failed to write.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(
+            "--draw needs matplotlib, which is not installed; install it: pip install matplotlib"
+        ) from error
+    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
+    draw_into(figure, partition, *table(partition, train_labels), "share of the client's examples")
+    with replace_file(path) as file:
+        figure.savefig(file, format="png")
+
+
+def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
+    """Draw the plot into an empty figure.
+
+    Args:
+        figure: Figure with constrained layout.
+        partition: The partition.
+        sizes, shares: Results of `table` or `presence`.
+        meaning: Label of the colour bar; "" for no colour bar.
+    """
+    clients, classes = partition.label_mask.shape
+    above, below = figure.subplots(2, sharex=True, height_ratios=(1, 2))
+    edges = np.linspace(0, clients, len(sizes) + 1)
+    above.stairs(sizes, edges, fill=True, color="#08306b", label="trained on")
+    if partition.held_out.ids.size:
+        held_out = _column_means(partition.held_out.sizes, len(sizes))
+        above.stairs(sizes + held_out, edges, baseline=sizes, fill=True, color="#9ecae1", label="held out")
+        above.legend(
+            fontsize="small", ncols=2, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderaxespad=0
+        )
+    above.set(ylabel="examples", xlim=(0, clients), ylim=(0, None))
+    extent = (0, clients, classes - 0.5, -0.5)
+    image = below.imshow(shares, "Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=1, extent=extent)
+    below.set(xlabel="client id", ylabel="label")
+    below.yaxis.get_major_locator().set_params(integer=True)
+    for panel in (above, below):
+        panel.grid(False)
+    if meaning:
+        figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
+
+
+def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """Variant of `table` without the data: the share of a column's clients that have a label."""
+    clients, classes = partition.label_mask.shape
+    columns, rows = min(clients, COLUMNS), min(classes, ROWS)
+    column, row = np.arange(clients) * columns // clients, np.arange(classes) * rows // classes
+    counts = np.zeros((columns, classes))
+    np.add.at(counts, column, partition.label_mask)
+    counts = np.add.reduceat(counts, np.searchsorted(row, np.arange(rows)), axis=1)
+    most = np.bincount(column)[:, None] * np.bincount(row)
+    return _column_means(partition.train.sizes, columns), (counts / most).T
+
+
+def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the plotted numbers.
+
+    Returns:
+        float64 `[columns]`, the mean number of training examples of a column's clients; float64 `[rows, columns]`, the
+        share of each label among them.
+    """
+    clients, classes = partition.label_mask.shape
+    columns, rows = min(clients, COLUMNS), min(classes, ROWS)
+    client, label, count = label_counts(train_labels, partition.train, classes)
+    cell = label * rows // classes * columns + client * columns // clients
+    counts = np.bincount(cell, weights=count, minlength=rows * columns).reshape(rows, columns)
+    return _column_means(partition.train.sizes, columns), counts / np.maximum(counts.sum(axis=0), 1)
+
+
+def _column_means(sizes, columns):
+    """Mean size of each column's clients: float64 `[columns]`."""
+    column = np.arange(len(sizes)) * columns // len(sizes)
+    return np.bincount(column, weights=sizes) / np.bincount(column)

@@ -1,0 +1,251 @@
+"""`Partition`, the result of every partitioner: the examples and labels of each client."""
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.files import replace_file
+from hetero_tf.base.npz_reader import array_names, read_arrays
+from hetero_tf.data.partitions.shares import ClientExamples
+from hetero_tf.data.partitions.statistics import label_distances
+
+NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
+# Only in files of partitions with held-out examples; earlier versions did not write them.
+OPTIONAL_NAMES = ("held_out_ids", "held_out_sizes")
+# Labels per step of `label_mask`.
+BLOCK = 2**22
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Examples and labels of every client, validated at construction.
+
+    Args:
+        train: `ClientExamples`, each client's training example ids.
+        test: The same for test examples; all empty for text.
+        label_mask: bool `[clients, classes]`, True if the client has the label (or word).
+        held_out: `ClientExamples` of the training split reserved for validation; None: all empty.
+
+    Raises:
+        InputError: The mask has a wrong dtype or shape, the splits differ in their number of clients, or a held-out
+            example is also a training example.
+    """
+
+    train: ClientExamples
+    test: ClientExamples
+    label_mask: np.ndarray
+    held_out: ClientExamples = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        mask = self.label_mask
+        if mask.dtype != bool or mask.ndim != 2:
+            raise InputError(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
+        if self.held_out is None:
+            object.__setattr__(self, "held_out", ClientExamples.empty(len(mask)))
+        for name, examples in (("train", self.train), ("test", self.test), ("held_out", self.held_out)):
+            if not isinstance(examples, ClientExamples):
+                raise InputError(
+                    f"`{name}` must be `ClientExamples`; build it from arrays with `ClientExamples.from_lists`. "
+                    f"Received: {type(examples).__name__}"
+                )
+            if len(examples) != len(mask):
+                raise InputError(
+                    f"`{name}` must have one entry for each of the {len(mask)} clients of `label_mask`. "
+                    f"Received: {len(examples)}"
+                )
+        if self.held_out.ids.size and (overlap := np.intersect1d(self.train.ids, self.held_out.ids)).size:
+            raise InputError(f"`held_out` and `train` must not overlap. Received: example {overlap[0]} in both")
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hex digest of ids and label mask."""
+        digest = hashlib.sha256(repr(self.label_mask.shape).encode())
+        for array in _to_arrays(self).values():
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def summary(self, train_labels: np.ndarray | None = None) -> dict:
+        """Return summary statistics of the partition as JSON values.
+
+        Args:
+            train_labels: int `[n]`, or int `[rows, length]` of text, see `Dataset.strata`; None: without
+                `label_distance`.
+
+        Returns:
+            {"clients", "train_examples", "test_examples", "labels" of a client, "one_label_clients", "train_used",
+            "test_used", "label_distance"}; examples, labels and distance (`statistics.label_distances`) as
+            {"min", "mean", "std", "max"} over clients. With held-out examples also "held_out_examples" and
+            "held_out_used".
+        """
+        labels, distance, held_out = self.label_mask.sum(axis=1), {}, {}
+        if self.held_out.ids.size:
+            held_out = {"held_out_examples": _summarise(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
+        if train_labels is not None:
+            classes = max(self.label_mask.shape[1], int(train_labels.max()) + 1)
+            distance["label_distance"] = _summarise(label_distances(train_labels, self.train, classes))
+        return {
+            "clients": len(self.train),
+            "train_examples": _summarise(self.train.sizes),
+            "test_examples": _summarise(self.test.sizes),
+            "labels": _summarise(labels),
+            "one_label_clients": int((labels == 1).sum()),
+            "train_used": len(self.train.ids),
+            "test_used": len(self.test.ids),
+            **held_out,
+            **distance,
+        }
+
+    def save(self, path: Path) -> None:
+        """Write the partition as one .npz file, atomically.
+
+        Raises:
+            DiskProblem: The operating system failed to write.
+        """
+        with replace_file(path) as file:
+            np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_to_arrays(self))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Partition":
+        """Load a file of `save`.
+
+        Raises:
+            InputError: The file is missing, damaged, modified, or has another format.
+        """
+        names = NAMES + (OPTIONAL_NAMES if set(OPTIONAL_NAMES) <= set(array_names(path)) else ())
+        data = read_arrays(path, names)
+        expected = dict.fromkeys(names, (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
+        for name, (axes, dtype) in expected.items():
+            if data[name].ndim != axes or data[name].dtype != dtype:
+                raise InputError(
+                    f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
+                    f"Received: {data[name].dtype} {data[name].shape}"
+                )
+        held_out = (
+            _read_client_examples(path, data, "held_out")
+            if names != NAMES
+            else ClientExamples.empty(len(data["label_mask"]))
+        )
+        partition = cls(
+            _read_client_examples(path, data, "train"),
+            _read_client_examples(path, data, "test"),
+            data["label_mask"],
+            held_out,
+        )
+        if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
+            raise InputError(
+                f"{path}: the content does not match its sha256; the file was modified or damaged. "
+                "Write the partition again"
+            )
+        return partition
+
+
+def label_mask(labels: np.ndarray, examples: ClientExamples, classes: int) -> np.ndarray:
+    """Mark the labels that occur in each client's examples.
+
+    Args:
+        labels: int `[n]`; int `[rows, length]` of text, or `[n, height, width]` of label maps; bool `[n, classes]` of
+            label sets; or float `[n, classes]`, numbers that every client has.
+        examples: Example ids of each client.
+        classes: Number of labels.
+
+    Returns:
+        bool `[clients, classes]`.
+    """
+    mask, owners = np.zeros((len(examples), classes), bool), examples.owners
+    if labels.dtype.kind == "f":
+        return ~mask
+    if labels.dtype == bool:
+        np.logical_or.at(mask, owners, labels[examples.ids])
+        return mask
+    # Rows of text are long: gathering all of them would need many times the memory of the data.
+    block = max(BLOCK // math.prod(labels.shape[1:]), 1)
+    for first in range(0, len(owners), block):
+        present = labels[examples.ids[first : first + block]]
+        mask[owners[first : first + block].reshape(-1, *[1] * (present.ndim - 1)), present] = True
+    return mask
+
+
+def check_clients(clients: int, examples: int) -> None:
+    """Raise `InputError` for a number of clients below 1 or above the number of training examples."""
+    if not 1 <= clients <= examples:
+        raise InputError(
+            f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
+            f"Received: clients={clients}"
+        )
+
+
+def _to_arrays(partition):
+    """Return the arrays of the file: example ids grouped by client, and sizes."""
+    arrays, splits = {}, {"train": partition.train, "test": partition.test}
+    # Without held-out examples, the file and digest equal those of earlier versions.
+    if partition.held_out.ids.size:
+        splits["held_out"] = partition.held_out
+    for name, examples in splits.items():
+        arrays[f"{name}_ids"], arrays[f"{name}_sizes"] = examples.ids, examples.sizes.astype(np.int32)
+    return arrays | {"label_mask": partition.label_mask}
+
+
+def _read_client_examples(path, data, name):
+    ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"]
+    total = int(sizes.sum(dtype=np.int64))
+    if (sizes < 0).any() or total != len(ids):
+        raise InputError(
+            f"{path}: the sum of {name}_sizes must be {len(ids)}, the length of {name}_ids. Received: {total}"
+        )
+    return ClientExamples.from_sizes(ids, sizes)
+
+
+def _summarise(values):
+    return {
+        "min": np.min(values).item(),
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values)),
+        "max": np.max(values).item(),
+    }
+
+
+def check_partition(
+    partition: Partition, source: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int
+) -> None:
+    """Check that a partition fits the data.
+
+    Args:
+        partition: The partition of a file or of a plug-in.
+        source: Its name in messages.
+        train_labels, test_labels: int `[n]`, or int `[rows, length]` of text.
+        classes: Number of labels.
+
+    Raises:
+        InputError: It is for data with other labels or fewer examples, or has a client without examples.
+    """
+    if not isinstance(partition, Partition):
+        raise InputError(f"{source}: must be a `Partition`. Received: {type(partition).__name__}")
+    if partition.label_mask.shape[1] != classes:
+        raise InputError(
+            f"{source}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
+        )
+    for name, examples, labels in (
+        ("train", partition.train, train_labels),
+        ("held-out", partition.held_out, train_labels),
+        ("test", partition.test, test_labels),
+    ):
+        highest = int(np.max(examples.ids, initial=-1))
+        if highest >= len(labels):
+            raise InputError(
+                f"{source}: belongs to other data: it refers to {name} example {highest}. "
+                f"Received: {len(labels)} examples"
+            )
+    empty = np.flatnonzero(partition.train.sizes == 0)
+    if empty.size:
+        raise InputError(f"{source}: every client must have a training example. Received: none for client {empty[0]}")
+    # Training on a label outside the mask would use a masked logit as target.
+    client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
+    if client.size:
+        raise InputError(
+            f"{source}: belongs to other data: client {client[0]} has examples with labels outside its `label_mask`"
+        )

@@ -1,0 +1,190 @@
+"""Description of a recipe, as JSON and as aligned text."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base.console import format_engine, format_table
+from hetero_tf.base.escaping import escape_line
+from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
+from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
+from hetero_tf.reports.describe import fleet_tables, load_tables
+from hetero_tf.reports.describe.fleet_loads import FleetReport
+from hetero_tf.reports.describe.loads import Loads
+from hetero_tf.runs.plain_json import finite
+
+# Noun of the outputs by the form of the targets; "classes" for others.
+OUTPUTS = {"positions": "words", "numbers": "targets", "label_set": "labels"}
+
+
+@dataclass(frozen=True)
+class Description:
+    """Costs of a recipe.
+
+    Attributes:
+        recipe: Name of the recipe.
+        example: Shape of one input.
+        classes: Number of outputs: classes, labels, targets, or words of the vocabulary.
+        levels: `{level: LevelCost}`, all widths of the recipe.
+        mix: `{level: share of the clients}`; the sum is 1, and the first level is that of the global model.
+        labels: int [clients], number of labels of each client.
+        split: Summary of the partition; None if unknown.
+        source: Source of the data, or None.
+        targets: Form of the targets, see `data.targets`.
+        stand_in_for: The data set that is replaced by a stand-in, or None.
+        engine: Output of `rounds.engine.report`, or None without data.
+        replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
+            without replicas.
+        loads: `loads.Loads` if the levels differ in more than their widths, else None.
+        fleet: `fleet_loads.FleetReport` of a recipe with a fleet, else None.
+        data: Lines that show how the data were understood.
+        warnings: Sentences about the data and the levels.
+    """
+
+    recipe: str
+    example: tuple
+    classes: int
+    levels: dict[str, LevelCost]
+    mix: dict
+    labels: np.ndarray
+    split: dict | None = None
+    source: str | None = None
+    targets: str = "label"
+    stand_in_for: str | None = None
+    engine: dict | None = None
+    loads: Loads | None = None
+    fleet: FleetReport | None = None
+    replica_shares: tuple[tuple[int, float], ...] = ()
+    data: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def to_json(description: Description) -> dict:
+    """Return a plain dict, ready for JSON.
+
+    Returns:
+        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "mebibytes",
+        "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
+        "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
+        "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
+        "share"}]};
+        memory: bytes with the sum training_bytes; inference: bytes;
+        ratio: mean parameters relative to the global model; loads, fleet: see `load_tables.to_json` and
+        `fleet_tables.to_json`, or None.
+    """
+    about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
+    return finite(
+        {
+            **about,
+            **costs_to_json(description.levels, description.mix),
+            "data": description.source,
+            "engine": description.engine,
+            "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
+            "understood": list(description.data),
+            "warnings": list(description.warnings),
+            "loads": None if description.loads is None else load_tables.to_json(description.loads),
+            "fleet": None if description.fleet is None else fleet_tables.to_json(description.fleet),
+        }
+    )
+
+
+def to_text(description: Description, variables: bool = True) -> str:
+    """Return aligned tables of level costs, the split, and (if `variables`) the shapes of all variables."""
+    parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
+    if description.loads is not None:
+        parts.append(load_tables.to_text(description.loads))
+    if description.fleet is not None:
+        parts.append(fleet_tables.to_text(description.fleet))
+    if description.split is not None:
+        parts.append(_split(description.split))
+    if variables:
+        parts.append(_variables(description))
+    return "\n\n".join(parts)
+
+
+def _heading(description):
+    shape = " x ".join(str(size) for size in description.example)
+    lines = [
+        f"{description.recipe}: inputs {shape}, {description.classes:,} {OUTPUTS.get(description.targets, 'classes')}"
+    ]
+    if description.source is not None:
+        lines.append(f"data: {description.source}")
+    lines += description.data
+    if description.stand_in_for is not None:
+        lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
+    engine = [] if description.engine is None else [format_engine(description.engine)]
+    replicas = []
+    if description.replica_shares:
+        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.replica_shares]
+        replicas.append(f"replicas: {'; '.join(parts)} (first round)")
+    warnings = [f"note: {sentence}" for sentence in description.warnings]
+    return "\n".join([*map(escape_line, lines), *engine, *map(escape_line, replicas + warnings)])
+
+
+def _levels(description):
+    """Return one row for each level, and the mean of the mix as last row."""
+    rows = [("level", "width", "clients", "params", "size", "FLOPs", "MACs", "down", "up")]
+    for level, cost in description.levels.items():
+        rows.append(
+            (level, f"{cost.width:g}", _clients(description, description.mix.get(level)), *_figures(vars(cost)))
+        )
+    mix = costs_to_json(description.levels, description.mix)["mix"]
+    rows.append(("mix", f"{mix['ratio']:.2f}", _clients(description, 1), *_figures(mix)))
+    return format_table(rows)
+
+
+def _clients(description, share):
+    """Format the number of clients of a level, and their share."""
+    return "-" if share is None else f"{share * len(description.labels):,.4g} ({100 * share:.0f} %)"
+
+
+def _figures(values):
+    parameters, *operations = (format_count(values[name]) for name in ("parameters", "paper_flops", "multiply_adds"))
+    size = format_bytes(values["mebibytes"] * MIB)
+    return parameters, size, *operations, *(format_bytes(values[name]) for name in ("bytes_down", "bytes_up"))
+
+
+def _notes(description):
+    labels = description.labels
+    spread = ""
+    if labels.min() != labels.max():
+        spread = f",\n  mean over clients with {labels.min():,} to {labels.max():,} of {description.classes:,} labels"
+    return (
+        "mix: means over the clients; width: mean size relative to the global model\n"
+        "FLOPs, MACs: forward pass of one example; FLOPs as in the HeteroFL paper\n"
+        f"down, up: weights that a client receives and sends in a round{spread}\n"
+        "below: memory of training a batch, and of the inference of one example with all\n"
+        "  weights of a network or those of one unit at a time"
+    )
+
+
+def _memory(description):
+    """Return one row for each level: training memory by kind, and inference memory."""
+    heads = ("weights", "gradients", "optimizer", "activations", "training", "inference", "by unit")
+    rows = [("level", *heads)]
+    for level, cost in description.levels.items():
+        kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
+        rows.append((level, *map(format_memory, kinds)))
+    return format_table(rows)
+
+
+def _split(summary):
+    rows: list[tuple[str, ...]] = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
+    for name in filter(summary.__contains__, ("train_examples", "held_out_examples", "test_examples", "labels")):
+        cells = {"min": ",", "mean": ",.1f", "std": ",.1f", "max": ","}
+        rows.append((name.replace("_", " "), *(format(summary[name][key], spec) for key, spec in cells.items())))
+    distance = summary["label_distance"]
+    rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
+    return format_table(rows)
+
+
+def _variables(description):
+    """Return one row for each variable, one column for each level."""
+    levels = description.levels
+    paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
+    rows = [("variable", *levels)]
+    rows += [
+        (path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()))
+        for path in paths
+    ]
+    return format_table(rows)

@@ -1,0 +1,164 @@
+"""Builds the input of a recipe, and checks the recipe against its data."""
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import hardware, registry
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.inputs import Input
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.methods.plugin_results import check_record
+from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.methods.tasks import Task
+from hetero_tf.models.cut import Cut
+from hetero_tf.planning.fleets.device_table import check_trace
+from hetero_tf.planning.selection import able_clients, count_clients
+from hetero_tf.planning.timing import round_policy
+from hetero_tf.recipe import with_source_location
+from hetero_tf.recipe.fit import Facts, check_fit, check_kind
+from hetero_tf.recipe.nodes import InvalidValue
+from hetero_tf.recipe.schema import Recipe
+
+
+def build_input(recipe: Recipe, dataset: Dataset) -> Input:
+    """Build the `Input` of a recipe for its data."""
+    build = registry.find("inputs", recipe.input.name).build
+    parameters = inspect.signature(build).parameters
+    learned: dict = {"statistics": dataset.feature_statistics} if "statistics" in parameters else {}
+    if "rate" in parameters:
+        learned["rate"] = dataset.rate
+    source = build(recipe.float_type, **recipe.input.options, **learned)
+    check_record("inputs", recipe.input.name, source, Input)
+    return source
+
+
+def build_task(recipe: Recipe, dataset: Dataset) -> Task:
+    """Build the `Task` of a recipe."""
+    task = registry.find("tasks", recipe.task.name).task
+    attributes = {"statistics": "target_statistics", "classes": "classes"}
+    parameters = inspect.signature(task).parameters
+    learned = {name: getattr(dataset, attribute) for name, attribute in attributes.items() if name in parameters}
+    built = task(**recipe.task.options, **learned)
+    check_record("tasks", recipe.task.name, built, Task)
+    return built
+
+
+def check_data(recipe: Recipe, dataset: Dataset) -> None:
+    """Check a recipe against its data before anything is built.
+
+    Raises:
+        InputError: The recipe does not fit; with file, line and key.
+    """
+    with with_source_location(recipe, check=lambda other: _check_data(other, dataset)):
+        _check_data(recipe, dataset)
+
+
+def _check_data(recipe, dataset):
+    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
+    check_fit(recipe, _facts(dataset, build_input(recipe, dataset)), hardware.memory_limit())
+
+
+def check_coordinates(recipe: Recipe, cut: Cut, keep: Callable) -> None:
+    """Check the coordinates that a registered sub-model selects for the first client of the first round.
+
+    Args:
+        recipe: The recipe.
+        cut: The cut axes of the model.
+        keep: The function of the sub-model with its options.
+
+    Raises:
+        InputError: They are not distinct int32 coordinates of the axis.
+    """
+    name, zero = recipe.round.submodel.name, tf.constant(0)
+    if not registry.is_registered("submodels", name):
+        return
+    pairs = {(axis.size, count) for axis in cut.distinct if not (axis.label or axis.member) for count in axis.sizes}
+    for size, count in sorted(pairs):
+        coordinates = np.asarray(keep(size, count, zero, zero, zero))
+        has_form = coordinates.dtype == np.int32 and coordinates.shape == (count,)
+        if not has_form or len(np.intersect1d(coordinates, np.arange(size))) < count:
+            raise InputError(
+                f"the sub-model {name} must return {count} different int32 coordinates below {size} for "
+                f"keep({size}, {count}, round=0, client=0, seed=0). Received: {coordinates.dtype} "
+                f"{np.array2string(coordinates, threshold=20)}"
+            )
+
+
+def check_split(recipe: Recipe, partition: Partition) -> None:
+    """Check the trace of devices, and that clients have the examples that selected metrics need.
+
+    Args:
+        recipe: The recipe.
+        partition: The examples of each client.
+
+    Raises:
+        InvalidValue: With the path of the key.
+    """
+    check_trace(recipe.fleet, len(partition.train))
+    needs_held_out = {("evaluate", "members"): "best"} if recipe.evaluate.members == "best" else {}
+    for path, metric in recipe.selected_metrics.items():
+        if metric.startswith("local_") and not partition.test.sizes.any():
+            raise InvalidValue(
+                path,
+                "cannot be measured, because no client has test examples; choose a global metric, or use more test "
+                f"examples. Received: {metric}",
+            )
+        if metric.startswith("validation_"):
+            needs_held_out[path] = metric
+    for path, value in needs_held_out.items():
+        if not partition.held_out.sizes.any():
+            raise InvalidValue(
+                path,
+                "needs held-out examples; set partition.held_out, such as 0.1, or choose another value. "
+                f"Received: {value}",
+            )
+
+
+def check_cohort(recipe: Recipe, clients: int) -> None:
+    """Check that the policy starts at most the clients that can train, and that a buffer can become full.
+
+    Args:
+        recipe: The recipe, with levels that fit.
+        clients: Number of registered clients.
+
+    Raises:
+        InvalidValue: The path is `round.policy` or `round.policy.size`.
+    """
+    able = able_clients(recipe.levels, clients, recipe.seed, 0)
+    most, policy = count_clients(able), round_policy(recipe)
+    started = policy.cohort_size(recipe.round.clients)
+    if isinstance(policy, AsynchronousPolicy) and policy.buffer > most:
+        text = f"larger than the number of clients that can train; must be at most {most}. Received: {policy.buffer}"
+        raise InvalidValue(("round", "policy", "size"), text)
+    if recipe.round.clients <= most < started:
+        raise InvalidValue(
+            ("round", "policy"),
+            f"starts {started} clients for {recipe.round.clients} results, more than the {most} that can train; lower "
+            f"round.clients or its factor. Received: {recipe.round.policy.name}",
+        )
+
+
+def _facts(dataset, source):
+    x, labels = dataset.train.x, dataset.train.labels
+    pixels = (float(x.min()), float(x.max())) if np.issubdtype(x.dtype, np.floating) else (0.0, 1.0)
+    return Facts(
+        source=dataset.source,
+        example=example_shape(source, x),
+        classes=dataset.classes,
+        several=bool((labels != labels.flat[0]).any()),
+        pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
+        train=len(x),
+        test=len(dataset.test.x),
+        words=len(dataset.vocabulary) if dataset.kind == "sequences" else None,
+        sorted_names=dataset.sorted_class_names,
+    )
+
+
+def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of one input: (height, width, channels), or (positions,) of a text segment."""
+    shape = source.shape(x)
+    return (int(source.length(x, source.starts(x)[0])),) if shape == (None,) else shape

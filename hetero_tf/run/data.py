@@ -1,0 +1,75 @@
+"""Loads the data of a recipe and splits them over its clients, without TensorFlow."""
+
+import dataclasses
+import inspect
+from pathlib import Path
+
+from hetero_tf import data
+from hetero_tf.base import registry, seeds
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.partitions.partition import Partition, check_partition, label_mask
+from hetero_tf.data.targets import LABEL, POSITIONS
+from hetero_tf.recipe import with_source_location
+from hetero_tf.recipe.fit import check_kind
+from hetero_tf.recipe.schema import Recipe
+
+
+def load_data(recipe: Recipe, data_dir: Path | str | None, learned: tuple[str, ...] | None = None) -> Dataset:
+    """Load the data of a recipe; `learned`: vocabulary of a started run, see `data.load`.
+
+    Raises:
+        InputError: With file, line and key of the recipe; see `data.load`.
+    """
+    # An invalid data folder is not an error of the recipe.
+    folder = data.data_folder(data_dir)
+    with with_source_location(recipe, "data"):
+        dataset = data.load(recipe.data.loader, recipe.data.fallback, folder, recipe.targets, learned)
+        return dataset if recipe.data.class_order is None else dataset.in_class_order(recipe.data.class_order)
+
+
+def split(recipe: Recipe, dataset: Dataset) -> Partition:
+    """Split a data set over the clients of a recipe; equal seeds give equal partitions on every machine.
+
+    Raises:
+        InputError: The data have the wrong kind, or cannot be split in this way; with file, line and key. The message
+            also mentions a fallback that replaced the original data.
+    """
+    with with_source_location(recipe, "partition", check=lambda other: _split(other, dataset)):
+        try:
+            return _split(recipe, dataset)
+        except InputError as problem:
+            if dataset.stand_in_for is None:
+                raise
+            raise InputError(f"{problem}. The data are a fallback: {dataset.source}") from None
+
+
+def _split(recipe, dataset):
+    check_kind(recipe, dataset.kind, dataset.targets, dataset.source)
+    splitter = registry.find("partitions", recipe.partition.name).split
+    owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
+    parameters = inspect.signature(splitter).parameters
+    train, test = dataset.strata
+    has_strata = dataset.targets not in (LABEL, POSITIONS)
+    classes = int(max(train.max(), test.max())) + 1 if has_strata else dataset.classes
+    partition = splitter(
+        train,
+        test,
+        classes,
+        seeds.rng(recipe.seed, "partition"),
+        **recipe.partition.options,
+        **{name: owners_of_split for name, owners_of_split in owners.items() if name in parameters},
+    )
+    if registry.is_registered("partitions", recipe.partition.name):
+        check_partition(partition, f"the partition {recipe.partition.name}", train, test, classes)
+    if not has_strata:
+        return partition
+    mask = label_mask(dataset.train.labels, partition.train, dataset.classes)
+    return dataclasses.replace(partition, label_mask=mask)
+
+
+def by_strata(partition: Partition, dataset: Dataset) -> Partition:
+    """Return a partition whose labels are those of `Dataset.strata`, for figures."""
+    labels, _ = dataset.strata
+    classes = max(dataset.classes, int(labels.max()) + 1)
+    return dataclasses.replace(partition, label_mask=label_mask(labels, partition.train, classes))

@@ -1,0 +1,404 @@
+"""A recipe on its data: the clients with their examples, the models of all levels, and the setup of a round."""
+
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import registry, seeds
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.metrics import default_selection_metric
+from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.inputs import Input, stored
+from hetero_tf.data.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.evaluation.evaluator import Evaluator
+from hetero_tf.evaluation.global_metrics import Measures, round_metrics
+from hetero_tf.methods.plugin_results import function_of
+from hetero_tf.methods.policies import AsynchronousPolicy
+from hetero_tf.models import global_layout
+from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json, level_costs
+from hetero_tf.models.costs.device_fit import LevelWork, level_work
+from hetero_tf.models.costs.level_costs import LevelCosts, client_costs
+from hetero_tf.models.costs.memory import budget_shares
+from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost, train_flops_table
+from hetero_tf.models.custom_model import ModelBuilder
+from hetero_tf.models.family import ModelFamily, build_family
+from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
+from hetero_tf.models.named_inputs import packed_builder
+from hetero_tf.models.state import State, StateLayout
+from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.plan import Batching, Division, Plan
+from hetero_tf.planning.selection import begin_history, reads_history
+from hetero_tf.planning.sharing import share_blocks
+from hetero_tf.planning.timing import RoundClock, round_policy
+from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.rounds.arrivals import StaleMerge
+from hetero_tf.rounds.buffers import check_buffers
+from hetero_tf.rounds.engine import Engine, choose_engine, report
+from hetero_tf.rounds.layout import entry_masks
+from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels
+from hetero_tf.run.checks import build_task, check_coordinates, example_shape
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The objects of a recipe. Create them with `Federation.of`.
+
+    Attributes:
+        recipe: The recipe.
+        dataset: Its examples.
+        partition: The examples of each client.
+        input: Converts examples to batches.
+        family: The models of all levels.
+        setup: The objects of a round.
+        evaluator: Evaluates states.
+    """
+
+    recipe: Recipe
+    dataset: Dataset
+    partition: Partition
+    input: Input
+    family: ModelFamily
+    setup: RoundSetup
+    evaluator: Evaluator
+
+    @classmethod
+    def of(
+        cls, family: ModelFamily, dataset: Dataset, partition: Partition, source: Input, replicas: Replicas
+    ) -> "Self":
+        """Build the objects of a model family; arguments as for `build_setup`."""
+        recipe = family.recipe
+        setup = build_setup(recipe, dataset, partition, family, source, replicas)
+        measures = Measures.of(recipe, build_task(recipe, dataset))
+        evaluator = Evaluator(dataset, partition, family, setup.examples, measures, replicas)
+        return cls(recipe, dataset, partition, source, family, setup, evaluator)
+
+    @functools.cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the global values, in order."""
+        return tuple(shapes(self.family, self.recipe.levels.global_level, self.family.classes))
+
+    @functools.cached_property
+    def seed(self) -> tf.Tensor:
+        """Seed of the random numbers inside the round."""
+        return tf.constant(seeds.seed32(self.recipe.seed, "round"))
+
+    @property
+    def selection_metric(self) -> str:
+        """Metric that selects the best round."""
+        return self.recipe.evaluate.best or self.default_selection_metric
+
+    @property
+    def default_selection_metric(self) -> str:
+        """Metric that selects the best round if the recipe has none."""
+        return default_selection_metric(self.recipe.metrics[0], bool(self.partition.held_out.ids.size))
+
+    @property
+    def present_outputs(self) -> np.ndarray:
+        """bool [clients, outputs], the outputs of the model that belong to the labels of each client."""
+        return self.evaluator.measures.task.present_outputs(self.partition.label_mask)
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """Shape of one input: (height, width, channels), or (positions,) of a text segment."""
+        return example_shape(self.input, self.dataset.train.x)
+
+    @property
+    def division(self) -> Division:
+        """Stages of the levels of the mix."""
+        stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
+        return Division(stages, self.family.drawn)
+
+    @functools.cached_property
+    def batching(self) -> Batching:
+        """Division of the examples of clients into local steps."""
+        starts = self.input.starts(self.dataset.train.x)
+        classes = self.dataset.strata[0] if self.recipe.client.sampling == "balanced" else None
+        return Batching(self.recipe, starts, self.input.shuffle, self.division, classes)
+
+    @functools.cached_property
+    def client_costs(self) -> tuple[ClientCost, ...]:
+        """Cost of a client in a round, by level of the mix."""
+        costs = LevelCosts(self.family, self.example_shape, self.setup.examples.present.shape[1])
+        return client_costs(costs, self.present_outputs.sum(axis=1))
+
+    @functools.cached_property
+    def all_label_costs(self) -> LevelCosts:
+        """Costs of the levels' models with the outputs of all labels."""
+        return LevelCosts(self.family, self.example_shape, self.family.classes)
+
+    @functools.cached_property
+    def level_work(self) -> dict[str, LevelWork]:
+        """Work of a client in a round, by name of the level of the mix."""
+        return work_of(self.family, self.input, self.dataset, self.partition)
+
+    @functools.cached_property
+    def clock(self) -> RoundClock | None:
+        """Clock of the fleet; None without a fleet."""
+        if self.recipe.fleet is None:
+            return None
+        down, up = (np.asarray([getattr(each, f"bytes_{way}") for each in self.client_costs]) for way in ("down", "up"))
+        return RoundClock(self.recipe, len(self.partition.train), down, up, train_flops_table(self.client_costs))
+
+    @functools.cached_property
+    def state_layout(self) -> StateLayout:
+        """Order and shapes of the values of a state."""
+        setup = self.setup
+        return StateLayout(
+            shapes=dict(zip(self.paths, setup.layout.cut.shapes, strict=True)),
+            dtype=setup.layout.dtype,
+            slots=registry.find("servers", self.recipe.round.server.name).SLOTS,
+            registered=len(self.partition.train),
+            ensemble=self.recipe.levels.ensemble,
+            personal=tuple(self.paths[position] for position in setup.layout.personal),
+            has_memory=setup.algorithm.remember is not None,
+            peers=setup.peers,
+            delays=0 if setup.algorithm.stale_merge is None else setup.algorithm.stale_merge.delays,
+        )
+
+    def begin(self, weights: dict[str, tf.Tensor]) -> State:
+        """Return the state before the first round for global weights by path; see `models.initial_weights`."""
+        values = self.state_layout.build(tf.zeros) | {"weights": weights}
+        tables = values["clients"]
+        # Personal units of every client start from the global values.
+        tables["personal"] = {path: zeros + weights[path] for path, zeros in tables["personal"].items()}
+        if tables["peers"]:
+            drawn = initial_peers(self.family, list(weights.values()), self.setup.peers)
+            tables["peers"] = {path: zeros + peers for (path, zeros), peers in zip(tables["peers"].items(), drawn)}
+        state = self.state_layout.state_of(0, values)
+        return dataclasses.replace(state, history=begin_history(self.recipe, len(self.partition.train)))
+
+    def blank(self) -> State:
+        """Return a state with the right shapes, without reading `model.initial_weights`."""
+        return self.begin(initial_values(self.family))
+
+    def learning_rate(self, round: int) -> float:
+        """Return the local learning rate of a round, counted from 0.
+
+        Raises:
+            InputError: The schedule returned no finite number from 0 on.
+        """
+        schedule = self.recipe.schedule
+        factor = registry.find("schedules", schedule.name).multiplier(round, **schedule.options)
+        if not isinstance(factor, numbers.Real) or not 0 <= float(factor) < math.inf:
+            raise InputError(
+                f"round {round + 1}: the schedule {schedule.name} must return a finite multiplier from 0 on. "
+                f"Received: {factor!r}"
+            )
+        return self.recipe.optimizer.learning_rate * float(factor)
+
+    def round_cost(self, plan: Plan) -> RoundCost:
+        """Return the cost of a round for each client of its plan."""
+        return round_cost(self.client_costs, plan.levels, *plan.work())
+
+    def replica_shares(self, plan: Plan, replicas: int) -> tuple[tuple[int, float], ...]:
+        """Return the number of clients and the share of the work of each replica in a round."""
+        packed, (slots,) = pack_rounds([plan], self.setup.block_sizes, self.family.submodel_of)
+        work = self.round_cost(plan).train_flops
+        shared = share_blocks(packed, slots, work, replicas)
+        # [cohort]
+        replica_of_client = shared.replicas[0, slots // shared.clients.shape[2]]
+        return tuple(
+            (int((replica_of_client == replica).sum()), float(work[replica_of_client == replica].sum() / work.sum()))
+            for replica in range(replicas)
+        )
+
+    def metrics_row(self, plan: Plan, learning_rate: float, records: dict, outcome: dict) -> dict:
+        """Return the metrics of a round, see `base.metrics`.
+
+        Args:
+            plan: The plan of the round.
+            learning_rate: Its local learning rate.
+            records: See `global_metrics.round_metrics`.
+            outcome: Metrics of its time and of missing clients.
+        """
+        metrics = round_metrics(plan, records, self.recipe.levels.names)
+        return {**metrics, "learning_rate": learning_rate, **self.round_cost(plan).metrics(), **outcome}
+
+    def engine_report(self) -> dict:
+        """Return the engine's settings as a JSON dict; see `rounds.engine.report`."""
+        blocks = [submodel.block for submodel in self.setup.submodels]
+        return report(self.setup.engine, blocks, self.family)
+
+    def costs_of(self, levels: Iterable[str]) -> dict[str, LevelCost]:
+        """Return the costs of some levels, with the labels and the batches of the clients."""
+        labels = self.present_outputs.sum(axis=1)
+        batch = min(self.recipe.client.batch_size, int(self.partition.train.sizes.max()))
+        return level_costs(self.family, levels, tuple(self.example_shape), labels, batch)
+
+    def mix_costs(self) -> dict:
+        """Return the costs of the mix's levels as a dict: "example", "classes", "levels", "mix" and "round"."""
+        levels = self.recipe.levels
+        costs = costs_to_json(self.costs_of(levels.names), levels.divided(1))
+        costs["mix"]["budget_share"] = max(budget_shares(self.all_label_costs).values(), default=None)
+        work = {
+            "levels": {name: vars(cost) for name, cost in zip(levels.names, self.client_costs)},
+            "draws_stages": self.division.drawn,
+            "reads": len(self.batching.starts),
+        }
+        return {"example": tuple(self.example_shape), "classes": self.dataset.classes, **costs, "round": work}
+
+
+def work_of(family: ModelFamily, source: Input, dataset: Dataset, partition: Partition) -> dict[str, LevelWork]:
+    """Return the work of a client in a round, by name of the level of the mix."""
+    recipe, x = family.recipe, dataset.train.x
+    labels, present = (
+        cut_labels(recipe, dataset, partition),
+        build_task(recipe, dataset).present_outputs(partition.label_mask),
+    )
+    costs = LevelCosts(family, example_shape(source, x), (present if labels is None else labels).shape[1])
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    return level_work(costs, present.sum(axis=1), batch, len(source.starts(x)))
+
+
+def family_of(
+    recipe: Recipe, source: Input, dataset: Dataset, device: str, function: ModelBuilder | None = None
+) -> ModelFamily:
+    """Build the `ModelFamily` of a recipe for its data; see `models.family.build_family`."""
+    x = dataset.train.x
+    outputs = recipe.num_outputs(dataset.classes)
+    if function is not None and dataset.arrays is not None:
+        function = packed_builder(function, dataset.arrays)
+    return build_family(recipe, source.shape(x), example_shape(source, x), outputs, function, device)
+
+
+def build_setup(
+    recipe: Recipe, dataset: Dataset, partition: Partition, family: ModelFamily, source: Input, replicas: Replicas
+) -> RoundSetup:
+    """Build the `RoundSetup` of a recipe.
+
+    Args:
+        replicas: Replicas that share the round, and the number of blocks that each trains in parallel.
+    """
+    labels = cut_labels(recipe, dataset, partition)
+    label_axis = family.classes if labels is None else labels.shape[1]
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    example = example_shape(source, dataset.train.x)
+    engine, blocks = choose_engine(family, label_axis, example, batch, replicas)
+    for block in blocks:
+        check_buffers(source, dataset.train.x, block)
+    layout, algorithm = _global_layout(recipe, family, label_axis), _algorithm(recipe, dataset, partition)
+    check_coordinates(recipe, layout.cut, algorithm.submodel)
+    return RoundSetup(
+        _examples(recipe, dataset, partition, source, labels, engine),
+        algorithm,
+        layout,
+        build_submodels(layout, blocks, entry_masks(family, label_axis)),
+        engine,
+        on_progress=None,
+    )
+
+
+def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
+    """Return the table of labels of each client that label axes are cut to; None if not exact or without effect."""
+    if not may_cut_labels(recipe):
+        return None
+    table = label_table(partition.label_mask)
+    return table if table.shape[1] < dataset.classes else None
+
+
+def _examples(
+    recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
+) -> Examples:
+    sizes, y, task = partition.train.sizes, dataset.train.y, build_task(recipe, dataset)
+    y = None if y is None else task.encode(y)
+    cohort = round_policy(recipe).cohort_size(recipe.round.clients)
+    shapes = batch_shapes(source, dataset.train.x, sizes, recipe.client.batch_size)
+    # XLA needs all shapes in advance; a single static shape also simplifies gradients.
+    known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
+    return Examples(
+        input=source,
+        x=stored(dataset.train.x),
+        y=None if y is None else tf.constant(y),
+        # XLA compiles a program per number of rows, so use the maximum over all cohorts.
+        min_rows=int(np.sort(sizes)[-cohort:].sum()) if engine.compiled else 0,
+        labels=None if labels is None else tf.constant(labels),
+        present=tf.constant(task.present_outputs(partition.label_mask) if labels is None else labels >= 0),
+        counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
+        batch_shapes=shapes if known else (None,),
+        sizes=tf.constant(sizes, tf.int32),
+        longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
+    )
+
+
+def _algorithm(recipe: Recipe, dataset: Dataset, partition: Partition) -> Algorithm:
+    client, server = recipe.client, registry.find("servers", recipe.round.server.name)
+    correct, remember, reads = _correction(client.correction)
+    return Algorithm(
+        submodel=_function("submodels", recipe.round.submodel),
+        loss=_loss(recipe, dataset),
+        couple=_function("couplings", client.coupling),
+        correct=correct,
+        remember=remember,
+        read_slots=tuple(server.SLOTS.index(name) for name in reads),
+        update=_function("updates", client.update),
+        optimizer=local_optimizer(recipe.optimizer),
+        server=functools.partial(_function("servers", recipe.round.server), registered=len(partition.train)),
+        sums_memory="memory_change" in inspect.signature(server.apply).parameters,
+        stale_merge=_stale_merge(recipe, partition.train.sizes),
+        records_squares=reads_history(recipe),
+    )
+
+
+def _stale_merge(recipe: Recipe, sizes: np.ndarray) -> StaleMerge | None:
+    """Return the merge of stale results of an asynchronous policy; `sizes`: training examples of each client."""
+    policy = _function("policies", recipe.round.policy)()
+    if not isinstance(policy, AsynchronousPolicy):
+        return None
+    # A buffer of clients of average weight.
+    weight = 1.0 if recipe.round.weighting == "uniform" else float(sizes.mean())
+    divisor = policy.buffer * weight if policy.divisor == "buffer" else policy.divisor
+    return StaleMerge(policy.factors, policy.adds, divisor)
+
+
+def _loss(recipe: Recipe, dataset: Dataset) -> Callable:
+    loss = _function("losses", recipe.loss)
+    if recipe.loss.options.get("class_weights", "none") == "none":
+        return loss
+    counts = np.bincount(dataset.fitted.labels.reshape(-1), minlength=dataset.classes)
+    return functools.partial(loss, class_shares=counts / counts.sum())
+
+
+def _global_layout(recipe: Recipe, family: ModelFamily, label_axis: int) -> GlobalLayout:
+    cut, personal = global_layout.build_cut(family, label_axis), global_layout.personal_positions(family)
+    return GlobalLayout(
+        cut=cut,
+        dtype=recipe.float_type,
+        trainable=global_layout.count_trainable(family),
+        first_merged_stage=global_layout.first_merged_stages(family, cut, personal),
+        merge_absent_labels=recipe.round.label_rows == "all",
+        zeros_count=recipe.round.uncovered == "zeros",
+        personal=personal,
+    )
+
+
+def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
+    """Return the `LocalOptimizer` of a recipe."""
+    slots = registry.find("optimizers", optimizer.method.name).SLOTS
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+
+
+def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
+    """Return the functions `correct` and `remember` of a correction (or None), and the server slots that it reads."""
+    if plugin is None:
+        return None, None, ()
+    module = registry.find("corrections", plugin.name)
+    remember = function_of("corrections", plugin, "remember") if module.REMEMBERS else None
+    return _function("corrections", plugin), remember, module.READS
+
+
+def _function(kind: str, plugin: Plugin | None) -> Any:
+    """Return a plug-in's function with the options of the recipe; None without a plug-in."""
+    return None if plugin is None else function_of(kind, plugin)

@@ -1,0 +1,253 @@
+"""The learning process of a recipe as pure functions, for notebooks and the command line.
+
+recipe = hetero_tf.load_recipe("recipes/digits.yaml")
+process = hetero_tf.learning_process(recipe)
+state = process.initialize()
+state, metrics = process.next(state)
+model = process.model(state, level="e")
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import hardware
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.described import DescribedDataset
+from hetero_tf.data.partitions.partition import Partition
+from hetero_tf.evaluation.class_results import ClassResults
+from hetero_tf.evaluation.fairness import ClientResults
+from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.device_fit import fit_to_devices
+from hetero_tf.models.custom_model import ModelBuilder
+from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.models.named_inputs import named_model
+from hetero_tf.models.preprocessed import add_preprocessing
+from hetero_tf.models.state import State
+from hetero_tf.planning.deadline import check_deadline
+from hetero_tf.planning.plan import Plan
+from hetero_tf.recipe import as_recipe, with_source_location
+from hetero_tf.recipe.key_rules import check_keys
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.run.checks import build_input, check_cohort, check_data, check_split, example_shape
+from hetero_tf.run.data import load_data, split
+from hetero_tf.run.federation import Federation, family_of, work_of
+from hetero_tf.run.simulated_rounds import SimulatedRounds
+
+
+class RoundRunner(Protocol):
+    """Runner of the rounds and evaluations of a process: simulated here, on workers, or on devices."""
+
+    @property
+    def can_plan_ahead(self) -> bool:
+        """True if a round may be planned while an earlier one runs."""
+
+    @property
+    def preparation(self) -> tuple[str, float | None]:
+        """Short description of the work of `prepare`, and its estimated seconds (None if unknown)."""
+
+    def prepare(self) -> None:
+        """Trace the compiled round, or wait for devices, before the first round."""
+
+    def plan(
+        self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
+    ) -> Plan:
+        """Plan a round.
+
+        Args:
+            round: Counted from 0.
+            cohort: Ids of the active clients; None selects them.
+            attempt: Each number selects a different cohort.
+            state: The state before the round, for selections that read it, see `methods.selections`.
+        """
+
+    def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
+        """Run planned rounds, starting with `state.round`.
+
+        Returns:
+            The new `State`, and the metrics of each round (see `base.metrics`), without those of an evaluation. A
+            failed round changes only `State.round`; its metrics have a "failure", a `RoundFailure`.
+        """
+
+    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
+        """See `LearningProcess.evaluate`."""
+
+    def count_examples(self, plan: Plan) -> np.ndarray:
+        """Return the number of images, or of text tokens, that each client of a plan trains on: int [cohort]."""
+
+    def describe(self) -> list[str]:
+        """Return a line that describes the clients, and lines about the engine."""
+
+
+@dataclass(frozen=True)
+class LearningProcess(Federation):
+    """Steps of the run of a recipe, `State -> State`. Create it with `learning_process`.
+
+    Attributes:
+        build_runner: Builds the `RoundRunner` of this process.
+    """
+
+    build_runner: Callable[[Federation], RoundRunner] = SimulatedRounds
+
+    @functools.cached_property
+    def runner(self) -> RoundRunner:
+        """The runner of the rounds and evaluations."""
+        return self.build_runner(self)
+
+    def initialize(self) -> State:
+        """Return the state before the first round, with random values or those of `model.initial_weights`."""
+        weights, _ = first_weights(self.recipe, self.family)
+        return self.begin(weights)
+
+    def next(self, state: State, cohort: Sequence[int] | None = None) -> tuple[State, dict]:
+        """Run one round.
+
+        Args:
+            state: `State`.
+            cohort: Ids of the active clients; None selects them.
+
+        Returns:
+            The new `State`, and the metrics of the round, see `RoundRunner.run`.
+        """
+        state, rows = self.run(state, [self.plan(state.round, cohort, state=state)])
+        return state, rows[0]
+
+    def plan(
+        self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0, state: State | None = None
+    ) -> Plan:
+        """Plan a round; see `RoundRunner.plan`."""
+        return self.runner.plan(round, cohort, attempt, state)
+
+    def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
+        """Run planned rounds; see `RoundRunner.run`."""
+        return self.runner.run(state, planned)
+
+    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
+        """Return metrics by name, and `{level: statistics of static batch normalisation by variable path}` of a state.
+
+        Args:
+            state: `State`.
+            levels: "global" or "all", see `Evaluator.evaluate`; None: `evaluate.levels` of the recipe.
+
+        With fine-tuning, `tuned_*` are metrics of the fine-tuned client models; the state is not changed.
+        """
+        return self.runner.evaluate(state, levels)
+
+    def statistics(self, state: State, level: str | None = None) -> dict:
+        """Compute the statistics of static batch normalisation at a level; see `Evaluator.statistics`."""
+        return self.evaluator.statistics(state, level)
+
+    def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+        """Return the trained Keras model at a level, from unprocessed examples of the data set to logits.
+
+        Pixels of uint8 data are 0..255 in float32 or uint8; the model normalises them like the input of the recipe.
+        Samples of audio have the range of 16 bits. Examples of several arrays are a dictionary of them.
+
+        Args:
+            state: `State`.
+            level: Name of a level of the recipe; None for the global model.
+            statistics: Result of `statistics` for this level; None computes them.
+        """
+        model = add_preprocessing(self.network(state, level, statistics), self.input, self.dataset.train.x, True)
+        return model if self.dataset.arrays is None else named_model(model, self.dataset.arrays)
+
+    def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+        """Return the same model without the normalisation, for the inputs of local training; see `Evaluator.model`."""
+        return self.evaluator.model(state, level, statistics)
+
+    def client_results(self, state: State, level: str | None = None) -> ClientResults:
+        """Return the local test results of each client as arrays; see `Evaluator.client_results`."""
+        return self.evaluator.client_results(state, level)
+
+    def class_results(self, state: State, level: str | None = None) -> ClassResults:
+        """Return the confusion of the classes on the test set; see `Evaluator.class_results`."""
+        return self.evaluator.class_results(state, level)
+
+    def with_progress(self, on_progress: Callable[[int, int], None]) -> "LearningProcess":
+        """Return the same process with a progress callback; the results of its rounds are bit-identical.
+
+        Args:
+            on_progress: `(client steps since the previous call, clients that have finished)`, called on threads of
+                TensorFlow while a round runs; never if XLA compiles the round, or if devices train.
+        """
+        return dataclasses.replace(self, setup=dataclasses.replace(self.setup, on_progress=on_progress))
+
+
+def _fit_levels(recipe, source, dataset, partition, device):
+    """Return the recipe with levels that fit their budgets or the devices of the clients."""
+    x = dataset.train.x
+    fitted = memory.fit_levels(recipe, source.shape(x), example_shape(source, x), recipe.num_outputs(dataset.classes))
+    if recipe.levels.fit == "device":
+        work = work_of(family_of(fitted, source, dataset, device), source, dataset, partition)
+        return fit_to_devices(fitted, work, partition.train.sizes)
+    if recipe.levels.fit is not None:
+        check_keys(fitted)
+    return fitted
+
+
+def learning_process(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    dataset: Dataset | None = None,
+    partition: Partition | None = None,
+    data_dir: Path | str | None = None,
+    parallel: int | None = None,
+    device: str | None = None,
+    model: ModelBuilder | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> LearningProcess:
+    """Build the learning process of a recipe.
+
+    Args:
+        recipe: A `Recipe`, a path, the name of a shipped recipe, a YAML text, or a mapping with the keys of a recipe.
+        dataset: The examples; None loads those of the recipe. A `DescribedDataset` is enough for the models of a
+            finished run, not for training or evaluation.
+        partition: The examples of each client; None splits them as in the recipe.
+        data_dir: Folder of the data, see README.
+        parallel: Client blocks that train in parallel; None: the number of cores.
+        device: "cpu" or "gpu", the device for which the engine is chosen; None: the device that TensorFlow finds.
+        model: `(width, classes) -> keras.Model`, a function that builds a custom model instead of the recipe's layers,
+            see `models.custom_model.build_custom_model`; the key `model` of the recipe is then optional.
+        strategy: Strategy whose replicas share each round and evaluation, such as
+            `tf.distribute.MirroredStrategy()`; None: no sharing. Results are equal up to the order of summation.
+
+    If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
+    skips the passes of the graph optimizer that rounds do not need, see `hardware.skip_graph_passes`.
+    """
+    hardware.check_keras()
+    parallel = hardware.core_count() if parallel is None else parallel
+    hardware.configure_threads(parallel)
+    hardware.skip_graph_passes()
+    recipe = as_recipe(recipe, custom_model=model is not None)
+    if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
+        raise InputError(
+            "a custom `model` cannot be divided like the layers of a recipe; remove levels.fit, levels.budgets and "
+            "levels.members"
+        )
+    dataset = load_data(recipe, data_dir) if dataset is None else dataset
+    check_data(recipe, dataset)
+    partition = split(recipe, dataset) if partition is None else partition
+    if partition.held_out.ids.size:
+        dataset = dataclasses.replace(dataset, validation=partition.held_out.ids)
+    source = build_input(recipe, dataset)
+    device = hardware.device_type() if device is None else device
+    with with_source_location(recipe):
+        # A described data set is that of a finished run, which was checked at its start.
+        is_finished = isinstance(dataset, DescribedDataset)
+        if not is_finished:
+            check_split(recipe, partition)
+        fitted = _fit_levels(recipe, source, dataset, partition, device)
+        family = family_of(fitted, source, dataset, device, model)
+        process = LearningProcess.of(family, dataset, partition, source, Replicas(parallel, strategy))
+        if process.clock is not None and not is_finished:
+            check_cohort(process.recipe, len(partition.train))
+            check_deadline(process.clock, partition.train.sizes, process.division, source.starts(dataset.train.x))
+    return process

@@ -1,0 +1,68 @@
+"""Lines and notes on the data and the levels of a learning process, for `describe` and the start of a run."""
+
+from hetero_tf.data import data_lines
+from hetero_tf.data.described import DescribedDataset
+from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.global_layout import shapes
+from hetero_tf.run.federation import Federation
+
+
+def data_description(process: Federation) -> list[str]:
+    """Return lines that show how the data were understood; none if only their description is known."""
+    return [] if isinstance(process.dataset, DescribedDataset) else data_lines.describe_data(process.dataset)
+
+
+def warnings(process: Federation) -> list[str]:
+    """Return sentences about data and levels that make a result poor or meaningless."""
+    equal, dataset = equal_levels(process.family), process.dataset
+    is_described = isinstance(dataset, DescribedDataset)
+    sentences = [] if is_described else data_lines.data_warnings(dataset, len(process.partition.train))
+    if equal:
+        sentences.append(
+            f"levels {', '.join(equal)} are the same model, since no size of the model depends on the width; write `!w "
+            "n` for sizes that shrink with it"
+        )
+    return [*sentences, *_mix_warnings(process.recipe.levels), *_device_warnings(process.recipe.levels)]
+
+
+def _mix_warnings(levels):
+    """Return a sentence if a mix of several levels lacks a wider level of the recipe."""
+    first, widths = levels.global_level, levels.widths
+    wider = [name for name in widths if widths[name] > widths[first]]
+    if len(levels.mix) == 1 or not wider:
+        return []
+    return [
+        f"levels.mix has no level {wider[0]}, so the global model has the channels of level {first}: width "
+        f"{widths[first]:g} instead of {widths[wider[0]]:g}"
+    ]
+
+
+def _device_warnings(levels):
+    """Return sentences about clients and levels that `levels.fit: device` leaves out of the training."""
+    if levels.level_of_client is None:
+        return []
+    clients, unfit = len(levels.level_of_client), int((levels.level_of_client < 0).sum())
+    sentences = [f"{unfit} of {clients} clients never train: no level fits their device"] if unfit else []
+    if not levels.mix[levels.global_level]:
+        sentences.append(
+            f"no device fits level {levels.global_level}: the part of the global model that only it has keeps its "
+            "initial values"
+        )
+    return sentences
+
+
+def baseline(process: Federation) -> tuple[str, float, str] | None:
+    """Return `(metric, value, prediction)` of a constant prediction on the test examples; None: not defined."""
+    return None if isinstance(process.dataset, DescribedDataset) else data_lines.baseline(process.dataset)
+
+
+def equal_levels(family: ModelFamily) -> tuple[str, ...]:
+    """Return the levels of the mix if they have different widths but equal models; else nothing."""
+    levels = family.recipe.levels
+    names = levels.names
+    has_widths = len({levels.widths[name] for name in names}) > 1
+    if not has_widths or levels.budgets or levels.depths or levels.members or levels.entries or family.drawn:
+        return ()
+    models = [shapes(family, name, family.classes) for name in names]
+    has_stages = any(len(family.stages[name]) > 1 for name in names)
+    return () if has_stages or any(model != models[0] for model in models) else names

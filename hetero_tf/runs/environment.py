@@ -1,0 +1,119 @@
+"""The environment that bit-equal results depend on: versions, processor, threads; no host, user or path."""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import UserError, shorten_repr
+from hetero_tf.runs import plain_json
+
+PACKAGES = {
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "numpy": "numpy",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "hetero_tf": "hetero_tf",
+}
+# Other flags depend on kernel and microcode and do not affect results.
+VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
+# Packages whose versions can change results; the others are only recorded.
+ARITHMETIC = ("tensorflow", "keras", "numpy")
+MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
+SECTIONS = ("versions", "cpu", "threads", "settings")
+
+
+def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:
+    """Return the content of `environment.json`, without importing the packages that it names.
+
+    Args:
+        threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0: chosen by TensorFlow.
+        plugins: Names of plug-in modules.
+        extra: Further settings that results depend on, such as `{"determinism": True, "device": "cpu"}`; plain JSON.
+    """
+    model, flags = processor(Path("/proc/cpuinfo"))
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}".strip(),
+        "versions": {name: version(package) for name, package in PACKAGES.items()},
+        "cpu": {"model": model, "flags": flags},
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": dict(threads),
+        "settings": dict(extra),
+        "plugins": list(plugins),
+    }
+
+
+def version(package: str) -> str | None:
+    """Return the installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def processor(cpuinfo: Path) -> tuple[str, str | None]:
+    """Return the model name and a hash of the vector instruction flags from a file like /proc/cpuinfo.
+
+    The hash is None if the file is missing.
+    """
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), None
+    facts: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    listed = (facts.get("flags") or facts.get("Features") or "").split()
+    flags = " ".join(sorted(filter(VECTOR.match, listed)))
+    return facts.get("model name", platform.machine()), hashlib.sha256(flags.encode()).hexdigest()[:16]
+
+
+def save(path: Path, facts: dict) -> None:
+    """Write `environment.json` atomically."""
+    files.write_atomic(path, plain_json.dump(facts, "the environment"))
+
+
+def plugins(path: Path) -> tuple[str, ...]:
+    """Return the plug-in modules that an `environment.json` names; empty if it cannot be read.
+
+    The names are only displayed: a module named by a run folder is never imported.
+    """
+    try:
+        facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    except UserError:
+        return ()
+    names = facts.get("plugins") if isinstance(facts, dict) else None
+    return tuple(name for name in names or () if isinstance(name, str) and MODULE.fullmatch(name))
+
+
+def decisive(facts: dict) -> dict:
+    """Return the entries of an environment that affect results, flat: `{"threads.intra_op": 1, ...}`."""
+    flat = {name: facts["versions"].get(name) for name in ARITHMETIC}
+    # The CPU model matters too: Eigen chooses block sizes, and so the order of sums, by cache sizes.
+    for section in ("cpu", "threads", "settings"):
+        flat |= {f"{section}.{name}": value for name, value in facts[section].items()}
+    if 0 in facts["threads"].values():
+        flat["cores"] = facts.get("cores")
+    return flat
+
+
+def fingerprint(facts: dict) -> str:
+    """Return a hex digest; a run continues bit for bit in environments of equal digests."""
+    return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
+
+
+def differences(old: dict, new: dict) -> list[str]:
+    """List the differences of two environments that affect results: "numpy was '2.3.0', is '2.4.1'"."""
+    before, now = decisive(old), decisive(new)
+    names = sorted(before.keys() | now.keys())
+    return [
+        f"{name} was {shorten_repr(before.get(name))}, is {shorten_repr(now.get(name))}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]

@@ -1,0 +1,212 @@
+"""The folder of one run: its layout, its lock, and its start.
+
+A run counts as started once its folder holds `recipe.yaml`, which is written last and atomically. A folder without
+it, left by a kill during the first second, is started again.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf.base import files, folders
+from hetero_tf.base.errors import InputError, Locked
+from hetero_tf.runs import checkpoints
+
+LOCK = "run.lock"
+# Bytes of the lock file: a process id, and the name of its machine.
+HOLDER_LIMIT = 256
+RECIPE = "recipe.yaml"
+# The definition of a sweep, stored in the folder of its runs.
+SWEEP = "sweep.yaml"
+RECIPE_LIMIT = 2**24
+# Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
+_LEFT = re.compile(
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|(?:metrics|timings|timeline)\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"|\.partition\.npz\.[0-9]+"
+)
+
+
+def _path_property(name, doc):
+    return property(lambda folder: folder.path / name, doc=doc)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of a run. The constructor neither reads nor writes the disk."""
+
+    path: Path
+
+    recipe = _path_property(RECIPE, "The resolved recipe (YAML).")
+    checkpoints = _path_property("checkpoints", "Checkpoints of the latest rounds.")
+    best = _path_property("best", "Checkpoint of the best round so far.")
+    metrics = _path_property("metrics.jsonl", "One row per line.")
+    timings = _path_property("timings.jsonl", "Durations, one line per call of the compiled round.")
+    timeline = _path_property("timeline.jsonl", "Times of the clients of the first rounds on the fleet.")
+    environment = _path_property(
+        "environment.json", "Versions, processor and settings that bit-equal results depend on."
+    )
+    costs = _path_property("costs.json", "Costs of a client of each level.")
+    classes = _path_property("classes.json", "Confusion of the classes of the global model, as `evaluate` stores it.")
+    partition = _path_property("partition.npz", "The split of the data over clients.")
+    data = _path_property("data.json", "Shape, classes, words and columns of the data, without examples.")
+    mlflow = _path_property("mlflow.json", "Id of the MLflow run of `--log mlflow`, and its last logged round.")
+    wandb = _path_property("wandb.json", "Id of the W&B run of `--log wandb`, and its last logged round.")
+    fleet = _path_property("fleet.yaml", "Times of the real devices of `flower server`, as a fleet.")
+    trace = _path_property("fleet_trace.csv", "A copy of the trace of the recipe's fleet.")
+    log = _path_property("log.txt", "The terminal output.")
+    readme = _path_property("README.txt", "A description of the files, for readers.")
+    export = _path_property("export", "SavedModels for serving, LEVEL/VERSION.")
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def started(self) -> bool:
+        """True if `recipe.yaml` exists: the run is resumed instead of started."""
+        return os.path.isfile(self.recipe)
+
+    def read_recipe(self) -> str:
+        """Return the text of the recipe; the run may be finished or running.
+
+        Raises:
+            InputError: The folder holds no run, or the file is damaged.
+        """
+        self.check_started()
+        return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
+
+    def check_started(self) -> None:
+        """Raise `InputError` if the folder holds no run."""
+        if not self.started:
+            raise InputError(f"{self.path}: is not a run folder: it has no {RECIPE}; name a folder that `train` wrote")
+
+    def check_path_types(self) -> None:
+        """Refuse links, pipes and devices at the paths that the run writes.
+
+        The run folder itself may be a link to a folder.
+
+        Raises:
+            InputError: A path has another type; the message names the first one.
+        """
+        written = (
+            self.recipe,
+            self.metrics,
+            self.timings,
+            self.timeline,
+            self.environment,
+            self.costs,
+            self.classes,
+            self.partition,
+            self.data,
+            self.mlflow,
+            self.wandb,
+            self.fleet,
+            self.trace,
+            self.log,
+        )
+        for path in (self.path / LOCK, self.readme, *written):
+            files.check_write_target(path)
+        for path in (self.checkpoints, self.best):
+            files.check_write_target(path, folder=True)
+
+    @property
+    def holder(self) -> str | None:
+        """Id of the process that holds the lock, such as "12" or "12 on node7", or None. Nothing is written."""
+        with (
+            contextlib.suppress(OSError),
+            open(os.open(self.path / LOCK, os.O_RDONLY | files.SAFE_OPEN_FLAGS), "rb") as file,
+        ):
+            process = _parse_process(file.read(HOLDER_LIMIT))
+            # Test the lock only if a live process may hold it: the test could make a starting process fail.
+            if process is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return process
+        return None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator["RunFolder"]:
+        """Create the folder if needed and lock it for this process. The lock ends with the process.
+
+        Raises:
+            InputError: The path is a file or a folder with other contents, or a file of the run has another type.
+                Nothing was written.
+            DiskProblem: The folder cannot be created or written. Nothing was written.
+            Locked: Another process holds the lock; the message names its process id.
+        """
+        self._refuse_foreign()
+        self.check_path_types()
+        with files.disk_errors(self.path, "create"):
+            self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = self._acquire_lock()
+        try:
+            folders.remove_leftovers(self.path, _LEFT)
+            for folder in (self.checkpoints, self.best):
+                checkpoints.sweep(folder)
+            yield self
+        finally:
+            os.close(descriptor)
+
+    def _refuse_foreign(self):
+        with files.disk_errors(self.path, "look at"):
+            # In this order: another run may create the folder in between.
+            there, folder = os.path.lexists(self.path), self.path.is_dir()
+            names = os.listdir(self.path) if folder else []
+            if there and not folder:
+                what = "a file" if self.path.exists() else "a broken link"
+                raise InputError(f"{self.path}: is {what}, not a folder; choose another run folder")
+        if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
+            raise InputError(
+                f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
+                "choose an empty or new run folder"
+            )
+
+    def _acquire_lock(self):
+        path = self.path / LOCK
+        descriptor = files.open_for_update(path, os.O_RDWR, "lock")
+        with files.disk_errors(path, "lock"):
+            try:
+                files.lock(descriptor, path, wait=False)
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode()[:HOLDER_LIMIT], 0)
+            except BlockingIOError as error:
+                holder = _holder(descriptor)
+                os.close(descriptor)
+                raise Locked(
+                    f"{self.path}: process {holder} works on this run folder; wait for it, "
+                    "stop it, or choose another folder"
+                ) from error
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return descriptor
+
+
+def _holder(descriptor):
+    """Process id in the lock file.
+
+    The holder writes it after it acquires the lock, so the id of a dead process is read again. On a busy machine this
+    can take seconds.
+    """
+    for _ in range(1000):
+        process = _parse_process(os.pread(descriptor, HOLDER_LIMIT, 0))
+        if process is not None:
+            return process
+        time.sleep(0.01)
+    return "unknown"
+
+
+def _parse_process(content):
+    """Return the process of a lock file: "12", or "12 on node7" on another machine; None if it is dead or invalid."""
+    text, _, host = content.decode(errors="replace").strip().partition(" ")
+    if not text.isdecimal():
+        return None
+    if host and host != platform.node():
+        return f"{text} on {host}"
+    return text if files.is_process_alive(int(text)) else None

@@ -1,0 +1,93 @@
+"""The size and the structure of the package: upper limits that may only fall.
+
+A change that raises a limit lowers another one in the same commit, and CHANGELOG states the reason.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+
+import import_graph
+import pytest
+
+ROOT, PACKAGE, TESTS = import_graph.ROOT, import_graph.PACKAGE, import_graph.TESTS
+PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
+# Lines of the Python files of each package of hetero_tf.
+LINES = {
+    "base": 3816,
+    "cli": 2255,
+    "data": 9488,
+    "devices": 3243,
+    "evaluation": 1669,
+    "export": 6548,
+    "layers": 2863,
+    "methods": 2999,
+    "models": 3862,
+    "planning": 1960,
+    "recipe": 4506,
+    "reports": 3329,
+    "rounds": 2713,
+    "run": 3282,
+    "runs": 2846,
+    "starter": 1620,
+    "sweeps": 1285,
+    "testing": 1456,
+    "workers": 566,
+}
+FILES, TEST_SHARE = 532, 0.842
+# See benchmarks/structure.py; the last two are those of a run of tiny/digits.
+STRUCTURE = {"rooms": 22, "arrows": 101, "floors": 9, "modules_entered": 149, "frames_to_step": 22}
+
+
+def count_lines(folder):
+    return sum(len(path.read_text("utf-8").splitlines()) for path in folder.rglob("*.py"))
+
+
+def test_no_package_has_more_lines_than_its_limit():
+    lines = {
+        folder.name: count_lines(folder) for folder in PACKAGE.iterdir() if folder.is_dir() and any(folder.glob("*.py"))
+    }
+    assert lines.keys() == LINES.keys()
+    assert {name: count for name, count in lines.items() if count > LINES[name]} == {}
+    assert len(PYTHON_FILES) <= FILES
+    assert count_lines(TESTS) <= TEST_SHARE * count_lines(PACKAGE)
+
+
+def measure_structure(*flags):
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "structure.py", *flags], stdout=-1, check=True, text=True
+    )
+    measured = json.loads(done.stdout)
+    return {name: value for name, value in measured.items() if value > STRUCTURE.get(name, value)}
+
+
+def test_packages_import_few_others():
+    assert measure_structure("--sources") == {}
+
+
+@pytest.mark.long
+def test_a_run_enters_few_modules():
+    assert measure_structure("--recipe=tiny/digits") == {}
+
+
+def files_in_circles():
+    """The files of the package that import each other, imports in functions and for type checkers included."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in PYTHON_FILES}
+    imported = {}
+    for path in PYTHON_FILES:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found = [other for _, other in import_graph.imports(ast.parse(path.read_text("utf-8")), name)]
+        imported[name] = {other if other in names else other.rpartition(".")[0] for other in found} - {name}
+    # Remove files that import none of the others, or that none of the others imports, until only circles are left.
+    while imported:
+        used = set().union(*imported.values())
+        ends = {name for name, others in imported.items() if name not in used or not others & imported.keys()}
+        if not ends:
+            break
+        imported = {name: others for name, others in imported.items() if name not in ends}
+    return sorted(imported)
+
+
+def test_files_do_not_import_each_other_in_a_circle():
+    assert files_in_circles() == []

@@ -1,0 +1,123 @@
+"""Time, memory and energy of each level on each device, as the planned rounds have them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny
+
+from hetero_tf.planning.fleets.device_table import memory_bytes
+from hetero_tf.reports.describe import describe, fleet_tables, to_json, to_text
+from hetero_tf.reports.describe.fleet_loads import DeviceLoad, FleetReport
+from hetero_tf.reports.describe.forecasts import Forecast
+
+# One operation of `slow` takes 1 us and one byte of its upload 1 us.
+DEVICES = (
+    "{fast: {seconds_per_step: 0.5, memory: 1 MB, train_watts: 4}, "
+    "slow: {gflops: 0.001, up_mbit: 8, memory: 0.001 MB, radio_watts: 2}}"
+)
+FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
+
+
+FORECASTS = (Forecast("wait", True, 1000, 30, 7200.0, 3e6, 7200.0, 0.25, 1.0),)
+
+
+@pytest.fixture(scope="module")
+def description():
+    return describe(tiny.process(tiny.DENSE, FLEET, "rounds=30"))
+
+
+def test_loads_are_those_of_the_mean_client(description):
+    process, report = tiny.process(tiny.DENSE), description.fleet
+    loads = {(load.level, load.device): load for load in report.loads}
+    assert list(loads) == [(level, device) for level in "abc" for device in ("fast", "slow")]
+    # The clients have 7, 5, 9 and 4 examples, and 6 are two steps of 4.
+    assert report.examples == 6
+    cost = process.client_costs[1]
+    fast, slow = loads["b", "fast"], loads["b", "slow"]
+    assert (fast.download, fast.compute, fast.upload, fast.energy) == (0, 1, 0, 4)
+    assert (slow.compute, slow.upload) == pytest.approx((6e-6 * sum(cost.train_flops), 1e-6 * cost.bytes_up))
+    assert slow.energy == pytest.approx(2 * slow.upload)
+    memory = process.costs_of("b")["b"].memory.total
+    assert slow.memory == pytest.approx(memory / memory_bytes("0.001 MB"))
+    slowest = max(load.total for load in report.loads)
+    assert [load.idle for load in report.loads] == pytest.approx([1 - load.total / slowest for load in report.loads])
+
+
+def test_clients_that_never_train_are_not_waited_for():
+    changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1")
+    fleet = FLEET.replace("0.001 MB", "0.0001 MB").replace("gflops: 0.001", "gflops: 0.000001")
+    report = describe(tiny.process(tiny.DENSE, fleet, *changes)).fleet
+    assert [(load.level, load.trains) for load in report.loads if load.device == "slow"] == [
+        ("a", False),
+        ("b", False),
+        ("c", False),
+    ]
+    assert [load.idle for load in report.loads] == [0, None] * 3
+
+
+def test_a_trace_has_its_fast_median_and_slow_clients(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("seconds_per_step\n4\n1\n3\n2\n")
+    report = describe(tiny.process(tiny.DENSE, "fleet={trace: t.csv}")).fleet
+    assert [(load.device, load.compute) for load in report.loads[:3]] == [("fast", 2), ("median", 6), ("slow", 8)]
+
+
+def test_text_and_json(description):
+    report = description.fleet
+    assert fleet_tables.to_text(report) in to_text(description)
+    data = json.loads(json.dumps(to_json(description)))["fleet"]
+    assert data["examples"] == 6
+    assert data["loads"][0] == {**vars(report.loads[0]), "total": report.loads[0].total}
+
+
+def test_cells():
+    load = DeviceLoad("a", "phone", 0.0625, 12.345, 1234.5, 7.0, 1.234, True, 0.5)
+    others = (replace(load, memory=12.3, trains=False, idle=None), replace(load, memory=0.0))
+    text = fleet_tables.to_text(FleetReport(6, (load, *others), FORECASTS))
+    rows = text.splitlines()
+    assert " ".join(rows[1].split()) == "a phone 0.062 s 12.3 s 1,234 s 1,247 s 50 % 123 % OVER 7 J"
+    assert max(map(len, rows)) <= 80
+    assert "idle: share of a round that waits for the slowest, level a on phone" in text
+    assert rows[8].split() == ["policy", "rounds", "time", "traffic", "energy", "busy", "merged"]
+    assert " ".join(rows[9].split()) == "wait * 1,000 120 min 3 MB 2 Wh 25 % 100 %"
+    assert "forecast of the run from at least 30 planned rounds; *: policy of the recipe" in text
+    assert rows[2].split()[10:] == ["-", "12x", "unfit", "7", "J"]
+    assert rows[3].split()[10:] == ["50", "%", "-", "7", "J"]
+
+
+@pytest.mark.parametrize("policy", ["wait", "{name: deadline, seconds: 1.5}", "{name: over_selection, factor: 1.2}"])
+def test_a_forecast_of_all_rounds_is_the_run(policy, eager):
+    process = tiny.process(tiny.DENSE, FLEET, f"round.policy={policy}")
+    rows, state = [], process.initialize()
+    for _ in range(process.recipe.rounds):
+        state, row = process.next(state)
+        rows.append(row)
+    (forecast,) = (each for each in describe(process).fleet.forecasts if each.in_recipe)
+    assert forecast.planned == forecast.rounds == 3
+    assert forecast.seconds == pytest.approx(sum(row["round_seconds"] for row in rows))
+    assert forecast.energy == pytest.approx(sum(row["round_energy"] for row in rows))
+    assert forecast.bytes == sum(row["bytes_down"] + row["bytes_up"] for row in rows)
+    merged = sum(row["late"] == 0 for row in rows)
+    assert (forecast.merged == 1) == (merged == len(rows))
+
+
+def test_every_policy_is_forecast(description):
+    results = {each.policy.split()[0]: each for each in description.fleet.forecasts}
+    assert list(results) == ["wait", "buffered", "deadline", "immediate", "over_selection"]
+    wait, buffered, deadline, immediate, _ = results.values()
+    assert wait.merged == 1 and deadline.policy.startswith("deadline 0.")
+    assert (buffered.rounds, immediate.rounds, buffered.policy) == (30, 90, "buffered 3")
+    assert buffered.seconds < wait.seconds
+    assert [each.policy for each in results.values() if each.in_recipe] == ["wait"]
+
+
+def test_policies_that_need_more_clients_are_left_out():
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.clients=4")).fleet
+    assert "over_selection" not in [each.policy.split()[0] for each in report.forecasts]
+
+
+def test_selections_that_read_results_are_replaced():
+    report = describe(tiny.process(tiny.DENSE, FLEET, "round.selection=oort")).fleet
+    assert report.unplanned == "oort"
+    assert "clients are drawn uniformly, since oort chooses by results of the run" in fleet_tables.to_text(report)

@@ -1,0 +1,250 @@
+"""Run folder: who may write, what counts as started, what is refused with nothing written."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import DiskProblem, InputError, Locked
+from hetero_tf.base.files import Damaged, hold_lock, write_atomic
+from hetero_tf.runs.run_folder import RunFolder
+from hetero_tf.sweeps.sweep_folder import SweepFolder
+
+
+def contents(path):
+    return sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
+
+
+def taken(path):
+    """Whether a run folder that is locked once holds a run."""
+    with RunFolder(path).lock() as run:
+        return run.started
+
+
+def test_layout(tmp_path):
+    run = RunFolder(str(tmp_path / "run"))
+    files = {name: f"{name}.jsonl" for name in ("timings", "timeline", "metrics")}
+    files |= {name: f"{name}.json" for name in ("environment", "costs", "classes", "data")}
+    files |= {"log": "log.txt", "readme": "README.txt", "export": "export"}
+    files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
+    assert {name: getattr(run, name).name for name in files} == files
+    assert run.log.parent == run.path and os.listdir(tmp_path) == []
+
+
+def test_start_and_resume(tmp_path):
+    run = RunFolder(tmp_path / "runs" / "mnist")
+    with run.lock():
+        assert not run.started
+        write_atomic(run.recipe, b"name: mnist\n")
+        assert run.started and run.read_recipe() == "name: mnist\n"
+    with run.lock():
+        assert run.read_recipe() == "name: mnist\n"
+    assert contents(run.path) == ["recipe.yaml", "run.lock"]
+
+
+def test_killed_before_the_recipe_counts_as_new(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        run.partition.write_bytes(b"x")
+        (run.path / ".tmp-recipe.yaml").write_text("nam")
+    with run.lock():
+        assert not run.started
+        assert contents(run.path) == ["partition.npz", "run.lock"]
+
+
+def test_lock_sweeps_the_round_folders_too(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        (run.checkpoints / ".tmp-round-000001").mkdir(parents=True)
+        (run.best / ".old-round-000001").mkdir(parents=True)
+        (run.export / ".tmp-other").mkdir(parents=True)
+    with run.lock():
+        assert contents(run.path) == ["best", "checkpoints", "export", "export/.tmp-other", "run.lock"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
+    def fail(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    reason = (
+        "could not lock: Input/output error; check the disk, then run the same command again"
+        if number == errno.EIO
+        else f"this file system has no locks ({os.strerror(number)}), so two programs could write into one folder; "
+        "choose a folder on a local disk, or mount this file system with locks"
+    )
+    for lock, name in (
+        (RunFolder(tmp_path / "run").lock, "run/run.lock"),
+        (lambda: SweepFolder(tmp_path / "sweep").lock(print), "sweep/sweep.lock"),
+        (lambda: hold_lock(tmp_path / "x.lock", print), "x.lock"),
+    ):
+        with pytest.raises(DiskProblem) as refused, lock():
+            pass
+        assert str(refused.value) == f"{tmp_path / name}: {reason}"
+
+
+def test_second_lock_is_refused_and_names_the_holder(tmp_path):
+    run = RunFolder(tmp_path)
+    message = f"process {os.getpid()} works on this run folder; wait for it, stop it, or"
+    with run.lock(), pytest.raises(Locked, match=message):
+        taken(run.path)
+    assert not taken(run.path)
+
+
+def test_lock_is_freed_by_an_exception(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(ZeroDivisionError), run.lock():
+        raise ZeroDivisionError
+    assert not taken(run.path)
+
+
+def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, monkeypatch):
+    """The new holder has the lock but has not yet written its number: the refused one looks again."""
+    run, waits = RunFolder(tmp_path / "run"), []
+
+    def write_it_now(seconds):
+        waits.append(seconds)
+        (run.path / "run.lock").write_text(f"{os.getpid()}\n")
+
+    monkeypatch.setattr("time.sleep", write_it_now)
+    with run.lock():
+        (run.path / "run.lock").write_text("4194999\n")  # above the largest process id of Linux, 2**22
+        with pytest.raises(Locked, match=f"process {os.getpid()} works"):
+            taken(run.path)
+    assert len(waits) == 1
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "run").write_text("text")
+    with pytest.raises(InputError, match="run: is a file, not a folder; choose another run folder"):
+        taken(tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "text"
+
+
+def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path, monkeypatch):
+    path, looked = tmp_path / "run", os.path.lexists
+
+    def meanwhile(name):
+        path.mkdir(exist_ok=True)
+        return looked(name)
+
+    monkeypatch.setattr(os.path, "lexists", meanwhile)
+    with RunFolder(path).lock() as folder:
+        assert folder.holder == str(os.getpid())
+
+
+def test_a_path_through_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"):
+        taken(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "plots"], [".tmp-x"]])
+def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    text = rf"holds other things \({', '.join(names)}\) and no run; choose an empty or new run folder"
+    with pytest.raises(InputError, match=text):
+        taken(tmp_path)
+    assert contents(tmp_path) == names
+
+
+def test_a_copied_run_folder_without_its_lock_is_taken(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "recipe.yaml").write_text("name: a\n")
+    assert taken(tmp_path)
+
+
+def test_a_linked_lock_file_is_refused(tmp_path):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(InputError, match="run.lock: expected a file or nothing. Received: a symbolic link"):
+        taken(tmp_path / "run")
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+FILES = (
+    "run.lock",
+    "recipe.yaml",
+    "metrics.jsonl",
+    "timings.jsonl",
+    "timeline.jsonl",
+    "environment.json",
+    "costs.json",
+    "classes.json",
+    "data.json",
+    "partition.npz",
+)
+FILES += ("log.txt", "README.txt")
+
+
+@pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])
+def test_paths_of_another_type_are_refused_before_the_first_write(tmp_path, name):
+    folder, wanted = tmp_path / "run", "a file" if name in FILES else "a folder"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / ".tmp-round-000001").mkdir()
+    makers = {
+        "a symbolic link": lambda path: path.symlink_to(tmp_path / "outside"),
+        "a pipe, device or socket": os.mkfifo,
+        "a folder" if name in FILES else "a file": Path.mkdir if name in FILES else Path.touch,
+    }
+    for kind, make in makers.items():
+        folder.mkdir()
+        (folder / "checkpoints").mkdir()
+        (folder / "recipe.yaml").touch()
+        files.remove(folder / name)
+        make(folder / name)
+        # Without these two, or the lock, it would not be taken for a run folder at all.
+        if name in ("checkpoints", "recipe.yaml"):
+            (folder / "run.lock").touch()
+        before = contents(tmp_path)
+        expected = f"{folder / name}: expected {wanted} or nothing. Received: {kind}; move it away"
+        assert refusal(taken, folder) == expected
+        assert contents(tmp_path) == before
+        shutil.rmtree(folder)
+
+
+def test_the_run_folder_itself_may_be_a_link(tmp_path):
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "large disk")
+    assert not taken(tmp_path / "run")
+    assert os.listdir(tmp_path / "large disk") == ["run.lock"]
+    (tmp_path / "lost").symlink_to(tmp_path / "unplugged disk")
+    expected = f"{tmp_path / 'lost'}: is a broken link, not a folder; choose another run folder"
+    assert refusal(taken, tmp_path / "lost") == expected
+
+
+def test_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(
+        InputError, match="is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"
+    ):
+        RunFolder(tmp_path).read_recipe()
+    (tmp_path / "recipe.yaml").write_bytes(b"\xff")
+    with pytest.raises(Damaged, match="recipe.yaml: is not UTF-8 text"):
+        RunFolder(tmp_path).read_recipe()
+
+
+def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
+    """Drafts of files under the lock belong to no run."""
+    left = [
+        ".tmp-recipe.yaml.7",
+        ".tmp-metrics.jsonl.7",
+        ".tmp-partition.npz",
+        ".tmp-costs.json.7",
+        ".tmp-data.json.7",
+        ".partition.npz.7",
+    ]
+    left.append(f".tmp-environment.json.{os.getppid()}")
+    mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
+    run = RunFolder(tmp_path / "run")
+    taken(run.path)
+    for name in left + mine:
+        (run.path / name).mkdir()
+    taken(run.path)
+    assert contents(run.path) == sorted([*mine, "run.lock"])
