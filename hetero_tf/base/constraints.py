@@ -116,7 +116,7 @@ class Constraint(Range, Text):
             section (the keys of a dataclass).
         optional: Allow null.
         by_level: Also allow a mapping of level to such values.
-        item: Constraint on the items of a tuple or dict; None: any numbers in a tuple, any values by name in a dict.
+        item: Constraint on the items of a tuple or dict. None allows any numbers in a tuple and any values in a dict.
         kind: Kind of a plug-in.
         section: Dataclass of a section.
     """
@@ -229,7 +229,7 @@ def build_option(name: str, constraint: Constraint, default: object, doc: str, l
     Args:
         name, default, doc: See `Option`.
         constraint: The one of its annotation.
-        largest: Bound of a plain `int`, which is then a size (`!w n` and `!classes` are allowed); None: it is a number.
+        largest: Bound of a plain `int`, which is then a size (`!w n` and `!classes` are allowed); None for numbers.
     """
     if constraint == Constraint("int", constraint.optional):
         low = min(1, default) if isinstance(default, int) else 1

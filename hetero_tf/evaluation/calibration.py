@@ -28,7 +28,7 @@ def statistics_batches(
         examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not
             cross arrays; the last batch of each may be short.
         batch_size: Examples of a batch.
-        rng: Shuffles each array; None: no shuffling.
+        rng: Shuffles each array unless None.
 
     Returns:
         (full, short): int32 [batches, batch_size], and a list of shorter int32 arrays.
@@ -88,7 +88,7 @@ class StatisticsQuery:
         Args:
             weights: Those of `variables.values(model)`.
             full, short: The result of `statistics_batches`.
-            seed: Of the noise of inputs.
+            seed: Seed of the noise of inputs.
         """
         # Short batches as one padded matrix, with their lengths.
         lengths = np.array([len(rows) for rows in short], np.int32)

@@ -64,7 +64,7 @@ class Evaluator:
 
         Args:
             state: The state of a run.
-            levels: "all" also measures the model of every level of the mix, "global" does not; None: as in the recipe.
+            levels: "all" also measures the models of all levels, "global" does not; by default as the recipe.
 
         Returns:
             Metrics by name, with personal units also Local metrics of the validation examples; and `{level: {variable
@@ -101,7 +101,7 @@ class Evaluator:
 
         Args:
             state: The state of a run.
-            level: Name of a level; None: the global one.
+            level: Name of a level, by default the global one.
             rows, rng: As for `Predictor.statistics`; without rows, those of the recipe.
         """
         predictor = self._predictor(level)
@@ -117,7 +117,7 @@ class Evaluator:
 
         Args:
             state: The state of a run.
-            level: Of the model that predicts; None: the global one, or with personal units each client's model.
+            level: Level of the model that predicts. Default: the global one, or with personal units each client's.
 
         Raises:
             InputError: The examples have no labels, or no client has test examples.
@@ -140,7 +140,7 @@ class Evaluator:
         return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
 
     def class_results(self, state: State, level: str | None = None) -> ClassResults:
-        """Return the confusion of the classes of a level's model on the test set; None: of the global model.
+        """Return the confusion of the classes of a level's model on the test set, by default of the global one.
 
         Raises:
             InputError: The task has no classes.
@@ -269,7 +269,7 @@ class Evaluator:
         return {}
 
     def _predictor(self, level=None):
-        """Return the `Predictor` of a level, built once; None: of the global level."""
+        """Return the `Predictor` of a level, by default the global one; it is built once."""
         level = self.family.recipe.levels.global_level if level is None else level
         if level not in self._predictors:
             self._predictors[level] = self._build_predictor(level)

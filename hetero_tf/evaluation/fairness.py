@@ -72,7 +72,7 @@ def client_tests(
     Args:
         shares: Rows of the split that each client is tested on.
         label_mask: bool [clients, classes], labels of each client.
-        levels: int [clients], index in `names` of each client's fixed level; None: levels are dynamic.
+        levels: int [clients], index in `names` of each client's fixed level. If None, levels are dynamic.
         names: Names of the levels.
     """
     clients = np.flatnonzero(shares.sizes).astype(np.int32)

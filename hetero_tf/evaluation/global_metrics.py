@@ -210,7 +210,7 @@ class Measures:
 
 
 def mask_outputs(outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Return outputs [n, ..., classes] with zeros for classes outside a mask [n or 1, classes]; None: unchanged."""
+    """Return outputs [n, ..., classes] with zeros for classes outside a mask [n or 1, classes], if there is one."""
     if mask is None:
         return outputs
     return masked(outputs, tf.reshape(mask, [-1, *[1] * (outputs.shape.rank - 2), mask.shape[-1]]))

@@ -38,7 +38,7 @@ class LocalMeasures:
 
     @functools.cached_property
     def _masks(self):
-        """The outputs and the labels of each client, bool [clients, outputs] and [clients, classes]; None: all."""
+        """The outputs and the labels of each client, bool [clients, outputs] and [clients, classes], or None."""
         if not self.measures.masks_labels:
             return None
         label_mask = self.tests.label_mask

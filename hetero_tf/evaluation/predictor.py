@@ -31,7 +31,7 @@ class Predictor:
         splits: `{name: (x, y)}` of the splits to measure on; y is None for text.
         replicas: The replicas that share the work, and the number of batches that each has in flight.
         level: Name of the level.
-        members: Number of networks that predict, the first ones; None: as many as the level has.
+        members: Number of networks that predict, the first ones; by default those of the level.
     """
 
     family: ModelFamily
@@ -83,7 +83,7 @@ class Predictor:
         Args:
             state: The state of a run.
             rows: int32 arrays of training examples, see `calibration.statistics_batches`.
-            rng: Shuffles them; None: the generator of the recipe's seed and the round.
+            rng: Shuffles them; by default the generator of the recipe's seed and the round.
         """
         paths = calibration.statistics_paths(self.model)
         if not paths:
@@ -157,9 +157,9 @@ def sort_networks(state: State, networks: int, accuracy: Callable[[State], float
     """Return the state with its networks sorted by accuracy, the best first.
 
     Args:
-        state: Of an ensemble whose networks are all merged.
+        state: State of an ensemble whose networks are all merged.
         networks: Number of networks.
-        accuracy: Of the first network of a state.
+        accuracy: Accuracy of the first network of a state.
 
     Reference: authors' code of SplitMix, which reverses the ascending order.
     """

@@ -15,7 +15,7 @@ class Embedding(keras.layers.Layer):
         words: Rows of the table: `!classes` if the labels are words, as in next-word prediction; else at least the
             size of the vocabulary.
         width: Size of an embedding.
-        padding: Word id of padding; None: no padding.
+        padding: Word id of padding, or None for no padding.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Number of clients computed together, supplied by the model builder (see `hetero_tf.layers.stacked`).
 

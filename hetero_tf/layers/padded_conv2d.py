@@ -24,7 +24,7 @@ class PaddedConv2D(keras.layers.Layer):
         clients: Number of clients computed together, supplied by the model builder: the number of groups.
 
     Attributes:
-        form: Form of training, a key of `FORMS`, or "patches"; None: a convolution of TensorFlow.
+        form: Form of training, a key of `FORMS`, or "patches", or None for a convolution of TensorFlow.
 
     Kernel and bias start uniform in +-1/sqrt(fan_in) (PyTorch's default).
     Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
@@ -77,7 +77,7 @@ class PaddedConv2D(keras.layers.Layer):
         """Use the form that is fastest on a device.
 
         Args:
-            batch: Examples of a training step; None: training mode without gradients.
+            batch: Examples of a training step, or None for training mode without gradients.
             device: "cpu" or "gpu".
         """
         if device == "gpu":

@@ -46,18 +46,18 @@ def build_model(
 
     Args:
         model: `recipe.model.Model`.
-        shape: Of one input without the batch axis; floats, or int32 words where the first layer takes them.
+        shape: Shape of one input without the batch axis; floats, or int32 words where the first layer takes them.
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.
         classes: Length of the label axis, for `!classes`.
         dtype: Float type of weights and computation, or "mixed_bfloat16": float32 except for products, whose factors
             and results are bfloat16. The logits may be bfloat16 too.
-        seed: Of the initial values.
+        seed: Seed of the initial values.
         clients: More than one builds the batched model, which computes this number of clients at once: each layer with
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
             tokens and logits lead with a client axis. Its initial values are unused.
-        route: `stages.Route`; None: the trunk without exits.
-        name: Of the Keras model.
+        route: `stages.Route`, or None for the trunk without exits.
+        name: Name of the Keras model.
         label_map: True for a model that returns logits for every pixel.
 
     Returns:

@@ -53,7 +53,7 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
 
     Args:
         variables: Trainable Keras variables of one network of a client, in the order of its row.
-        networks: Of a client: 1 and its peers.
+        networks: Number of networks of a client: 1 and its peers.
     """
     plugin = recipe.round.mask
     if plugin is None:

@@ -31,11 +31,11 @@ class ModelFamily:
 
     Attributes:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build_model.build_model`.
+        shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         classes: Length of the global label axis, the number of outputs.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
-        function: Builds a custom model instead of the recipe's layers, see `custom_model`; None: no custom model.
+        function: Builds a custom model instead of the recipe's layers, see `custom_model`, or None.
         device: "cpu" or "gpu", the device for which the models train.
     """
 
@@ -117,7 +117,7 @@ class ModelFamily:
 
         Args:
             model: A model.
-            batch: Examples of a training step; None: the model runs in training mode without gradients.
+            batch: Examples of a training step. If None, the model runs in training mode without gradients.
         """
         if self.recipe.engine == "auto":
             for layer in all_layers(model):
@@ -135,7 +135,7 @@ class ModelFamily:
 
         Args:
             level: Name of the level.
-            count: Number of networks of its ensemble; None: as many as the level has.
+            count: Number of networks of its ensemble, by default those of the level.
         """
         levels = self.recipe.levels
         count = levels.members_of(level) if count is None else count
@@ -157,7 +157,7 @@ class ModelFamily:
 
         Args:
             level: Name of the level.
-            members: Number of networks of its ensemble; None: as many as the level has.
+            members: Number of networks of its ensemble, by default those of the level.
         """
         models = self.prediction_models(level, members)
         if len(models) == len(models[0].outputs) == 1:
@@ -218,7 +218,7 @@ def build_family(
 
     Args:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build_model.build_model`.
+        shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis, the number of outputs.
         function: Builds custom models instead of the recipe's layers; the family's recipe then describes their layers.
@@ -308,7 +308,7 @@ def prediction_value(variable: keras.Variable, value_of: Callable[[str], tf.Tens
     """Slice the value of a predictor's variable from a global one: its first channels, in an ensemble its network's.
 
     Args:
-        variable: Of a model built by `ModelFamily.predictor`.
+        variable: Variable of a model built by `ModelFamily.predictor`.
         value_of: `path -> value` in the global shape.
     """
     member = re.match(r"member(\d+)_(.*)", variable.path)

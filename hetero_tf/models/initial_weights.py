@@ -123,7 +123,7 @@ def _check_array(source, name, value, variable):
 
 
 def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Tensor], str | None]:
-    """Return the global values before the first round by path, and their source; None: all values are drawn.
+    """Return the global values before the first round by path, and their source, which is None if all values are drawn.
 
     Raises:
         InputError: The file or folder of `model.initial_weights` cannot be read or does not fit; names file, line, key.

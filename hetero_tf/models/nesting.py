@@ -43,8 +43,8 @@ class Probe:
     """One axis of a weight with a single non-zero entry.
 
     Attributes:
-        path: Of the weight.
-        axis: Of its shape.
+        path: Path of the weight.
+        axis: Axis of its shape.
         index: Along the axis.
     """
 

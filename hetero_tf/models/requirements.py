@@ -22,7 +22,7 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
 
     Args:
         model: The result of the user's function.
-        shape: Of one input without the batch axis.
+        shape: Shape of one input without the batch axis.
         classes: Length of the label axis.
 
     Raises:

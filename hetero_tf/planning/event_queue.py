@@ -62,7 +62,7 @@ class Version:
         began, ended: Seconds; `ended` is None until the version ends.
         clients: Those that start from it, in order.
         started, arrived: Seconds of their starts and arrivals.
-        staleness: Of their results: versions that ended between start and arrival; `DROPPED` if a client drops out,
+        staleness: Versions that ended between start and arrival of their results; `DROPPED` if a client drops out,
             None while it runs.
         first_start: Number of clients that started from earlier versions.
         arrivals: (version of the start, position among its clients, seconds) of each arrival before the end.

@@ -33,7 +33,7 @@ class Plan:
         stages: [cohort, steps], index of each step's stage among those of the level.
         members: [cohort], network of an ensemble that is trained.
         timing: Device time of the clients that start; None without a fleet.
-        delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`; None: all in their round.
+        delays: [cohort], rounds after which each result arrives, see `rounds.arrivals`. If None, all arrive in it.
         choice: The selection of the clients; None if they were not selected.
     """
 
@@ -137,7 +137,7 @@ def local_batches(
         epochs: Passes over the examples.
         batch_size: Examples of a batch.
         rng: Shuffles the examples in every epoch; None keeps their order.
-        classes: int32 [n], classes of the examples, which every epoch draws equally often; None: an epoch has each
+        classes: int32 [n], classes of the examples, which every epoch draws equally often. If None, an epoch has each
             example once.
 
     Returns:
@@ -178,7 +178,7 @@ class Batching:
         recipe: The recipe.
         starts, shuffle: Attributes of its `Input`.
         division: The stages of its levels.
-        classes: int32 [n], class of each training example for balanced sampling; None: examples are shuffled.
+        classes: int32 [n], class of each training example for balanced sampling. If None, examples are shuffled.
     """
 
     recipe: Recipe
@@ -218,7 +218,7 @@ def plan_round(
         partition: Its split of the data.
         round: Index, from 0.
         cohort: Ids of the active clients.
-        clock: Clock of the fleet; None: all clients return.
+        clock: Clock of the fleet. If None, all clients return.
     """
     recipe = batching.recipe
     assigned = assign_levels(recipe.levels, len(partition.train), recipe.seed, round, np.asarray(cohort))
@@ -265,7 +265,7 @@ def arrange(
         recipe: The recipe.
         round, active, assigned: See `plan_clients`.
         work: The steps of each client that reach the server.
-        timing: Of the round.
+        timing: Timing of the round.
         first_card: See `assign_members`.
         delays: [n], of the results of an asynchronous policy.
     """

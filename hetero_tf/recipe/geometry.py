@@ -81,7 +81,7 @@ def walk(model: Model, example: Shape, width: float | None = None, classes: int 
     Args:
         model: The model of a recipe.
         example: Shape of one input.
-        width: Width of the model, in (0, 1]; None: shapes contain `!w` and `!classes`, which formulas treat as unknown.
+        width: Width of the model, in (0, 1]. If None, `!w` and `!classes` in shapes are unknown to formulas.
         classes: Length of the label axis; None before the data are read.
 
     Raises:

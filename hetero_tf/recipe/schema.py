@@ -90,7 +90,7 @@ class Levels:
 
     Attributes:
         level_of_client: int8 [clients], index of each client's level in the mix after `fit: device`, -1 for clients
-            that never train; None: levels are assigned by the shares of the mix.
+            that never train. If None, levels are assigned by the shares of the mix.
     """
 
     widths: Annotated[dict[str, Fraction], Range(low=1)]

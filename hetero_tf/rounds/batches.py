@@ -23,7 +23,7 @@ class Batches:
         clients: int32 [K], rows of the clients in `examples`.
         label_axis: Label axis of the clients.
         ticks: Scalar int32, the tick after the last one; 0 leaves the weights unchanged.
-        buffer: `rows -> inputs` of a stage that starts after frozen units; None: its inputs are read from the examples.
+        buffer: `rows -> inputs` of a stage that starts after frozen units. If None, inputs are read from examples.
     """
 
     examples: Examples
@@ -86,7 +86,7 @@ class Batches:
         return tf.math.count_nonzero(self.plan.stages[: self.plan.ticks] <= stage, dtype=tf.int32)
 
     def is_active(self, tick: tf.Tensor) -> tf.Tensor | None:
-        """Return bool [K], False for idle clients; None: a single client is active in each of its ticks."""
+        """Return bool [K], False for idle clients, or None: a single client is active in each of its ticks."""
         return self._counts(tick) > 0 if self.clients.shape[0] > 1 else None
 
     def until(self, stage: int) -> "Batches":

@@ -70,7 +70,7 @@ class RoundScalars(NamedTuple):
     Attributes:
         number: int32, counted from 0.
         seed: int32.
-        learning_rate: Of the local steps.
+        learning_rate: Learning rate of the local steps.
     """
 
     number: tf.Tensor
@@ -84,7 +84,7 @@ class BlockResult:
 
     Attributes:
         local: `LocalResult`.
-        coordinates: Of each client's sub-model.
+        coordinates: Coordinates of each client's sub-model.
         merged: Those of them that are merged.
         stored: `{table: [K, ...]}`, the clients' rows of the tables before the round.
         memory: [K, values], the new memories of the clients' corrections, or None.

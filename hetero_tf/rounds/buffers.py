@@ -39,7 +39,7 @@ def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None
     Args:
         source: Makes batches of examples.
         stored: The training examples.
-        block: Of one client.
+        block: Block of one client.
 
     Raises:
         InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.

@@ -21,7 +21,7 @@ class BlockStage:
     Attributes:
         step: The training step.
         joint: The same step with all routes under one tape, for probes and reports.
-        trained: For each trainable variable, whether the steps train it; None: they train all.
+        trained: For each trainable variable, whether the steps train it. If None, they train all.
         before: The frozen units, if the steps start after them and read their outputs from a buffer.
     """
 
@@ -39,7 +39,7 @@ class ClientBlock(RowShape):
 
     Attributes:
         clients: K.
-        networks: Of a client: 1 and its peers.
+        networks: Number of networks of a client: 1 and its peers.
         stages: `BlockStage` of each stage.
     """
 

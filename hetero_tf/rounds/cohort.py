@@ -20,7 +20,7 @@ class CohortResult(NamedTuple):
             asynchronous policy [delays + 1, values], by the delay of the clients.
         coverage: The sum of their weights, in the shape of `total`.
         memory_change: Sum of the changes of these clients' memories, [values]; None if the server does not read it.
-        records: Of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
+        records: Values of each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for excluded clients;
             and under "tables" its new rows, `{table: [S * K, ...]}`.
     """
 
@@ -177,7 +177,7 @@ def _weighted_rows(result, counts, weight):
 
     Args:
         counts: bool [K].
-        weight: [K], the clients' weights in the merge; None: 1 for each client that counts.
+        weight: [K], the clients' weights in the merge. If None, each client that counts has 1.
     """
     # tf.where instead of a product with a mask: NaN * 0 is NaN.
     zero = tf.zeros([], result.values.dtype)

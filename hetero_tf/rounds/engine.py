@@ -126,7 +126,7 @@ def report(engine: Engine, blocks: Sequence[ClientBlock], family: ModelFamily) -
     """Return a description of the engine as a dict of plain JSON.
 
     Args:
-        blocks: Of each sub-model.
+        blocks: Blocks of each sub-model.
         family: The models of the blocks.
 
     Returns:

@@ -50,9 +50,9 @@ class RowLayout:
     Attributes:
         level: Its name.
         classes: Length of the label axis.
-        variables: Of one network of the client, in the order of the global values.
+        variables: Variables of one network of the client, in the order of the global values.
         trainable: Number of trainable variables; they come first.
-        networks: Of a client: 1 and its peers. The trainable values of all networks come before the others.
+        networks: Networks of a client: 1 and its peers. The trainable values of all networks come before the others.
     """
 
     level: str
@@ -133,7 +133,7 @@ class RowLayout:
         return self.networks * self.trainable + network * carried + position - self.trainable
 
     def trained_mask(self, family: ModelFamily, stage: Stage) -> tuple[bool, ...] | None:
-        """Return which trainable variables of all networks a stage trains; None: all of them."""
+        """Return which trainable variables of all networks a stage trains, or None if it trains all."""
         unit_of = family.recipe.model.unit_of
         trained = tuple(
             unit_of(variable.path) in units

@@ -39,16 +39,16 @@ class LocalTraining:
     """The local steps of a block's clients.
 
     Attributes:
-        block: Of K clients.
+        block: Block of K clients.
         objective: The loss that the steps minimise.
         batches: The examples of each step.
         optimizer: The optimizer.
         learning_rate: Scalar.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each step appends the client's step number.
-        correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: no correction.
+        correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients, or None for no correction.
         mask: `weights [K, parameters] -> [K, parameters]`, their factors in the forward pass; entries at 0 are frozen.
             None: no mask.
-        progress: `(tick, calls) -> calls`, called after each tick, see `block_training.build_progress`; None: no
+        progress: `(tick, calls) -> calls`, called after each tick, see `block_training.build_progress`, or None for no
             callback.
     """
 
@@ -152,7 +152,7 @@ class LocalTraining:
         return tf.concat([trainable * self.mask(trainable), rows[:, self.block.parameters :]], 1)
 
     def _moving_values(self, stage_masks, batches, tick, trainable):
-        """Return which values a step moves: those that its stage trains and the mask keeps; None: all values."""
+        """Return which values a step moves: those that its stage trains and the mask keeps, or None if it moves all."""
         moving_by_stage = None if stage_masks is None else stage_masks[batches.stage_at(tick)]
         if self.mask is None:
             return moving_by_stage
@@ -192,7 +192,7 @@ def clip_by_norm(gradients: tf.Tensor, norm: tf.Tensor, clip_norm: float | None)
     Args:
         gradients: [K, parameters].
         norm: [K], their L2 norms.
-        clip_norm: The largest norm; None: no clipping.
+        clip_norm: The largest norm, or None for no clipping.
     """
     if clip_norm is None:
         return gradients

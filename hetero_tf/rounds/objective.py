@@ -11,7 +11,7 @@ class Objective:
     """The loss that local steps minimise.
 
     Attributes:
-        loss: Of one output, see `methods.losses`.
+        loss: Loss of one output, see `methods.losses`.
         couple: Combines the losses of several outputs into one, see `methods.couplings`.
         outside: Number of classes that are not on the label axis.
         present: bool [K, label axis], which labels of its label axis each client has.

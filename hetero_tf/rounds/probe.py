@@ -20,8 +20,8 @@ def check_block(block: ClientBlock, single: ClientBlock, checked: set[keras.Mode
     """Refuse a block whose results differ from those of each client's single model.
 
     Args:
-        block: Of several clients.
-        single: Of one client of the same level.
+        block: Block of several clients.
+        single: Model of one client of the same level.
         checked: Batched models that were checked in blocks of other levels; those of this block are added.
 
     Raises:
@@ -43,8 +43,8 @@ def check_variables(batched_model: RowModel, single: RowModel) -> None:
     """Refuse a batched model whose variables do not hold the values of K clients in one of the two known layouts.
 
     Args:
-        batched_model: Of K clients.
-        single: Of one client on the same route.
+        batched_model: Model of K clients.
+        single: Model of one client on the same route.
 
     Raises:
         ValueError: Names the first such variable.

@@ -21,7 +21,7 @@ def build_round(setup: RoundSetup, layout: StateLayout) -> Callable:
     """Build the compiled round.
 
     Args:
-        layout: Of the run's state.
+        layout: Layout of the run's state.
 
     Returns:
         A tf.function `(values, packed, learning_rates, first_round, seed) -> (values, metrics)`, and then the values of

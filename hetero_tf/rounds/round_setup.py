@@ -23,7 +23,7 @@ class LocalOptimizer:
     Attributes:
         step: `(weights, gradients, slots, rate, count) -> (weights, slots)`, see `methods.optimizers`.
         slots: Number of tensors of the optimizer's state, each in the shape of the weights.
-        clip_norm: Largest L2 norm of a client's gradient; None: no clipping.
+        clip_norm: Largest L2 norm of a client's gradient, or None for no clipping.
     """
 
     step: Callable
@@ -37,16 +37,16 @@ class Algorithm:
 
     Attributes:
         submodel: Selects the coordinates of an axis for a client's sub-model, see `methods.submodels`.
-        loss: Of one exit, see `methods.losses`.
+        loss: Loss of one exit, see `methods.losses`.
         couple: Combines the losses of all exits into one, see `methods.couplings`.
-        correct: The term added to local gradients, see `methods.corrections`; None: no correction.
-        remember: Computes the memory of a client's correction after its steps; None: no memory.
+        correct: The term added to local gradients, see `methods.corrections`, or None for no correction.
+        remember: Computes the memory of a client's correction after its steps, or None for no memory.
         read_slots: Positions of the server's slots that the correction reads.
-        update: Transforms trained values before the merge, see `methods.updates`; None: no update.
+        update: Transforms trained values before the merge, see `methods.updates`, or None for no update.
         optimizer: The local steps.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
         sums_memory: Whether the server also reads `memory_change`.
-        stale_merge: The merge of stale results of an asynchronous policy; None: all results arrive in their round.
+        stale_merge: The merge of stale results of an asynchronous policy. If None, all results arrive in their round.
         records_squares: Whether the round also returns the mean squared loss of each client.
     """
 
@@ -104,9 +104,9 @@ class Submodel:
 
     Attributes:
         block: The clients that are computed together.
-        cut: Of its values from the global row.
-        tables: Of its values from each client table, `{one of TABLES: TableCut}`.
-        mask: Of the entries that its clients train; None: all entries.
+        cut: Cuts its values out of the global row.
+        tables: Cuts of its values out of each client table, `{one of TABLES: TableCut}`.
+        mask: Mask of the entries that its clients train, or None for all entries.
     """
 
     block: ClientBlock
@@ -136,7 +136,7 @@ class RoundSetup:
     Attributes:
         examples, algorithm, layout, engine: See there.
         submodels: Those of the mix.
-        on_progress: Callback for the steps of a running round, see `block_training.build_progress`; None: no callback.
+        on_progress: Callback for the steps of a running round, see `block_training.build_progress`, or None.
     """
 
     examples: Examples

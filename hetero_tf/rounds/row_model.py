@@ -17,7 +17,7 @@ class RowShape:
     """The values of one client in a row: the trainable ones, then its carried ones.
 
     Attributes:
-        shapes: Of all values.
+        shapes: Shapes of all values.
         learned: Number of trainable variables among them.
     """
 
@@ -42,7 +42,7 @@ class RowModel:
     Attributes:
         model: Keras model for one client, or its batched form built with `clients=K`.
         clients: K.
-        shapes: Of one client's trainable values, then its carried ones, in model order.
+        shapes: Shapes of one client's trainable values, then its carried ones, in model order.
         positions: For each of them its position among the client's values, which may be wider.
     """
 
@@ -140,8 +140,8 @@ def _batch_value(part, shape, shape_of_all):
 
     Args:
         part: [K, values].
-        shape: Of one client's variable.
-        shape_of_all: Of the model's variable: clients on the first axis, or side by side on the last axis.
+        shape: Shape of one client's variable.
+        shape_of_all: Shape of the model's variable: clients on the first axis, or side by side on the last axis.
     """
     if part.shape[0] == 1 or len(shape_of_all) > len(shape):
         return tf.reshape(part, shape_of_all)

@@ -73,7 +73,7 @@ def train(
         process: The learning process. It is evaluated after every `evaluate.every` rounds of its recipe, and after the
             last round.
         rounds: Number of the last round; a state of that round is returned unchanged. None: the recipe's.
-        state: The state to start from; None: a new state.
+        state: The state to start from, by default a new one.
         callbacks: Functions that are called after every round, in this order; then Keras callbacks, for which an
             evaluated round ends an epoch, see `keras_callbacks`.
 
@@ -168,7 +168,7 @@ class EarlyStopping:
     """Ends the training when a metric has not improved for some evaluations.
 
     Args:
-        metric: Name of the metric; None: the selection metric of the recipe.
+        metric: Name of the metric, by default the selection metric of the recipe.
         patience: Number of evaluations without an improvement after which the training ends. NaN and infinity are never
             an improvement.
         min_delta: Difference from the best value that an improvement exceeds.

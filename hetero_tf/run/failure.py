@@ -15,7 +15,7 @@ class RoundFailure:
     Attributes:
         reason: The cause, a part of a sentence: "round 3: REASON, also with a second cohort".
         error: Raised if the second cohort fails as well.
-        remedy: Advice, the last sentence; None: lower the learning rate.
+        remedy: Advice, the last sentence; by default, to lower the learning rate.
     """
 
     reason: str

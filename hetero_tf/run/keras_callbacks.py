@@ -70,7 +70,7 @@ class GlobalModel:
 
         Args:
             state: The state.
-            statistics: Statistics of static batch normalisation of the global model; None: a reader computes them.
+            statistics: Statistics of static batch normalisation of the global model. If None, a reader computes them.
             learning_rate: Learning rate of the round.
         """
         self._state, self._statistics = state, statistics

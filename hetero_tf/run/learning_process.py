@@ -136,7 +136,7 @@ class LearningProcess(Federation):
 
         Args:
             state: `State`.
-            levels: "global" or "all", see `Evaluator.evaluate`; None: `evaluate.levels` of the recipe.
+            levels: "global" or "all", see `Evaluator.evaluate`; by default `evaluate.levels` of the recipe.
 
         With fine-tuning, `tuned_*` are metrics of the fine-tuned client models; the state is not changed.
         """
@@ -212,12 +212,12 @@ def learning_process(
             finished run, not for training or evaluation.
         partition: The examples of each client; None splits them as in the recipe.
         data_dir: Folder of the data, see README.
-        parallel: Client blocks that train in parallel; None: the number of cores.
-        device: "cpu" or "gpu", the device for which the engine is chosen; None: the device that TensorFlow finds.
+        parallel: Client blocks that train in parallel, by default the number of cores.
+        device: "cpu" or "gpu", the device for which the engine is chosen; by default the one that TensorFlow finds.
         model: `(width, classes) -> keras.Model`, a function that builds a custom model instead of the recipe's layers,
             see `models.custom_model.build_custom_model`; the key `model` of the recipe is then optional.
         strategy: Strategy whose replicas share each round and evaluation, such as
-            `tf.distribute.MirroredStrategy()`; None: no sharing. Results are equal up to the order of summation.
+            `tf.distribute.MirroredStrategy()`, or None for no sharing. Results are equal up to the order of summation.
 
     If TensorFlow has not started yet, `hardware.configure_threads` sets its threads. Without a GPU, this process
     skips the passes of the graph optimizer that rounds do not need, see `hardware.skip_graph_passes`.

@@ -52,7 +52,7 @@ def _device_warnings(levels):
 
 
 def baseline(process: Federation) -> tuple[str, float, str] | None:
-    """Return `(metric, value, prediction)` of a constant prediction on the test examples; None: not defined."""
+    """Return `(metric, value, prediction)` of a constant prediction on the test examples, or None if undefined."""
     return None if isinstance(process.dataset, DescribedDataset) else data_lines.baseline(process.dataset)
 
 

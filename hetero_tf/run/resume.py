@@ -103,7 +103,7 @@ def stored_partition(
     Args:
         run: The folder of the run.
         dataset: The data as they are now.
-        newest_facts: Result of `facts.newest`; None: the run is new, and the recipe splits the data.
+        newest_facts: Result of `facts.newest`. If None, the run is new, and the recipe splits the data.
         split: Splits the data by the recipe.
 
     Raises:
@@ -132,7 +132,7 @@ def with_stored_trace(run: RunFolder, recipe: Recipe, newest_facts: dict | None)
     Args:
         run: The folder of the run.
         recipe: The recipe.
-        newest_facts: Result of `facts.newest`; None: the run is new.
+        newest_facts: Result of `facts.newest`. If None, the run is new.
 
     Raises:
         InputError: The file is not the one with which the run started.

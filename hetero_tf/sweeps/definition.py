@@ -90,7 +90,7 @@ def from_flags(
         recipe: A file or shipped name.
         overrides: Strings `path=value` for every run.
         varied_keys: Strings `path=value,value,...`; commas inside brackets or quotes do not separate values.
-        seeds: Such as "0-2" or "0,3"; None: the seed of the recipe.
+        seeds: Seeds such as "0-2" or "0,3", by default the seed of the recipe.
     """
     grid = {}
     for text in varied_keys:

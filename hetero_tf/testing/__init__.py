@@ -87,7 +87,7 @@ def check_plugin(
         kind: "submodels", "losses", "layers" and so on, see `base.registry.KINDS`.
         module: The module, which defines the function of the kind, or layers.
         options: Options without a default; for layers, arguments of the constructor.
-        inputs: Layers: example inputs; None: images [4, 6, 6, 8].
+        inputs: Layers: example inputs, by default images [4, 6, 6, 8].
         data_dir: Data: folder of the data.
 
     Raises:

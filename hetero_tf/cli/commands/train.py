@@ -29,7 +29,7 @@ def run(recipe: Recipe, flags: FlagValues, console: Console, execution: "Executi
     """Train, print the next commands, and return the summary, ready for JSON.
 
     Args:
-        execution: Opens the process that runs the rounds; None: the one of the flags and TF_CONFIG.
+        execution: Opens the process that runs the rounds, by default the one of the flags and TF_CONFIG.
 
     Raises:
         InputError: The flags or TF_CONFIG define no cluster with this process.

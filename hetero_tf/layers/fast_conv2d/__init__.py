@@ -21,13 +21,13 @@ WINOGRAD_TYPES = ("float32",)
 def fastest_form(
     map_size: tuple[int | None, int | None], kernel: tuple[int, ...], dtype: str, batch: int | None
 ) -> str | None:
-    """Return the fastest form of a convolution, a key of `FORMS`; None: TensorFlow's convolution.
+    """Return the fastest form of a convolution, a key of `FORMS`, or None for TensorFlow's convolution.
 
     Args:
         map_size: (height, width) of the inputs.
         kernel: Shape of the kernel.
-        dtype: Of the inputs.
-        batch: Examples of a training step; None: only outputs are computed, without gradients.
+        dtype: Type of the inputs.
+        batch: Examples of a training step. If None, only outputs are computed, without gradients.
     """
     height, width = map_size
     if height is None or width is None or kernel[:2] != (3, 3):

@@ -3,7 +3,7 @@
 `outputs` are [..., classes], whose last axis has a static length: the label axis of the client, or the targets of a
 task without labels. `targets` are those of the task, in the leading axes of the outputs: int32 indices of the label
 axis, or float32 [..., classes]. `present`, bool and broadcastable to the outputs, marks the labels of the client:
-[classes] for one client, [clients, 1, classes] for clients on a leading axis; None: all. `outside` is the number of
+[classes] for one client, [clients, 1, classes] for clients on a leading axis, or None. `outside` is the number of
 classes that were cut from the axis. The result has the leading axes of the outputs; the engine averages it per client.
 
 A module with `MASKS_LABELS = True` gives absent labels no gradient. The label axis may then be cut to the labels of

@@ -49,7 +49,7 @@ def smoothed_cross_entropy(
     Args:
         logits, targets, mask, outside: See `softmax_cross_entropy`.
         label_smoothing: Share of the target's probability that is spread over the classes of the mask.
-        class_shares: Share of each class among the training examples, for balanced weights; None: all have weight 1.
+        class_shares: Share of each class among the training examples, for balanced weights. If None, all have weight 1.
     """
     losses = softmax_cross_entropy(logits, targets, mask, outside)
     if label_smoothing:

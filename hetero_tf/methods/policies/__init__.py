@@ -25,7 +25,7 @@ class SynchronousPolicy:
     """Rule of rounds in which all clients start at one version of the global model and are merged together.
 
     Attributes:
-        deadline: Seconds after which a round stops waiting for clients; None: it waits for all of them.
+        deadline: Seconds after which a round stops waiting for clients. If None, it waits for all of them.
         partial: Late clients return their completed steps; False: they return nothing.
         factor: Clients that start, as a multiple of `round.clients`; the round ends when that many have returned.
     """
@@ -55,7 +55,7 @@ class AsynchronousPolicy:
             from the current global values.
         divisor: What the sum of weighted differences of an entry is divided by: "clients", the number of those in the
             buffer that cover it; "factors", the sum of their factors; "buffer", the size of the buffer.
-        flush: Arrivals, discarded ones included, after which a step also takes an incomplete buffer; None: never.
+        flush: Arrivals, discarded ones included, after which a step also takes an incomplete buffer, or None for never.
     """
 
     buffer: int

@@ -46,8 +46,8 @@ class Task:
             positive ones are the labels; numbers as for `decode`.
         output_name: Name of the unchanged outputs among the predictions.
         prediction_name: Name of the values that users read.
-        index_name: Name of the integers among them, -1 for an invalid example; None: there are none.
-        scaling: Mean and standard deviation float64 [targets] by which `encode` scales numbers; None: `encode` only
+        index_name: Name of the integers among them, -1 for an invalid example. If None, there are none.
+        scaling: Mean and standard deviation float64 [targets] by which `encode` scales numbers. If None, `encode` only
             changes the type, so devices without TensorFlow can repeat it.
     """
 

@@ -70,8 +70,8 @@ class LevelCost:
     Attributes:
         width: Share of channels.
         parameters: Trainable values, with all labels.
-        paper_flops, multiply_adds: Of one forward pass of one example, see `counting.ForwardCost`.
-        mebibytes: Of the parameters, 2**20 bytes each.
+        paper_flops, multiply_adds: Counts of one forward pass of one example, see `counting.ForwardCost`.
+        mebibytes: Size of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients. With label cuts, only rows of the client's labels count. The row of the mask token is only sent
             down. Local units are not transferred.

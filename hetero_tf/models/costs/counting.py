@@ -27,10 +27,10 @@ class ForwardCost:
     """Cost of one forward pass of one example, through a top-level layer of a model, a unit, or all layers.
 
     Attributes:
-        name: Of the layer or unit.
+        name: Name of the layer or unit.
         elements: Output values that FeDepth's Table 1 counts, see `count_values`.
         parameters: Trainable values.
-        multiply_adds: Of the products that actually run, see `multiply_adds`.
+        multiply_adds: Multiply-adds of the products that actually run, see `multiply_adds`.
         by_constants: Those of them by constant kernels.
         products: Number of these products: convolutions and matrix products.
         paper_flops: In the convention of the HeteroFL paper, see `paper_flops`.
@@ -98,7 +98,7 @@ class OuterCall:
 
     Attributes:
         layer: The layer.
-        calls: Of this layer and of its sublayers, in the order in which they return; its own call is the last.
+        calls: Calls of this layer and of its sublayers, in the order in which they return; its own call is the last.
         products: Multiply-adds of each convolution and matrix product in it.
     """
 

@@ -124,7 +124,7 @@ def run_and_trained(
     """Return the units that some stage runs, and those that some stage trains.
 
     Args:
-        stages: Of a level.
+        stages: Stages of a level.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
     """
     routes = [route for stage in stages for route in stage.routes]

@@ -106,10 +106,10 @@ def fit_levels(
 
     Args:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build_model.build_model`.
+        shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
-        counted: See `LevelCosts`; None: an empty cache.
+        counted: See `LevelCosts`; empty by default.
     """
     levels, counted = recipe.levels, {} if counted is None else counted
     if levels.fit in (None, "device") and not any(isinstance(budget, Mebibytes) for budget in levels.budgets.values()):

@@ -39,7 +39,7 @@ class UnitShares(Mapping):
 
     Args:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build_model.build_model`.
+        shape: Shape of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
     """

@@ -33,7 +33,7 @@ class DeviceTable:
         columns: {name: float64 [classes]}, in the units of `Devices`.
         windows: Hours of each class; no hours are the whole day.
         shares: float64 [classes], shares of the clients.
-        kinds: int32 [clients], class of each client of a trace; None: clients draw their class.
+        kinds: int32 [clients], class of each client of a trace. If None, clients draw their class.
     """
 
     columns: dict[str, np.ndarray]
