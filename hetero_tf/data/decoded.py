@@ -32,8 +32,8 @@ from hetero_tf.base.files import (
     hold_lock,
     read_bytes,
     remove,
+    remove_leftovers,
 )
-from hetero_tf.base.folders import remove_leftovers
 from hetero_tf.base.hardware import memory_limit
 from hetero_tf.base.version import __version__
 from hetero_tf.data.disk_array import DiskArray, update_digest

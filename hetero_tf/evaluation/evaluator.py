@@ -1,37 +1,29 @@
 """Evaluation of a run's state: the statistics query, Global and Local metrics, and the levels' prediction models."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.inputs import stored
 from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.targets import LABEL, LABEL_MAP
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.class_results import ClassResults
-from hetero_tf.evaluation.client_metrics import Batches, build_client_results
-from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
+from hetero_tf.evaluation.client_evaluator import ClientEvaluator
+from hetero_tf.evaluation.evaluation_examples import EvaluationExamples
+from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies
 from hetero_tf.evaluation.global_metrics import Measures, build_outputs, with_prefix
-from hetero_tf.evaluation.local_metrics import LocalMeasures
-from hetero_tf.evaluation.predictor import Predictor, noise_seed, sort_networks
+from hetero_tf.evaluation.predictor import Predictor, sort_networks
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
-from hetero_tf.planning import level_assignment as levels
-
-# Divisor of the training set for `evaluate.statistics: sample`, and the smallest number of its examples.
-SAMPLE_DIVISOR, MIN_SAMPLE = 10, 1000
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,21 @@ class Evaluator:
     measures: Measures
     replicas: Replicas
 
+    @functools.cached_property
+    def data(self) -> EvaluationExamples:
+        """The examples on which models are evaluated."""
+        return EvaluationExamples(self.dataset, self.partition, self.family.recipe)
+
+    @functools.cached_property
+    def clients(self) -> ClientEvaluator:
+        """The evaluation of the clients."""
+        return ClientEvaluator(self.data, self.family, self.examples, self.measures, self.replicas)
+
+    @property
+    def tests(self) -> ClientTests:
+        """The clients' test examples, with the clients' levels if these are fixed."""
+        return self.data.tests["test"]
+
     @property
     def global_model(self) -> keras.Model:
         """The Keras prediction model of the global level, with the initial values if it is one network."""
@@ -74,8 +81,8 @@ class Evaluator:
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
         if state.clients.get("personal"):
-            metrics |= self._of_personal_models(state)
-        if "validation" in self._splits:
+            metrics |= self.clients.evaluate(state)
+        if "validation" in self.data.splits:
             metrics |= with_prefix(self._global.measure("validation", state, statistics), "validation")
         if (self.family.recipe.evaluate.levels if levels is None else levels) == "all":
             global_metrics = {
@@ -105,7 +112,7 @@ class Evaluator:
             rows, rng: As for `Predictor.statistics`; without rows, those of the recipe.
         """
         predictor = self._predictor(level)
-        rows = self._statistics_rows if rows is None else rows
+        rows = self.data.statistics_rows if rows is None else rows
         return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
 
     def statistics_paths(self, level: str) -> list[str]:
@@ -129,10 +136,12 @@ class Evaluator:
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )
         if level is None and state.clients.get("personal"):
-            hits = self._compiled_client_results(*self.client_values(state))["local_hits"]
+            hits = self.clients.results(*self.clients.values(state))["local_hits"]
         else:
             outputs = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
-            hits = self.local_measures.results(outputs, tests.examples, tests.clients[tests.owners])["local_hits"]
+            hits = self.clients.local_measures.results(outputs, tests.examples, tests.clients[tests.owners])[
+                "local_hits"
+            ]
         names = {
             int(tests.clients[position]): name for name, positions in tests.levels.items() for position in positions
         }
@@ -173,7 +182,7 @@ class Evaluator:
         """
         predictor = self._predictor(level)
         state = self._predicting(state, predictor.level)
-        statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
+        statistics = predictor.statistics(state, self.data.statistics_rows) if statistics is None else statistics
         model = self.family.predictor(predictor.level)
         for variable, value in zip(values(model), predictor.values(state), strict=True):
             variable.assign(value)
@@ -186,12 +195,6 @@ class Evaluator:
         """Return the values of the global model's trainable and of its other variables, in its order."""
         return self._global.trainable(state), self._global.others(state, statistics)
 
-    def client_values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
-        """Return the arguments of `measure_clients`: global values, the clients' personal values, and a seed."""
-        personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
-        weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
-        return weights, personal, tf.constant(noise_seed(self.family.recipe.seed, state.round))
-
     def _predicting(self, state, level):
         """Return the state whose first networks predict at a level: sorted by accuracy if the recipe requires it."""
         levels = self.family.recipe.levels
@@ -203,7 +206,7 @@ class Evaluator:
             predictor = self._one_member
             return float(
                 predictor.measure(
-                    "validation", ensemble_state, predictor.statistics(ensemble_state, self._statistics_rows)
+                    "validation", ensemble_state, predictor.statistics(ensemble_state, self.data.statistics_rows)
                 )["accuracy"]
             )
 
@@ -211,20 +214,9 @@ class Evaluator:
 
     def _measured(self, predictor, state):
         """Return the metrics of the first networks of a state on the test set, and their normalisation statistics."""
-        statistics = predictor.statistics(state, self._statistics_rows)
+        statistics = predictor.statistics(state, self.data.statistics_rows)
         measured = predictor.measure("test", state, statistics)
         return {name: float(value) for name, value in measured.items()}, statistics
-
-    def _of_personal_models(self, state):
-        """Return the Local metrics of the clients' personal models; those of validation examples select a round."""
-        values = self.client_values(state)
-        metrics: dict[str, float] = {}
-        if self.dataset.test.y is not None and self.tests.clients.size:
-            metrics |= self.measure_clients(*values)
-        if self.dataset.train.y is not None and "validation" in self._splits:
-            validation = with_prefix(self._measure_validation_of_clients(*values), "validation")
-            metrics |= {name: value for name, value in validation.items() if find_metric(name)}
-        return metrics
 
     def _of_levels(self, state, global_metrics, statistics):
         """Return metrics and statistics of every level of the mix; levels with the same model share a measurement."""
@@ -242,29 +234,6 @@ class Evaluator:
         return metrics, by_level
 
     @functools.cached_property
-    def _statistics_rows(self):
-        """The training examples of the statistics query: int32 arrays, see `calibration.statistics_batches`."""
-        if self.family.recipe.evaluate.statistics == "clients":
-            return self.partition.train
-        # Pooled: all training examples except the held-out ones.
-        everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
-        pool = np.setdiff1d(everything, self.partition.held_out.ids)
-        if self.family.recipe.evaluate.statistics == "pooled":
-            return [pool]
-        size = max(len(pool) // SAMPLE_DIVISOR, MIN_SAMPLE)
-        return [seeds.rng(self.family.recipe.seed, "statistics sample").permutation(pool)[:size]]
-
-    @functools.cached_property
-    def _splits(self):
-        """`{name: (x, y)}` of the test split, and of the clients' validation examples, if there are any."""
-        train, ids = self.dataset.train, self.partition.held_out.ids
-        splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
-        if ids.size:
-            held_out = train.select(ids)
-            splits["validation"] = (held_out.x, held_out.y)
-        return {name: (stored(x), y) for name, (x, y) in splits.items()}
-
-    @functools.cached_property
     def _predictors(self):
         return {}
 
@@ -276,7 +245,7 @@ class Evaluator:
         return self._predictors[level]
 
     def _build_predictor(self, level, members=None):
-        return Predictor(self.family, self.examples, self.measures, self._splits, self.replicas, level, members)
+        return Predictor(self.family, self.examples, self.measures, self.data.splits, self.replicas, level, members)
 
     @property
     def _global(self):
@@ -289,91 +258,20 @@ class Evaluator:
 
     def build_outputs(self, model: keras.Model) -> Callable:
         """Return `(trainable, others) -> outputs` of the test examples, for the graph."""
-        x, size = self._splits["test"][0], self.family.recipe.evaluate.batch_size
+        x, size = self.data.splits["test"][0], self.family.recipe.evaluate.batch_size
         return build_outputs(model, self.examples.input, x, size, self.replicas)
 
-    def build_client_results(self, names: Sequence[str], reduce: Callable, split: str = "test") -> Callable:
-        """Return `(weights, personal, seed) -> {name: rows}` of the clients' personal models, for the graph.
-
-        Args:
-            names, reduce: See `client_metrics.build_client_results`.
-            split: "test" or "validation", the examples that clients are tested on.
-        """
-        recipe, train, local = self.family.recipe, self.examples, self._local_measures(split)
-        batches = Batches(
-            train.input,
-            (train.x, train.y),
-            (self._splits[split][0], local.targets.data),
-            recipe.evaluate.batch_size,
-            recipe.evaluate.statistics_batch,
-        )
-        # With dynamic assignment clients are tested at the global level.
-        assigned = self._levels
-        level_names = (recipe.levels.global_level,) if assigned is None else recipe.levels.names
-        levels = np.zeros(len(self.partition.train), int) if assigned is None else assigned
-        models = [self.family.predictor(name) for name in level_names]
-        clients = self.partition.train
-        return build_client_results(models, levels, batches, clients, local.tests, self.replicas, names, reduce)
+    def measure_global(self, trainable: list, others: list) -> dict[str, tf.Tensor]:
+        """Return the Global metrics of `global_values`, and the Local ones if clients have test examples."""
+        return self._measure_global(trainable, others)
 
     @functools.cached_property
-    def _compiled_client_results(self):
-        local = self.local_measures
-        return self.replicas.compiled(self.build_client_results(local.result_names, local.results))
-
-    @functools.cached_property
-    def tests(self) -> ClientTests:
-        """The clients' test examples, with the clients' levels if these are fixed."""
-        return self._client_tests(self.partition.test)
-
-    def _client_tests(self, shares):
-        return client_tests(shares, self.partition.label_mask, self._levels, self.family.recipe.levels.names)
-
-    @functools.cached_property
-    def measure_global(self) -> Callable:
-        """`(trainable, others) -> metrics` of the global model, compiled."""
-        x, y = self._splits["test"]
+    def _measure_global(self):
+        x, y = self.data.splits["test"]
         if y is None or not self.tests.clients.size:
             measure = self._global.compiled("test")
             return lambda trainable, others: with_prefix(measure(trainable, others), "global")
         source, size = self.examples.input, self.family.recipe.evaluate.batch_size
         # Models and data must be built outside the graph.
-        build = self.local_measures.build_metrics
+        build = self.clients.local_measures.build_metrics
         return self.replicas.compiled(build(self.global_model, source, x, size, self.replicas))
-
-    @functools.cached_property
-    def measure_clients(self) -> Callable:
-        """`(weights, personal, seed) -> metrics` of the clients' personal models on the test split, compiled."""
-        return self._client_measure("test")
-
-    @functools.cached_property
-    def _measure_validation_of_clients(self):
-        """As `measure_clients`, on the examples that each client holds out."""
-        return self._client_measure("validation")
-
-    def _client_measure(self, split):
-        local = self._local_measures(split)
-        results_of = self.build_client_results(local.result_names, local.results, split)
-        return self.replicas.compiled(lambda *values: local.summarize(results_of(*values)))
-
-    @functools.cached_property
-    def local_measures(self) -> LocalMeasures:
-        """The Local metrics on the test split."""
-        return LocalMeasures(self.measures, self.tests, self.measures.targets(self.dataset.test.labels))
-
-    @functools.cached_property
-    def _validation_measures(self):
-        """The Local metrics on the validation split, which has the held-out examples in the order of their clients."""
-        held_out = self.partition.held_out
-        tests = self._client_tests(dataclasses.replace(held_out, ids=np.arange(len(held_out.ids), dtype=np.int32)))
-        return LocalMeasures(self.measures, tests, self.measures.targets(self._splits["validation"][1]))
-
-    def _local_measures(self, split):
-        return self.local_measures if split == "test" else self._validation_measures
-
-    @property
-    def _levels(self):
-        """int [clients], positions in the mix of the clients' levels; None with dynamic assignment."""
-        mix, clients = self.family.recipe.levels, len(self.partition.train)
-        if mix.assignment == "dynamic":
-            return None
-        return levels.assign_levels(mix, clients, self.family.recipe.seed, 0, np.arange(clients))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hetero_tf.base.escaping import quote_markdown
 from hetero_tf.data.named_arrays import unpack
 from hetero_tf.export.labelled import LabelledTask
-from hetero_tf.models.named_inputs import pack_tensors
+from hetero_tf.models.preprocessed import pack_tensors
 
 
 class ArraysTask(LabelledTask):

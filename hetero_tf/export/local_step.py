@@ -17,8 +17,8 @@ from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, queried, values
 from hetero_tf.rounds.local_training import clip_by_norm
-from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.row_model import RowModel
+from hetero_tf.rounds.training_step import Objective
 
 UNIFORM = "uniform_"
 

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Positive, Size
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.layers.stacked.dense import LowRank
 from hetero_tf.layers.stacked.forms import leading_shape
-from hetero_tf.layers.stacked.low_rank import LowRank
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

@@ -6,8 +6,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
-from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
-from hetero_tf.layers.fast_conv2d.patches import MAX_PATCHES, conv2d_by_patches, patch_bytes
+from hetero_tf.layers.fast_conv2d import FORMS, MAX_PATCHES, conv2d_by_patches, fastest_form, patch_bytes
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

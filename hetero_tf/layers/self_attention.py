@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Positive, Size
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.layers.stacked.low_rank import LowRank
+from hetero_tf.layers.stacked.dense import LowRank
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

@@ -9,7 +9,7 @@ from hetero_tf.layers.gelu import GELU, Form
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.self_attention import SelfAttention
 from hetero_tf.layers.stacked import keras_layer
-from hetero_tf.layers.stacked.low_rank import LowRank
+from hetero_tf.layers.stacked.dense import LowRank
 
 
 @keras.saving.register_keras_serializable("hetero_tf")

@@ -16,8 +16,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import LevelSpec, ModelOutline, Route, Stage, full_route
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import ForwardCost, forward
-from hetero_tf.models.costs.unit_costs import UnitShares
+from hetero_tf.models.costs.counting import ForwardCost, UnitShares, forward
 from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
 from hetero_tf.models.requirements import check_behavior

@@ -9,8 +9,7 @@ from typing import Any
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import old_spellings
-from hetero_tf.recipe.bases import read_tree
-from hetero_tf.recipe.changes import apply, label_of
+from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import CustomModelKey

@@ -4,12 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
-from hetero_tf.data.inputs import Labels, all_labels
+from hetero_tf.base.errors import InputError
+from hetero_tf.data.inputs import Input, Labels, all_labels
 from hetero_tf.data.inputs.examples import Examples
 from hetero_tf.models.cut import Cut
-from hetero_tf.planning.packing import BlockPlan
+from hetero_tf.models.variables import is_seed
+from hetero_tf.planning.packing import BlockPlan, PackedRounds
+from hetero_tf.rounds.client_block import ClientBlock
+from hetero_tf.rounds.row_model import RowModel
 from hetero_tf.rounds.submodel_cut import positions_in
 
 
@@ -153,3 +158,84 @@ def global_classes(examples: Examples, cut: Cut) -> int:
     if examples.labels is None:
         return examples.present.shape[1]
     return next(axis for axis in cut.distinct if axis.label).size
+
+
+def is_per_example(routed: RowModel) -> bool:
+    """Return whether the output for an example is independent of the batch, tested on random values."""
+    rng, model = np.random.default_rng(0), routed.model
+    trainable, state = (
+        [rng.normal(0, 0.1, variable.shape) for variable in group]
+        for group in (model.trainable_variables, model.non_trainable_variables)
+    )
+    inputs = tf.constant(rng.normal(size=(3, *model.inputs[0].shape[1:])), model.inputs[0].dtype)
+
+    def run(inputs):
+        outputs, _ = model.stateless_call(trainable, state, inputs, training=True)
+        return tf.cast(outputs, tf.float64).numpy()
+
+    both, single = run(inputs[:2]), run(inputs[1:])
+    return np.allclose(both[1], single[0], rtol=1e-2, atol=1e-3 * np.abs(both).max())
+
+
+REFUSAL_PREFIX = "client.stages.buffered must be false here, where a buffer would change the result: "
+
+
+def check_buffers(source: Input, stored: np.ndarray, block: ClientBlock) -> None:
+    """Refuse buffers that would change the result.
+
+    Args:
+        source: Makes batches of examples.
+        stored: The training examples.
+        block: Block of one client.
+
+    Raises:
+        InputError: Batches are random or parts of examples, or frozen units mix the examples of a batch.
+    """
+    for before in (stage.before.models[0] for stage in block.stages if stage.before is not None):
+        if source.random or source.starts(stored) != (0,):
+            raise InputError(
+                REFUSAL_PREFIX + "the input is random or a part of an example; remove augmentation and masks"
+            )
+        if any(is_seed(variable) for variable in before.model.variables):
+            raise InputError(REFUSAL_PREFIX + "frozen units have dropout; remove it")
+        if not is_per_example(before):
+            raise InputError(
+                REFUSAL_PREFIX + "frozen units read the whole batch, as batch norms do; use other norms, "
+                "such as gn, ln or none"
+            )
+
+
+def row_specs(examples: Examples) -> dict[str, tf.TensorSpec]:
+    """Return the types of the values of `read_training_rows`, for any number of rows."""
+    arrays = {"x": examples.x, "y": examples.y}
+    return {
+        name: tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+        for name, array in arrays.items()
+        if array is not None
+    }
+
+
+def read_training_rows(
+    examples: Examples, packed: PackedRounds, replicas: range
+) -> tuple[PackedRounds, dict[str, tf.Tensor]]:
+    """Read the rows of some replicas' clients.
+
+    Args:
+        examples: Those of the round, whose `x` stays on disk.
+        packed: Rounds whose `rows` are those of the stored split.
+        replicas: Those of this process: rows of clients of other processes are not read.
+
+    Returns:
+        The same rounds, whose `rows` are positions in the read values, and the `x` and `y` of these rows. With XLA
+        the rows are padded to a constant number.
+    """
+    local_rows = packed.rows[np.isin(packed.replicas, replicas)]
+    # Ascending, so that adjacent rows are read together; at least one row, even if no client takes a step.
+    row_ids = np.unique(local_rows[local_rows >= 0]) if (local_rows >= 0).any() else np.zeros(1, np.int32)
+    # Index of each row among the read ones; padding remains -1.
+    positions = np.minimum(np.searchsorted(row_ids, packed.rows), len(row_ids) - 1)
+    rows = np.where(packed.rows < 0, -1, positions).astype(np.int32)
+    if len(row_ids) < examples.min_rows:
+        row_ids = np.pad(row_ids, [0, examples.min_rows - len(row_ids)], mode="edge")
+    values = {"x": tf.constant(examples.x[row_ids]), "y": tf.gather(examples.y, row_ids)}
+    return packed._replace(rows=rows), values

@@ -11,8 +11,8 @@ import tensorflow as tf
 from hetero_tf.models.entry_masks import broadcast_to_values
 from hetero_tf.rounds.batches import Batches
 from hetero_tf.rounds.client_block import ClientBlock
-from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.round_setup import LocalOptimizer
+from hetero_tf.rounds.training_step import Objective
 
 # Calls to the host before the first tick: number of ticks of the next call and of the last one, and its time.
 NO_CALLS = (1.0, 0.0, -np.inf)

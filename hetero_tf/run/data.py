@@ -1,18 +1,23 @@
 """Loads the data of a recipe and splits them over its clients, without TensorFlow."""
 
 import dataclasses
+import hashlib
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hetero_tf import data
-from hetero_tf.base import registry, seeds
+from hetero_tf.base import files, registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.described import DescribedDataset, describe, from_description
 from hetero_tf.data.partitions.partition import Partition, check_partition, label_mask
 from hetero_tf.data.targets import LABEL, POSITIONS
 from hetero_tf.recipe import with_source_location
 from hetero_tf.recipe.fit import check_kind
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.runs import plain_json
 
 
 def load_data(recipe: Recipe, data_dir: Path | str | None, learned: tuple[str, ...] | None = None) -> Dataset:
@@ -73,3 +78,39 @@ def by_strata(partition: Partition, dataset: Dataset) -> Partition:
     labels, _ = dataset.strata
     classes = max(dataset.classes, int(labels.max()) + 1)
     return dataclasses.replace(partition, label_mask=label_mask(labels, partition.train, classes))
+
+
+ADVICE = "; put it back, or delete it to use the data themselves"
+
+
+def save_description(path: Path, dataset: Dataset) -> None:
+    """Write the description of a data set as one JSON file, atomically.
+
+    Raises:
+        InputError: The description is larger than `plain_json.LIMIT`, or a name is not valid Unicode.
+        DiskProblem: The write failed.
+    """
+    value = describe(dataset)
+    files.write_atomic(path, plain_json.dump(value | {"sha256": _digest(value)}, "the description of the data"))
+
+
+def load_description(path: Path) -> DescribedDataset:
+    """Read a file that `save` wrote.
+
+    Raises:
+        InputError: The file is missing, damaged or changed.
+    """
+    value: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    if not isinstance(value, dict) or value.get("sha256") != _digest(value):
+        raise files.Damaged(
+            f"{path}: its content differs from its sha256, so the file was changed or is damaged{ADVICE}"
+        )
+    try:
+        return from_description(value)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise files.Damaged(f"{path}: does not describe a data set: {error}{ADVICE}") from error
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    """Hex digest of all entries except the digest itself."""
+    return hashlib.sha256(plain_json.dump({name: value[name] for name in value if name != "sha256"}, "it")).hexdigest()

@@ -11,6 +11,7 @@ from typing import Any
 from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, ProgressDisplay, format_metrics
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.escaping import escape_line, quote_shell
 from hetero_tf.base.patience import Patience
 from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.data.partitions.shares import ClientExamples
@@ -18,7 +19,7 @@ from hetero_tf.models.costs.memory import describe_fit, over_budget
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.fleets.device_table import trace_digest
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.run import best, data_description, notes, readme, resume
+from hetero_tf.run import best, data, notes, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.data import load_data, split
 from hetero_tf.run.learning_process import LearningProcess, learning_process
@@ -98,8 +99,8 @@ def train(recipe: Recipe, settings: Settings, console: Console, execution: Execu
             if not run.data.exists():
                 # Without a description (too many words or columns), `predict` and `export` need the data too.
                 with contextlib.suppress(InputError):
-                    data_description.save(run.data, process.dataset)
-            readme.write(run, recipe, settings.command, process.selection_metric)
+                    data.save_description(run.data, process.dataset)
+            write_readme(run, recipe, settings.command, process.selection_metric)
             if not run.costs.exists():
                 # For tables and figures, which then need no TensorFlow.
                 costs = plain_json.finite(process.mix_costs())
@@ -132,7 +133,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     Raises:
         InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
-    dataset, newest_facts = data_description.load(run.data), facts.newest(run) or facts.best(run)
+    dataset, newest_facts = data.load_description(run.data), facts.newest(run) or facts.best(run)
     recipe = resume.with_stored_trace(run, recipe, newest_facts)
     partition = resume.stored_partition(run, dataset, newest_facts, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
@@ -162,7 +163,7 @@ def _learned_vocabulary(recipe, run):
     if recipe.data.loader.options.get("tokenizer") == "subwords" and run.data.exists():
         # Damaged subwords are learned again, with the same result.
         with contextlib.suppress(InputError):
-            return data_description.load(run.data).vocabulary
+            return data.load_description(run.data).vocabulary
     return None
 
 
@@ -288,3 +289,67 @@ def _first_call_seconds(laps):
     """Seconds of each phase up to the end of the first call, and their "total"; None if no round was run."""
     seconds_by_phase = {**laps, "total": sum(laps.values())}
     return {name: round(seconds, 2) for name, seconds in seconds_by_phase.items()} if "round" in laps else None
+
+
+CONTENTS = {
+    "recipe": "the recipe with all defaults",
+    "metrics": "a JSON object for each round; `hetero_tf explain NAME` explains a metric",
+    "best": "the checkpoint of the best round by {metric}",
+    "checkpoints": "the newest checkpoints, from which the run resumes",
+    "partition": "the examples of each client; another recipe can read it (partition: {{name: file}})",
+    "data": "shape, classes, words and columns of the data, without examples: enough for `predict` and `export`",
+    "environment": "versions, processor and threads, on which bit-equal results depend",
+    "costs": "the costs of a client of each level",
+    "classes": "the confusion of the classes, which `evaluate --classes` stores for reports",
+    "trace": "the devices of `fleet.trace`, if the recipe names one",
+    "timings": "the time of each part of the work",
+    "timeline": "the time of each client of the first rounds on the fleet",
+    "mlflow": "the id of the MLflow run of `--log mlflow`, and its last logged round",
+    "wandb": "the id of the W&B run of `--log wandb`, and its last logged round",
+    "log": "the output of the program",
+    "export": "the models that `export` wrote",
+}
+
+
+def readme_text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
+    """Return the text of README.txt.
+
+    Args:
+        run: The folder.
+        recipe: The recipe.
+        command: The command line of the training.
+        metric: The selection metric of the best round.
+    """
+    folder = quote_shell(run.path)
+    rows = [(getattr(run, name).name, meaning.format(metric=metric)) for name, meaning in CONTENTS.items()]
+    rows.append(("run.lock", "locked by the process that trains here"))
+    width = max(len(name) for name, _ in rows)
+    program = command.partition(" ")[0] or "hetero_tf"
+    lines = [
+        f"A run of the recipe {recipe.name!r}, by hetero_tf: federated learning on unequal devices.",
+        "",
+        *(f"  {name:{width}}  {meaning}" for name, meaning in rows),
+        "",
+        "It was started, or last resumed, by the command",
+        "",
+        f"  {command}",
+        "",
+        "which also resumes it; --set rounds=N trains more. The commands below need the same --plugin, --data_dir.",
+        "",
+        f"  {program} evaluate --run_dir {folder}   evaluates the best state again (--state last: the newest)",
+        f"  {program} export --run_dir {folder}     writes a SavedModel that needs no hetero_tf",
+        f"  {program} list {folder}                 shows its progress",
+        "",
+        "In Python, `process, state = hetero_tf.load_run(FOLDER)` loads the best state.",
+    ]
+    return "".join(f"{escape_line(line)}\n" for line in lines)
+
+
+def write_readme(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
+    """Write the current README.txt. The program never reads it.
+
+    Raises:
+        InputError: The path is not a regular file.
+        DiskProblem: The write failed.
+    """
+    files.write_atomic(run.readme, readme_text(run, recipe, command, metric).encode("utf-8", "backslashreplace"))

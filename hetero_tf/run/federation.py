@@ -33,16 +33,15 @@ from hetero_tf.models.costs.traffic import ClientCost, RoundCost, round_cost, tr
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import initial_peers, initial_values, label_table, may_cut_labels, shapes
-from hetero_tf.models.named_inputs import packed_builder
+from hetero_tf.models.preprocessed import packed_builder
 from hetero_tf.models.state import State, StateLayout
-from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Batching, Division, Plan
 from hetero_tf.planning.selection import begin_history, reads_history
-from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import RoundClock, round_policy
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds.arrivals import StaleMerge
-from hetero_tf.rounds.buffers import check_buffers
+from hetero_tf.rounds.batches import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine, report
 from hetero_tf.rounds.layout import entry_masks
 from hetero_tf.rounds.round_setup import Algorithm, GlobalLayout, LocalOptimizer, RoundSetup, build_submodels

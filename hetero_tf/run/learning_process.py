@@ -30,8 +30,7 @@ from hetero_tf.models.costs import memory
 from hetero_tf.models.costs.device_fit import fit_to_devices
 from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.initial_weights import first_weights
-from hetero_tf.models.named_inputs import named_model
-from hetero_tf.models.preprocessed import add_preprocessing
+from hetero_tf.models.preprocessed import add_preprocessing, named_model
 from hetero_tf.models.state import State
 from hetero_tf.planning.deadline import check_deadline
 from hetero_tf.planning.plan import Plan

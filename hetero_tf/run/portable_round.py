@@ -7,7 +7,7 @@ import tensorflow as tf
 from hetero_tf.models.state import State
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
-from hetero_tf.rounds.disk_rows import read_training_rows
+from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.rounds.round import run_rounds
 from hetero_tf.run.learning_process import LearningProcess
 

@@ -17,7 +17,7 @@ from hetero_tf.models.state import State
 from hetero_tf.planning.asynchronous import VersionPlanner
 from hetero_tf.planning.fleets.devices import is_available
 from hetero_tf.planning.level_assignment import assign_levels
-from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.packing import pack_rounds, share_blocks
 from hetero_tf.planning.plan import Plan, plan_round
 from hetero_tf.planning.selection import (
     able_clients,
@@ -27,10 +27,9 @@ from hetero_tf.planning.selection import (
     select_cohort,
     time_evaluation,
 )
-from hetero_tf.planning.sharing import share_blocks
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
-from hetero_tf.rounds.disk_rows import read_training_rows
+from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.rounds.round import build_round
 from hetero_tf.run.failure import FAILURE, OVERFLOW
 from hetero_tf.run.federation import Federation, family_of
@@ -267,7 +266,7 @@ class SimulatedRounds:
             return {}
         tuned_state = self.fine_tuning.fine_tune(state, tested)
         evaluator = self.fine_tuning.federation.evaluator
-        client_metrics = evaluator.measure_clients(*evaluator.client_values(tuned_state))
+        client_metrics = evaluator.clients.measure(*evaluator.clients.values(tuned_state))
         tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in client_metrics.items()}
         return {name: value for name, value in tuned.items() if find_metric(name)}
 

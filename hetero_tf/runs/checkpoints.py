@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base import files, folders
+from hetero_tf.base import files
 from hetero_tf.base.errors import DiskProblem, InputError, MemoryProblem
 from hetero_tf.base.files import Damaged
 from hetero_tf.runs import manifest, plain_json
@@ -200,7 +200,7 @@ def read_digest(path: Path) -> str:
 
 def sweep(folder: Path | str) -> None:
     """Remove temporary folders of a killed writer. Only the writer that holds the lock may call it."""
-    folders.remove_leftovers(folder, _LEFT)
+    files.remove_leftovers(folder, _LEFT)
 
 
 def make(folder: Path) -> None:

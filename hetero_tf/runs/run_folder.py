@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base import files, folders
+from hetero_tf.base import files
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.runs import checkpoints
 
@@ -146,7 +146,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         descriptor = self._acquire_lock()
         try:
-            folders.remove_leftovers(self.path, _LEFT)
+            files.remove_leftovers(self.path, _LEFT)
             for folder in (self.checkpoints, self.best):
                 checkpoints.sweep(folder)
             yield self

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hetero_tf.base import exits, files, folders
+from hetero_tf.base import exits, files
 from hetero_tf.base.errors import InputError
 
 # The file of an export that is written last.
@@ -31,7 +31,7 @@ def check_version_folder(folder: Path, version: int | None) -> None:
         InputError: The path is too long, a parent is not a folder, or the version exists.
         DiskProblem: The folder cannot be read.
     """
-    folders.check_path_length(folder)
+    files.check_path_length(folder)
     if os.path.lexists(folder.parent / EXPORTED):
         raise InputError(
             f"{folder.parent}: holds an export of hetero_tf 0.1, which has one level and no versions; move it away, or "
@@ -101,7 +101,7 @@ def create_draft(folder: Path) -> Iterator[Path]:
     """
     with files.disk_errors(folder, "make the folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    folders.remove_leftovers(folder, _DRAFT)
+    files.remove_leftovers(folder, _DRAFT)
     draft = files.draft_path(folder / "version")
 
     def discard():

@@ -18,9 +18,8 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.models.state import flatten_state
-from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.sharing import share_blocks
-from hetero_tf.rounds.disk_rows import read_training_rows
+from hetero_tf.planning.packing import pack_rounds, share_blocks
+from hetero_tf.rounds.batches import read_training_rows
 from hetero_tf.workers import worker_rounds
 
 

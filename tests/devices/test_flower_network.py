@@ -18,7 +18,7 @@ from ports import free_ports
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.devices.device_rounds import deployed
-from hetero_tf.devices.flower_child import MOST_BYTES
+from hetero_tf.devices.endpoints import MOST_BYTES
 from hetero_tf.devices.machine import share_of
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load

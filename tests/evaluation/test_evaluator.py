@@ -12,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf.base import seeds
 from hetero_tf.data.partitions.shares import ClientExamples
-from hetero_tf.evaluation import calibration, evaluator
+from hetero_tf.evaluation import calibration, evaluation_examples
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
@@ -43,12 +43,12 @@ def build_assigned_model(process, state, values=()):
 
 @pytest.mark.parametrize("way", ["pooled", "clients", "sample"])
 def test_statistics_are_the_average_over_single_batches(way, monkeypatch):
-    monkeypatch.setattr(evaluator, "MIN_SAMPLE", 9)
+    monkeypatch.setattr(evaluation_examples, "MIN_SAMPLE", 9)
     process, state = images(f"evaluate.statistics={way}")
     statistics = process.statistics(state)
     everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
     if way == "sample":
-        everything = process.evaluator._statistics_rows
+        everything = process.evaluator.data.statistics_rows
         assert len(set(everything[0].tolist()) & set(range(sum(SIZES)))) == 9
     full, short = calibration.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short

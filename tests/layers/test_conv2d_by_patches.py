@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.layers import padded_conv2d
-from hetero_tf.layers.fast_conv2d.patches import conv2d_by_patches
+from hetero_tf.layers.fast_conv2d import conv2d_by_patches
 from hetero_tf.layers.padded_conv2d import PaddedConv2D, grouped_conv2d
 from hetero_tf.models.variables import all_layers
 

@@ -13,9 +13,7 @@ import tiny
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.layers import padded_conv2d
-from hetero_tf.layers.fast_conv2d import FORMS, fastest_form
-from hetero_tf.layers.fast_conv2d.taps import conv2d_by_taps
-from hetero_tf.layers.fast_conv2d.winograd import conv2d_by_winograd
+from hetero_tf.layers.fast_conv2d import FORMS, conv2d_by_taps, conv2d_by_winograd, fastest_form
 from hetero_tf.models.costs import counting
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import engine

@@ -13,7 +13,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import InputError
-from hetero_tf.models.costs import level_costs, unit_costs
+from hetero_tf.models.costs import counting, level_costs
 from hetero_tf.models.costs.counting import forward, total
 from hetero_tf.models.family import build_family
 from hetero_tf.reports import describe as accounting
@@ -57,7 +57,7 @@ def describe_levels(*overrides, base=DEEP, **about):
 
 def test_unit_costs_are_counted_only_for_stages_that_read_them(monkeypatch):
     counted = []
-    monkeypatch.setattr(unit_costs, "_amounts", lambda *arguments: counted.append(arguments) or {"unit": 1.0})
+    monkeypatch.setattr(counting, "_amounts", lambda *arguments: counted.append(arguments) or {"unit": 1.0})
     count = costs.__wrapped__
     assert count(*BUDGETS, "client.stages=joint").family.stages and not counted
     with pytest.raises(KeyError):

@@ -10,9 +10,8 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import memory
-from hetero_tf.models.costs.counting import forward
+from hetero_tf.models.costs.counting import forward, full_model_cost, unit_costs
 from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.models.costs.unit_costs import full_model_cost, unit_costs
 from hetero_tf.models.family import build_family
 
 SHAPE, CLASSES = (5, 5, 2), 9

@@ -8,8 +8,7 @@ from refusals import refusal
 from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import budgets
 from hetero_tf.models.build_model import build_model
-from hetero_tf.models.costs.counting import TABLE_BATCH, ForwardCost, forward, total
-from hetero_tf.models.costs.unit_costs import unit_costs
+from hetero_tf.models.costs.counting import TABLE_BATCH, ForwardCost, forward, total, unit_costs
 from hetero_tf.recipe import loads
 from hetero_tf.recipe.schema import SCENARIOS
 

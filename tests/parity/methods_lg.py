@@ -106,8 +106,8 @@ class Replay(common.Replay):
     def local(self, state):
         """Production's metrics of the client models: accuracy [clients], and their losses as the authors report them."""
         evaluator = self.process.evaluator
-        weights, personal, _ = evaluator.client_values(state)
-        results_of = evaluator.build_client_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
+        weights, personal, _ = evaluator.clients.values(state)
+        results_of = evaluator.clients.build_results(["outputs"], lambda outputs, rows, client: {"outputs": outputs})
         logits = tf.function(results_of)(weights, personal, tf.constant(0))["outputs"]
         hits = tf.cast(tf.argmax(logits, -1) == self.labels[evaluator.tests.examples], logits.dtype)
         ends = np.cumsum(self.process.partition.test.sizes)[:-1]

@@ -12,7 +12,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.reports.describe import describe
-from hetero_tf.rounds.buffers import check_buffers
+from hetero_tf.rounds.batches import check_buffers
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.

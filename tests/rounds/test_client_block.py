@@ -11,7 +11,7 @@ from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.models.state import concat_values
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.probe import check_block, first_line
+from hetero_tf.rounds.engine import check_block, first_line
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 

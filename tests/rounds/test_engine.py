@@ -16,7 +16,7 @@ from hetero_tf.data.inputs.examples import batch_shapes
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels
-from hetero_tf.rounds import engine, probe
+from hetero_tf.rounds import engine
 from hetero_tf.rounds.round import build_round
 
 # The loop is compared with the graph that runs of users have.
@@ -276,7 +276,7 @@ def test_levels_with_one_submodel_and_ensemble_networks_share_blocks():
 
 def test_route_of_several_levels_has_one_model_that_is_probed_once(monkeypatch):
     probed = []
-    monkeypatch.setattr(probe, "is_equivalent", lambda block, single, stage: probed.append(models_of(block)) or True)
+    monkeypatch.setattr(engine, "is_equivalent", lambda block, single, stage: probed.append(models_of(block)) or True)
     settings = ("client.stages=slimmable", "client.coupling=sum", "levels.mix=a4-c4", "partition.clients=9")
     process = tiny.process(tiny.DENSE, *settings, "round.clients=8", "engine=stacked", data=NINE)
     wide, narrow = (models_of(submodel.block) for submodel in process.setup.submodels)

@@ -12,7 +12,7 @@ import tiny
 from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.run import data_description
+from hetero_tf.run import data
 from hetero_tf.runs import checkpoints
 
 RNG = np.random.default_rng(3)
@@ -42,8 +42,8 @@ SETS |= {"images": tiny.images()[0], "text": tiny.text()[0]}
 @pytest.mark.parametrize("name", SETS)
 def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
     dataset = SETS[name]
-    data_description.save(tmp_path / "data.json", dataset)
-    loaded = data_description.load(tmp_path / "data.json")
+    data.save_description(tmp_path / "data.json", dataset)
+    loaded = data.load_description(tmp_path / "data.json")
     for field in ("kind", "classes", "source", "vocabulary", "class_names", "columns", "stand_in_for", "sha256"):
         assert getattr(loaded, field) == getattr(dataset, field)
     for split, described in ((dataset.train, loaded.train), (dataset.test, loaded.test)):
@@ -74,14 +74,14 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
 )
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
     path = tmp_path / "data.json"
-    data_description.save(path, TABLE)
+    data.save_description(path, TABLE)
     value = json.loads(path.read_text()) | change
     path.write_text(json.dumps(value))
     with pytest.raises(InputError, match="data.json: its content differs from its sha256, so the file was changed"):
-        data_description.load(path)
-    path.write_text(json.dumps(value | {"sha256": data_description._digest(value)}))
+        data.load_description(path)
+    path.write_text(json.dumps(value | {"sha256": data._digest(value)}))
     with pytest.raises(error, match=sentence):
-        data_description.load(path)
+        data.load_description(path)
 
 
 RECIPE = """
@@ -160,7 +160,7 @@ def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data
     recipe, folder = programs.recipe_file(tmp_path), tmp_path / "run"
     trained = programs.shared().run(f"--recipe={recipe}", "--set=rounds=1", f"--run_dir={folder}", stub=True)
     assert trained.code == 0, trained.err
-    data_description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
+    data.save_description(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
     refused = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
     assert refused.code == 2 and "was trained on other data than table (t.csv)" in refused.err, refused.err
     (folder / "partition.npz").unlink()

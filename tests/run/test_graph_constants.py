@@ -28,10 +28,10 @@ def largest(process):
     values = evaluator.global_values(state, statistics)
     functions = [process.runner.compiled_round.get_concrete_function()]
     if process.dataset.test.y is not None:
-        functions.append(evaluator.measure_global.get_concrete_function(*values))
-    functions += [evaluator._global.compiled(split).get_concrete_function(*values) for split in evaluator._splits]
+        functions.append(evaluator._measure_global.get_concrete_function(*values))
+    functions += [evaluator._global.compiled(split).get_concrete_function(*values) for split in evaluator.data.splits]
     if state.clients["personal"]:
-        functions.append(evaluator.measure_clients.get_concrete_function(*evaluator.client_values(state)))
+        functions.append(evaluator.clients.measure.get_concrete_function(*evaluator.clients.values(state)))
     if statistics:
         functions.append(evaluator._global.calibrate._compiled.get_concrete_function())
     return max(max(constants(function.graph)) for function in functions)

@@ -17,7 +17,7 @@ from hetero_tf.base.errors import InputError
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import all_layers
-from hetero_tf.rounds.probe import check_block
+from hetero_tf.rounds.engine import check_block
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
 PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")

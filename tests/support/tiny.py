@@ -17,7 +17,7 @@ from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import round_policy
 from hetero_tf.rounds.client_block import BlockStage, ClientBlock
-from hetero_tf.rounds.probe import check_block
+from hetero_tf.rounds.engine import check_block
 from hetero_tf.rounds.row_model import RowModel
 from hetero_tf.rounds.training_step import JointStep
 from hetero_tf.run.learning_process import learning_process

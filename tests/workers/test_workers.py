@@ -18,8 +18,7 @@ import pytest
 from ports import free_ports
 
 from hetero_tf.base.errors import InputError, MemoryProblem
-from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.sharing import assign_jobs, share_blocks
+from hetero_tf.planning.packing import assign_jobs, pack_rounds, share_blocks
 from hetero_tf.workers import channel
 from hetero_tf.workers.cluster import Cluster, read_cluster
 

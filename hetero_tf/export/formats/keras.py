@@ -9,8 +9,7 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
 from hetero_tf.export.formats import ConversionSource
-from hetero_tf.models.named_inputs import named_model
-from hetero_tf.models.preprocessed import add_preprocessing
+from hetero_tf.models.preprocessed import add_preprocessing, named_model
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 

@@ -20,7 +20,7 @@ from hetero_tf.export.compare_training import compare_training, example_inputs
 from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
-from hetero_tf.layers.recurrent import Recurrent
+from hetero_tf.layers.recurrent_base import Recurrent
 from hetero_tf.methods.stages import full_route
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.variables import all_layers

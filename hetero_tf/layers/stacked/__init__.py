@@ -10,13 +10,11 @@ from collections.abc import Callable
 
 import keras
 
-from hetero_tf.layers.stacked.conv1d import StackedConv1D
-from hetero_tf.layers.stacked.dense import StackedDense
-from hetero_tf.layers.stacked.flatten import StackedFlatten
+from hetero_tf.layers.stacked.conv1d import StackedConv1D, pooling_1d
+from hetero_tf.layers.stacked.dense import MixedConv2D, MixedDense, StackedDense
+from hetero_tf.layers.stacked.forms import StackedFlatten
 from hetero_tf.layers.stacked.group_normalization import StackedGroupNormalization
 from hetero_tf.layers.stacked.layer_normalization import StackedLayerNormalization
-from hetero_tf.layers.stacked.mixed import MixedConv2D, MixedDense
-from hetero_tf.layers.stacked.pooling1d import pooling_1d
 
 POOLING_1D = ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D")
 STACKED: dict[str, Callable] = {

@@ -3,6 +3,9 @@
 Channel form: `(batch, ..., clients * channels)`, client by client. Leading form: `(clients, batch, ..., channels)`.
 """
 
+import math
+
+import keras
 import tensorflow as tf
 
 
@@ -32,3 +35,29 @@ def to_channels(inputs: tf.Tensor, clients: int) -> tf.Tensor:
     rank = inputs.shape.rank
     transposed = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
     return tf.reshape(transposed, [-1, *inputs.shape[2:-1], clients * inputs.shape[-1]])
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class StackedFlatten(keras.layers.Layer):
+    """Flattens all axes after the batch, separately for each client.
+
+    Args:
+        clients: Number of clients computed together.
+
+    Input shape: channel form or leading form, static except for the batch. Output shape: `(clients, batch, values)`.
+    """
+
+    def __init__(self, clients: int, **kwargs):
+        super().__init__(**kwargs)
+        self.clients = clients
+
+    def build(self, input_shape: tuple) -> None:
+        self.leading = is_leading(input_shape, self.clients)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        inputs = inputs if self.leading else to_leading(inputs, self.clients)
+        return tf.reshape(inputs, [self.clients, -1, math.prod(inputs.shape[2:])])
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        clients, batch, *sizes = leading_shape(input_shape, self.clients)
+        return (clients, batch, math.prod(sizes))

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon, NotNegative, Share
-from hetero_tf.methods.optimizers import moments
+from hetero_tf.methods import optimizers
 
-SLOTS = moments.SLOTS
+SLOTS = optimizers.MOMENTS
 
 
 def step(
@@ -31,4 +31,4 @@ def step(
     Reference: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1.
     """
     gradients = gradients + weight_decay * weights
-    return moments.adam_step(weights, gradients, slots, rate, count, beta1, beta2, epsilon)
+    return optimizers.adam_step(weights, gradients, slots, rate, count, beta1, beta2, epsilon)

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon, NotNegative, Share
-from hetero_tf.methods.optimizers import moments
+from hetero_tf.methods import optimizers
 
-SLOTS = moments.SLOTS
+SLOTS = optimizers.MOMENTS
 
 
 def step(
@@ -31,4 +31,4 @@ def step(
     Reference: Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2 with the decay multiplied by the rate.
     """
     shrunk = weights * (1 - rate * weight_decay)
-    return moments.adam_step(shrunk, gradients, slots, rate, count, beta1, beta2, epsilon)
+    return optimizers.adam_step(shrunk, gradients, slots, rate, count, beta1, beta2, epsilon)

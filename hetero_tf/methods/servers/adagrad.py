@@ -5,9 +5,9 @@ import operator
 import tensorflow as tf
 
 from hetero_tf.base.constraints import NotNegative, Positive, Share
-from hetero_tf.methods.servers import adaptive
+from hetero_tf.methods import servers
 
-SLOTS = adaptive.SLOTS
+SLOTS = servers.MOMENTS
 
 
 def apply(
@@ -32,4 +32,4 @@ def apply(
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
     """
-    return adaptive.adaptive_step(old, mean, coverage, slots, operator.add, learning_rate, beta1, adaptivity)
+    return servers.adaptive_step(old, mean, coverage, slots, operator.add, learning_rate, beta1, adaptivity)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import NotNegative, Share
-from hetero_tf.methods.servers.covered import where_covered
+from hetero_tf.methods.servers import where_covered
 
 SLOTS = ("velocity",)
 

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import NotNegative, Positive, Share
-from hetero_tf.methods.servers import adaptive
+from hetero_tf.methods import servers
 
-SLOTS = adaptive.SLOTS
+SLOTS = servers.MOMENTS
 
 
 def apply(
@@ -36,4 +36,4 @@ def apply(
     def accumulate(second, square):
         return second - (1 - beta2) * square * tf.sign(second - square)
 
-    return adaptive.adaptive_step(old, mean, coverage, slots, accumulate, learning_rate, beta1, adaptivity)
+    return servers.adaptive_step(old, mean, coverage, slots, accumulate, learning_rate, beta1, adaptivity)

@@ -14,9 +14,8 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.base.units import MIB
 from hetero_tf.methods.stages import Stage
-from hetero_tf.models.costs.counting import total
+from hetero_tf.models.costs.counting import total, unit_costs
 from hetero_tf.models.costs.level_costs import LevelCosts
-from hetero_tf.models.costs.unit_costs import unit_costs
 from hetero_tf.models.family import ModelFamily
 
 # Numbers of a level that are averaged over the clients of a mix.

@@ -10,9 +10,8 @@ import numpy as np
 
 from hetero_tf.methods.stages import Stage, full_route
 from hetero_tf.models import global_layout
-from hetero_tf.models.costs.counting import ForwardCost
+from hetero_tf.models.costs.counting import ForwardCost, full_model_cost, unit_costs
 from hetero_tf.models.costs.traffic import ClientCost, stage_flops
-from hetero_tf.models.costs.unit_costs import full_model_cost, unit_costs
 from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily, level_of, outline
 from hetero_tf.models.variables import constants, values
