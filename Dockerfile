@@ -21,8 +21,8 @@ COPY recipes recipes
 FROM base AS serve
 # Bounds as in setup.py; hadolint would pin single versions.
 # hadolint ignore=DL3013
-RUN pip install "tensorflow-cpu>=2.20,<3" "keras>=3.10,<4" "absl-py>=2.1" "pyyaml>=6.0,<7" "starlette>=0.40,<2" \
-    "uvicorn>=0.30,<0.55" \
+RUN pip install "tensorflow-cpu>=2.20,<3" "keras>=3.10,<4" "absl-py>=2.1" "pyyaml>=6.0,<7" \
+    "prometheus-client>=0.20,<1" "starlette>=1.10,<2" "uvicorn>=0.30,<1" \
     && pip install --no-deps .
 WORKDIR /work
 USER 1000:1000

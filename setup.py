@@ -43,7 +43,8 @@ NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
 # tf2onnx before 1.17 needs another protobuf than TensorFlow and calls names that NumPy 2 removed.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"]
 PLOT = ["matplotlib>=3.8"]
-SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<0.55"]  # extends a private class of uvicorn, tested at 0.54
+# Starlette accepts IPv6 addresses in Host from 1.10 on; a major version may change the arguments that are used here.
+SERVE = ["prometheus-client>=0.20,<1", "starlette>=1.10,<2", "uvicorn>=0.30,<1"]
 SLURM = ["submitit>=1.5"]
 TENSORBOARD = ["tensorboard>=2.20,<3"]  # writes its private messages, which are those of its files
 WANDB = ["wandb>=0.19,<0.31"]  # 0.31 needs a pre-release of another package

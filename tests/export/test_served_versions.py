@@ -4,13 +4,14 @@ import hashlib
 import json
 import os
 import shutil
+import time
+from pathlib import Path
 
 import pytest
 from refusals import refusal
 
-from hetero_tf.export.serve import loading, serving
-from hetero_tf.export.serve.loading import Version, load_version
-from hetero_tf.export.serve.serving import Serving, VersionPolicy
+from hetero_tf.export.serve import loading
+from hetero_tf.export.serve.loading import Serving, VersionPolicy, load_version
 
 MANIFEST = {"recipe": "r", "level": "a", "parameters": 1, "measured": {}, "input": {}, "signatures": {}}
 
@@ -34,15 +35,6 @@ class Model:
     signatures: dict = {}
 
 
-class Clock:
-    """A clock that a test advances."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def loads(monkeypatch):
     """Folders of loaded models; TensorFlow is replaced by a fake."""
@@ -51,67 +43,45 @@ def loads(monkeypatch):
     return loads
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def make_serving(tmp_path, clock, policy="latest"):
-    return Serving(tmp_path, VersionPolicy.parse(policy), clock)
+def make_serving(folder, policy="latest"):
+    return Serving(folder, VersionPolicy.parse(policy))
 
 
 def available(served, level="a"):
     return sorted(served.versions(level))
 
 
-def states(served, level="a"):
-    return {number: state.state for number, state in served.states(level).items()}
-
-
-def test_newest_available_version_is_served(tmp_path, clock, loads):
+def test_newest_available_version_is_served(tmp_path, loads):
     for number in (1, 2, 3):
         write_version(tmp_path / "a", number)
-    served = make_serving(tmp_path, clock)
+    served = make_serving(tmp_path)
     assert served.refresh() == [f"serving level a, version 3: {tmp_path / 'a' / '3'}"]
     shutil.rmtree(tmp_path / "a" / "3")
     assert served.refresh() == [
         f"serving level a, version 2: {tmp_path / 'a' / '2'}", "level a, version 3 is unloaded"
     ]  # fmt: skip
-    assert available(served) == [2] and states(served) == {3: "END", 2: "AVAILABLE"}
+    assert available(served) == [2] and served.newest()["a"].number == 2
     # Nothing changes, so nothing is loaded.
     assert served.refresh() == [] and len(loads) == 2
     (tmp_path / "a").rename(tmp_path / "b")
     served.refresh()
-    assert served.levels == ("b",) and available(served, "b") == [2] and served.find("a", None) is None
-    assert states(served) == {3: "END", 2: "END"}
+    assert served.levels == ("b",) and available(served, "b") == [2] and available(served) == []
     for number in (1, 2):
         shutil.rmtree(tmp_path / "b" / str(number))
     assert served.refresh() == ["level b, version 2 is unloaded"] and served.levels == ()
     write_version(tmp_path / "b", 5)
     served.refresh()
-    assert available(served, "b") == [5] and states(served, "b") == {5: "AVAILABLE", 2: "END"}
-
-
-def test_removed_version_in_use_is_unloading(tmp_path, clock, loads):
-    write_version(tmp_path / "a", 1)
-    served = make_serving(tmp_path, clock)
-    served.refresh()
-    in_use = served.find("a", None)
-    shutil.rmtree(tmp_path / "a" / "1")
-    served.refresh()
-    assert states(served) == {1: "UNLOADING"} and isinstance(in_use, Version)
-    del in_use
-    assert states(served) == {1: "END"}
+    assert available(served, "b") == [5]
 
 
 @pytest.mark.parametrize(
     "policy, expected",
     [("latest", [9]), ("latest:2", [3, 9]), ("latest:9", [1, 2, 3, 9]), ("all", [1, 2, 3, 9]), ("2,3,7", [2, 3])],
 )  # fmt: skip
-def test_policies_are_those_of_tensorflow_serving(tmp_path, clock, loads, policy, expected):
+def test_policies_are_those_of_tensorflow_serving(tmp_path, loads, policy, expected):
     for number in (1, 2, 3, 9):
         write_version(tmp_path / "a", number)
-    served = make_serving(tmp_path, clock, policy)
+    served = make_serving(tmp_path, policy)
     served.refresh()
     assert available(served) == expected
 
@@ -121,9 +91,9 @@ def test_invalid_policies_are_rejected():
         assert refusal(VersionPolicy.parse, text).startswith("--versions must be latest, latest:COUNT, all, or numbers")
 
 
-def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, clock, loads):
+def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads):
     write_version(tmp_path / "a", 1)
-    served = make_serving(tmp_path, clock, "latest")
+    served = make_serving(tmp_path)
     served.refresh()
     source = write_version(tmp_path / ".sources" / "x", 1, b"larger model")
     target = tmp_path / "a" / "2"
@@ -131,49 +101,63 @@ def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, clock, loads
     shutil.copy(source / "export.json", target)
     (message,) = served.refresh()
     assert message == f"{target}: cannot be served: saved_model.pb is missing; retrying"
-    assert served.refresh() == [] and available(served) == [1]
-    assert states(served) == {2: "END", 1: "AVAILABLE"} and "saved_model.pb is missing" in served.states("a")[2].error
+    assert served.refresh() == [] and available(served) == [1] and "is missing" in served.errors("a")[2]
     (target / "saved_model.pb").write_bytes(b"lar")
     (target / "variables").mkdir()
     shutil.copy(source / "variables" / "variables.index", target / "variables")
-    clock.now += 1
     (message,) = served.refresh()
     assert "the total size of the files differs from export.json" in message
-    # The wait doubles without changes, and is reset by a change.
-    clock.now += 1
-    assert served.refresh() == [] and available(served) == [1]
     (target / "saved_model.pb").write_bytes(b"larger model")
-    served.refresh()
-    clock.now += 1
     assert served.refresh() == [f"serving level a, version 2: {target}", "level a, version 1 is unloaded"]
-    assert available(served) == [2] and len(loads) == 2
+    assert available(served) == [2] and len(loads) == 2 and served.errors("a") == {}
 
 
-def test_replaced_version_is_reloaded(tmp_path, clock, loads):
+def test_a_version_that_fails_without_a_change_is_retried_after_a_time(tmp_path, monkeypatch):
+    write_version(tmp_path / "a", 1)
+    served, results = make_serving(tmp_path), [MemoryError(), MemoryError(), Model()]
+
+    def load(path):
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(loading.tf.saved_model, "load", load)
+    (message,) = served.refresh()
+    assert "cannot be served: MemoryError; retrying" in message
+    assert served.refresh() == [] and len(results) == 2
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 31)
+    # The same error is reported once.
+    assert served.refresh() == [] and len(results) == 1
+    monkeypatch.setattr(time, "monotonic", lambda: now + 62)
+    assert served.refresh() == [f"serving level a, version 1: {tmp_path / 'a' / '1'}"] and available(served) == [1]
+
+
+def test_replaced_version_is_reloaded(tmp_path, loads):
     path = write_version(tmp_path / "a", 1)
-    served = make_serving(tmp_path, clock)
+    served = make_serving(tmp_path)
     served.refresh()
-    old = served.find("a", 1)
-    os.utime(path / "saved_model.pb", (1, 1))
-    # Unchanged contents are not loaded again.
-    assert served.refresh() == [] and served.find("a", 1) is old
+    old = served.newest()["a"]
+    assert served.refresh() == []
     (path / "saved_model.pb").write_bytes(b"MODEL")
     (message,) = served.refresh()
     assert message.endswith(
         "the SHA-256 of saved_model.pb differs from export.json; retrying; the loaded version stays available"
     )
-    assert served.find("a", 1) is old and states(served) == {1: "AVAILABLE"}
+    assert served.newest()["a"] is old and served.errors("a") == {}
     shutil.rmtree(path)
     write_version(tmp_path / "a", 1, b"another")
-    clock.now += 1
     served.refresh()
-    clock.now += 1
-    served.refresh()
-    assert served.find("a", 1) is not old and len(loads) == 2
-    # A version without its manifest counts as removed.
-    (path / "export.json").unlink()
-    served.refresh()
-    assert available(served) == [] and states(served) == {1: "END"}
+    assert served.newest()["a"] is not old and len(loads) == 2
+
+
+def test_a_version_that_changes_while_it_is_loaded_is_not_served(tmp_path, monkeypatch):
+    path = write_version(tmp_path / "a", 1)
+    monkeypatch.setattr(loading.tf.saved_model, "load", lambda _: os.utime(path / "saved_model.pb", (1, 1)) or Model())
+    served = make_serving(tmp_path)
+    assert served.refresh() == [f"{path}: cannot be served: changed while it was loaded; retrying"]
+    assert available(served) == []
 
 
 INVALID_MANIFESTS = {
@@ -193,12 +177,6 @@ INVALID_MANIFESTS = {
     '{"a": ' + "9" * 5000 + "}": "is not plain JSON",
     json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must list the SHA-256 of every file",
     json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files must list the SHA-256 of every file",
-    json.dumps(
-        {**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "../x": ""}}
-    ): "must be inside the folder of the version",
-    json.dumps(
-        {**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "/etc/passwd": ""}}
-    ): "must be inside the folder",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "a\0": ""}}): "",
     json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be of type int",
     json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "variables": ""}}): "variables is missing",
@@ -206,49 +184,60 @@ INVALID_MANIFESTS = {
 
 
 @pytest.mark.parametrize("text", INVALID_MANIFESTS, ids=lambda text: text[:40].replace("\0", "NUL"))
-def test_invalid_manifest_gives_one_message_and_keeps_serving(tmp_path, clock, loads, text):
+def test_invalid_manifest_gives_one_message_and_keeps_serving(tmp_path, loads, text):
     write_version(tmp_path / "a", 1)
     (write_version(tmp_path / "a", 2) / "export.json").write_text(text)
-    served = make_serving(tmp_path, clock)
+    served = make_serving(tmp_path)
     message, *others = served.refresh()
     assert message.startswith(f"{tmp_path / 'a' / '2'}: cannot be served: ") and INVALID_MANIFESTS[text] in message
     assert "\n" not in message and len(others) == 1 and available(served) == [1]
 
 
-def test_model_that_tensorflow_rejects_keeps_serving(tmp_path, clock):
+def test_model_that_tensorflow_rejects_keeps_serving(tmp_path):
     write_version(tmp_path / "a", 1)
-    message = refusal(load_version, "a", 1, tmp_path / "a" / "1")
+    message = refusal(load_version, "a", 1, tmp_path / "a" / "1", ())
     assert message.startswith(f"{tmp_path / 'a' / '1'}: cannot be served: ") and "\n" not in message
 
 
-def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, loads, monkeypatch):
-    write_version(tmp_path / "a", 1)
-    served = make_serving(tmp_path, clock)
+def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, loads, monkeypatch):
+    for level in "ab":
+        write_version(tmp_path / level, 1)
+    served = make_serving(tmp_path)
     served.refresh()
 
-    def fail(*_):
-        raise PermissionError(13, "Permission denied")
+    listdir = os.listdir
 
-    for name in ("_level_names", "file_stamps"):
-        with monkeypatch.context() as patch:
-            patch.setattr(serving, name, fail)
-            (message,) = served.refresh()
-            assert "Permission denied" in message and served.refresh() == [] and available(served) == [1]
-    assert served.refresh() == [] and available(served) == [1] and len(loads) == 1
+    def fail(path):
+        if Path(path) in unreadable:
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", fail)
+    monkeypatch.setattr(Path, "iterdir", lambda path: map(path.joinpath, fail(path)))
+    for folder in (tmp_path, tmp_path / "a"):
+        unreadable = {folder}
+        (message,) = served.refresh()
+        assert message.startswith(f"{folder}: ") and message.endswith("; served versions stay loaded")
+        assert served.refresh() == [] and served.levels == ("a", "b")
+    # Other levels are served.
+    write_version(tmp_path / "b", 2)
+    assert len(served.refresh()) == 2 and available(served) == [1] and available(served, "b") == [2]
+    unreadable = set()
+    assert served.refresh() == [] and len(loads) == 3
 
 
-def test_a_folder_that_vanishes_keeps_its_versions_as_tensorflow_serving_does(tmp_path, clock, loads):
+def test_a_folder_that_vanishes_keeps_its_versions_as_tensorflow_serving_does(tmp_path, loads):
     folder = tmp_path / "exports"
     for level in "ab":
         write_version(folder / level, 1)
-    served = Serving(folder, VersionPolicy.parse("latest"), clock)
+    served = make_serving(folder)
     served.refresh()
     message = f"{folder}: is missing, or has no folder of a level; served versions stay loaded"
     folder.rename(tmp_path / "away")
     assert served.refresh() == [message] and served.refresh() == []
     # The empty folder of a file system that is not mounted.
     folder.mkdir()
-    assert served.refresh() == [] and served.levels == ("a", "b") and states(served) == {1: "AVAILABLE"}
+    assert served.refresh() == [] and served.levels == ("a", "b")
     folder.rmdir()
     (tmp_path / "away").rename(folder)
     assert served.refresh() == [] and len(loads) == 2
@@ -256,21 +245,8 @@ def test_a_folder_that_vanishes_keeps_its_versions_as_tensorflow_serving_does(tm
     assert served.refresh() == ["level b, version 1 is unloaded"] and served.levels == ("a",)
 
 
-def test_a_version_of_deep_folders_keeps_serving(tmp_path, clock, loads):
-    path = write_version(tmp_path / "a", 1).with_name("2")
-    folders = [path, *(path / "/".join("d" * depth) for depth in range(1, 1200))]
-    for folder in folders:
-        folder.mkdir()
-    served = make_serving(tmp_path, clock)
-    message, *_ = served.refresh()
-    for folder in reversed(folders):
-        folder.rmdir()
-    assert message.startswith(f"{path}: could not be read: maximum recursion depth") and available(served) == [1]
-
-
-def test_names_that_no_url_allows_are_not_levels(tmp_path, clock, loads):
+def test_names_that_no_url_allows_are_not_levels(tmp_path, loads):
     for name in (b"\xff", b"a:predict", b"a\nb", b"a%2f"):
         os.mkdir(os.path.join(os.fsencode(tmp_path), name))
         os.mkdir(os.path.join(os.fsencode(tmp_path), name, b"1"))
-    (tmp_path / "a" / ("9" * 200)).mkdir(parents=True)
-    assert make_serving(tmp_path, clock).refresh() == []
+    assert make_serving(tmp_path).refresh() == []

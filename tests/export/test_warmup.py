@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tensorflow.core.framework import tensor_pb2
 
 from hetero_tf.export import warmup
-from hetero_tf.export.serve.serving import Serving
+from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
 # The fields of tensorflow_serving/apis that a request needs: {message: {number: (name, type)}}.
 MESSAGES = {
@@ -103,6 +103,6 @@ def test_version_is_warmed_up_before_it_is_served(version, monkeypatch):
         return types.SimpleNamespace(signatures=counted)
 
     monkeypatch.setattr(tf.saved_model, "load", load_counted)
-    serving = Serving(path.parent.parent)
+    serving = Serving(path.parent.parent, VersionPolicy(2))
     assert [sentence.split(":")[0] for sentence in serving.refresh()] == [f"serving level {about['level']}, version 1"]
-    assert sorted(calls) == sorted(serving.find(about["level"], None).manifest["signatures"])
+    assert sorted(calls) == sorted(serving.newest()[about["level"]].manifest["signatures"])

@@ -394,7 +394,6 @@ PRIVATE = {
     "tensorboard": ["tensorboard.compat.proto", "tensorboard.summary.writer.record_writer"],
     "tensorflow": ["tensorflow.python.eager", "tensorflow.python.framework"],
     "tensorflow-datasets": ["tensorflow_datasets.core.features.feature"],
-    "uvicorn": ["uvicorn.protocols.http.h11_impl"],
 }
 PUBLIC = {"tensorboard.plugins.hparams", "ai_edge_litert.interpreter"}
 

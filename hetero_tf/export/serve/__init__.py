@@ -1,5 +1,5 @@
-"""Serves exports over HTTP, with the REST API of TensorFlow Serving.
+"""Serves exports over HTTP, with the REST API of TensorFlow Serving, and `page.html` for a browser.
 
-`serving.py` keeps the newest version of each level loaded, `rest.py` converts between JSON and tensors, `app.py`
-handles requests, and `page.html` is the page for a browser.
+`run.py` starts the server, `app.py` handles requests, `loading.py` keeps the newest versions of each level loaded,
+`rest.py` converts between JSON and tensors, and `openapi.py` describes the API.
 """

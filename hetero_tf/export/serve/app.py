@@ -1,18 +1,24 @@
-"""The HTTP application: routes, limits, and a task that polls the export folder."""
+"""The HTTP application: routes, limits, metrics, and a task that polls the export folder."""
 
 import asyncio
 import contextlib
+import http
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -23,13 +29,9 @@ from hetero_tf.base.errors import InputError, shorten_repr
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.export.examples import example_request
 from hetero_tf.export.serve import rest
-from hetero_tf.export.serve.hosts import HostPolicy
-from hetero_tf.export.serve.loading import Version
+from hetero_tf.export.serve.loading import Serving, Version
 from hetero_tf.export.serve.openapi import describe_api, render_page
-from hetero_tf.export.serve.prometheus import CONTENT_TYPE, RequestMetrics
-from hetero_tf.export.serve.request_json import BadRequest
-from hetero_tf.export.serve.serving import Serving, VersionState
-from hetero_tf.export.serve.work import Busy, Disconnected, MemoryBudget, Reservation, Workers
+from hetero_tf.export.serve.run import ServerOptions
 
 # Files of the page, with their types.
 PAGE_FILES = {"": "page.html", "page.css": "page.css", "page.js": "page.js"}
@@ -41,9 +43,16 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-HTTP_VERSIONS = ("1.0", "1.1")
+# Bytes of a request body and of all request bodies in memory, and seconds for receiving a body and for its response.
+MAX_BODY, MAX_BODIES, MAX_SECONDS = 32 * 2**20, 160 * 2**20, 60.0
+# Headers of an error response that comes before the end of the body.
+CLOSE = {"Connection": "close"}
 # A body that is too long is read and dropped up to this multiple of the limit, so that the client reads the response.
 DRAINED = 8
+# Bytes of a body that is accepted while other bodies fill the memory, and of one that has to wait for other large ones.
+SMALL_BODY, LARGE_BODY = 2**16, 2**20
+# Seconds between checks of the export folder.
+POLL_SECONDS = 1.0
 LONGEST_ERROR = 1000
 # Keys of export.json that the page shows.
 SUMMARY = frozenset(
@@ -52,58 +61,50 @@ SUMMARY = frozenset(
 )
 # Status of a request whose client disconnected before the response, as in the logs of nginx.
 CLIENT_CLOSED_REQUEST = 499
+# Upper bounds of the histogram's buckets, in seconds.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of requests.
+class Metrics:
+    """Metrics for Prometheus."""
 
-    Attributes:
-        body: Bytes of a request's body.
-        bodies: Bytes of all request and response bodies in memory, without the first 64 KiB of each.
-        large_body: Requests with larger bodies, in bytes, are computed one at a time.
-        seconds: Time until a request gets a response or the status 503; also the time for receiving a body.
-        stalled_seconds: Time until a client must send the next part of a body.
-        concurrency: Requests that are computed at the same time; others wait.
-        poll: Seconds between checks of the export folder.
-    """
-
-    body: int = 32 * 2**20
-    bodies: int = 160 * 2**20
-    large_body: int = 2**20
-    seconds: float = 60.0
-    stalled_seconds: float = 10.0
-    concurrency: int = 2
-    poll: float = 1.0
-
-
-class _HttpError(Exception):
-    """An error response: its status, message and headers."""
-
-    def __init__(self, status, message, headers=None):
-        super().__init__(message)
-        self.status, self.headers = status, headers
+    def __init__(self, body_bytes: Callable[[], int]):
+        """Create the metrics; `body_bytes` returns the bytes of request bodies in memory."""
+        self.registry, started = CollectorRegistry(), time.monotonic()
+        gauge = partial(Gauge, registry=self.registry)
+        labels = ("endpoint", "level", "status")
+        self.requests = Counter("hetero_tf_requests", "HTTP requests.", labels, registry=self.registry)
+        meaning = "Time of predict requests in seconds."
+        self.seconds = Histogram(
+            "hetero_tf_predict_seconds", meaning, ("level",), buckets=BUCKETS, registry=self.registry
+        )
+        meaning = "1 for each served version of a level."
+        self.versions = gauge("hetero_tf_version_available", meaning, ("level", "version"))
+        self.in_progress = gauge("hetero_tf_requests_in_progress", "Requests without a complete response.")
+        gauge("hetero_tf_body_bytes", "Bytes of request bodies in memory.").set_function(body_bytes)
+        uptime = gauge("hetero_tf_uptime_seconds", "Seconds since the start of the server.")
+        uptime.set_function(lambda: time.monotonic() - started)
 
 
 class App:
-    """The ASGI application: checks hosts, counts requests, limits their memory, and routes them to its methods."""
+    """The ASGI application: rejects pages of other sites, counts requests, and routes them to its methods."""
 
-    def __init__(self, serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable[[str], None]):
+    def __init__(self, serving: Serving, options: ServerOptions, say: Callable[[str], None]):
         """Create the application.
 
         Args:
             serving: Served versions.
-            limits: Limits of requests.
-            hosts: Names under which clients may address the server.
+            options: Options of the server.
             say: Receives a message for each change of the versions.
         """
-        self.serving, self.limits, self.hosts, self.say = serving, limits, hosts, say
-        self.workers, self.budget = Workers(limits.concurrency, limits.large_body), MemoryBudget(limits.bodies)
-        self.metrics, self.started = RequestMetrics(), time.monotonic()
+        self.serving, self.options, self.say = serving, options, say
+        self.body_bytes, self.metrics = 0, Metrics(lambda: self.body_bytes)
+        # Large requests are computed one at a time, which bounds their memory.
+        self.pool, self.large_pool = ThreadPoolExecutor(options.concurrency), ThreadPoolExecutor(1)
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
-        routes = [
+        self.routes = [
             *(Route(f"/{name}", self.page, include_in_schema=False) for name in PAGE_FILES),
             Route("/docs", self.docs, include_in_schema=False),
             Route("/openapi.json", self.openapi, include_in_schema=False),
@@ -117,9 +118,12 @@ class App:
             *(Route(f"{path}/example", self.example) for path in of_model),
             *(Route(path, self.status) for path in of_model),
         ]
-        handlers: dict[Any, Any] = {404: _unknown, 405: _unknown, ClientDisconnect: _gone, Disconnected: _gone}
-        handlers |= dict.fromkeys((_HttpError, Busy, Exception), _failed)
-        self.router = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        self.router = Starlette(
+            routes=self.routes,
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=options.trusted_hosts(), www_redirect=False)],
+            exception_handlers=dict.fromkeys((HTTPException, rest.BadRequest, ClientDisconnect, Exception), _failed),
+            lifespan=self._lifespan,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection: a request, or the start and end of the server."""
@@ -134,29 +138,54 @@ class App:
                 status = message["status"]
             await send(message)
 
-        problem = _check_framing(scope) or self.hosts.check(scope)
-        self.metrics.in_progress += 1
-        try:
-            if problem is not None:
-                await _error(*problem, {"Connection": "close"})(scope, receive, counted)
-                return
-            if not scope["path"].startswith("/"):
-                scope["path"] = urlsplit(scope["path"]).path or "/"
-            with Reservation(self.budget) as scope["reservation"]:
-                await self.router(scope, receive, counted)
-        finally:
-            self.metrics.in_progress -= 1
-            level = scope.get("path_params", {}).get("level", "")
-            endpoint = getattr(scope.get("endpoint"), "__name__", "other")
-            # Each unknown name would create a time series.
-            level = level if level in self.serving.levels else ""
-            self.metrics.observe(endpoint, level, status, time.monotonic() - began)
+        with self.metrics.in_progress.track_inprogress():
+            try:
+                if self._is_of_another_site(scope["method"], Headers(scope=scope)):
+                    response = _error(403, "requests from pages of other sites are rejected", CLOSE)
+                    await response(scope, receive, counted)
+                else:
+                    await self.router(scope, receive, counted)
+            finally:
+                self._count(scope, status, time.monotonic() - began)
+
+    def _is_of_another_site(self, method, headers):
+        """Return True if a browser sends the request for a page of another site, except for a link that a user follows.
+
+        Other clients send neither header. Browsers send Sec-Fetch-Site to addresses with encryption and to localhost.
+        """
+        if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
+            return False
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        if site is not None:
+            return site not in ("same-origin", "none")
+        return origin is not None and origin.partition("://")[2] not in (headers.get("host"), *self.options.allow_hosts)
+
+    def _count(self, scope, status, seconds):
+        endpoint = getattr(scope.get("endpoint"), "__name__", "other")
+        level = scope.get("path_params", {}).get("level", "")
+        # Each unknown name would create a time series.
+        level = level if level in self.serving.levels else ""
+        self.metrics.requests.labels(endpoint, level, status).inc()
+        if endpoint == "predict" and level:
+            self.metrics.seconds.labels(level).observe(seconds)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_follow(self.serving, self.limits.poll, self.say))
+        task = asyncio.create_task(self._follow())
         yield
         task.cancel()
+
+    async def _follow(self):
+        """Poll the export folder until the task is cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                sentences = await asyncio.to_thread(self.serving.refresh)
+            except Exception as error:
+                # Served versions stay available despite errors of the folder.
+                sentences = [f"{self.serving.folder}: could not look for new versions: {shorten_repr(error)}"]
+            for sentence in sentences:
+                self.say(sentence)
 
     async def page(self, request: Request) -> Response:
         """Return a file of the page for a browser."""
@@ -173,14 +202,8 @@ class App:
         return JSONResponse(self._api())
 
     def _api(self) -> dict:
-        names = {name for version in self._newest().values() for name in version.signatures}
-        routes = [route for route in self.router.routes if isinstance(route, Route)]
-        return describe_api(routes, list(self.serving.levels), sorted(names))
-
-    def _newest(self) -> dict[str, Version]:
-        """Return the newest version of each level."""
-        newest = {level: self.serving.find(level, None) for level in self.serving.levels}
-        return {level: version for level, version in newest.items() if version is not None}
+        names = {name for version in self.serving.newest().values() for name in version.model.signatures}
+        return describe_api(self.routes, list(self.serving.levels), sorted(names))
 
     async def health(self, request: Request) -> Response:
         """Return the served levels; 503 if there are none."""
@@ -193,39 +216,38 @@ class App:
     async def ready(self, request: Request) -> Response:
         """Return 200 if a level is served."""
         if not self.serving.levels:
-            raise _HttpError(503, "no level is served yet")
+            raise HTTPException(503, "no level is served yet")
         return PlainTextResponse("ok\n")
 
     async def prometheus(self, request: Request) -> Response:
         """Return the metrics of the server."""
-        versions = [(level, number) for level in self.serving.levels for number in self.serving.versions(level)]
-        text = self.metrics.render(versions, self.budget.used, time.monotonic() - self.started)
-        return Response(text, media_type=CONTENT_TYPE)
+        self.metrics.versions.clear()
+        for level in self.serving.levels:
+            for number in self.serving.versions(level):
+                self.metrics.versions.labels(level, number).set(1)
+        text = generate_latest(self.metrics.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def models(self, request: Request) -> Response:
         """Return the newest version of each level."""
-        return JSONResponse({level: _summary(version) for level, version in self._newest().items()})
+        return JSONResponse({level: _summary(version) for level, version in self.serving.newest().items()})
 
     async def status(self, request: Request) -> Response:
         """Return the states of one or all versions of a level."""
         level, number = _requested(request)
-        states = self.serving.states(level)
-        if number is None and "number" in request.path_params:
-            number = max(self.serving.versions(level), default=None)
-        if number is not None:
-            states = {key: state for key, state in states.items() if key == number}
-        if not states:
-            raise _missing(self.serving, level, number)
-        report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
-        if all(state.state == "END" and not state.error for state in states.values()):
-            # TensorFlow Serving returns 200 for unloaded versions.
-            return JSONResponse({"error": str(_missing(self.serving, level, number)), **report}, 404)
-        return JSONResponse(report)
+        versions = self.serving.versions(level)
+        errors = {**dict.fromkeys(versions, ""), **self.serving.errors(level)}
+        if "number" in request.path_params:
+            number = number or max(versions, default=0)
+            errors = {key: error for key, error in errors.items() if key == number}
+        if not errors:
+            raise self._missing(level, number)
+        return JSONResponse({"model_version_status": [_status(*item) for item in sorted(errors.items(), reverse=True)]})
 
     async def metadata(self, request: Request) -> Response:
         """Return the signatures of a version."""
         version = self._version(request)
-        return JSONResponse(rest.metadata(version.level, version.number, version.signatures))
+        return JSONResponse(rest.metadata(version.level, version.number, version.model.signatures))
 
     async def example(self, request: Request) -> Response:
         """Return the body of a predict request with one example."""
@@ -233,68 +255,80 @@ class App:
         try:
             return JSONResponse(await asyncio.to_thread(example_request, version.manifest))
         except InputError as error:
-            raise _HttpError(404, f"level {version.level}, version {version.number}: {error}") from error
+            raise HTTPException(404, f"level {version.level}, version {version.number}: {error}") from error
 
     async def predict(self, request: Request) -> Response:
         """Return predictions of a version."""
-        version, reservation = self._version(request), request.scope["reservation"]
-        body = await _read_body(request, self.limits, reservation)
-        work = partial(rest.respond, version.signatures, columns=version.row_columns)
+        version, body, cancelled = self._version(request), bytearray(), threading.Event()
         try:
-            response = await self.workers.compute(work, body, request, self.limits.seconds)
-        except BadRequest as error:
-            raise _HttpError(400, str(error)) from error
-        reservation.resize(len(response))
+            await self._receive(request, body)
+            work = partial(rest.respond, version.model.signatures, bytes(body), cancelled.is_set, version.row_columns)
+            pool = self.large_pool if len(body) > LARGE_BODY else self.pool
+            result = asyncio.get_running_loop().run_in_executor(pool, work)
+            response = await asyncio.wait_for(result, MAX_SECONDS)
+        except asyncio.TimeoutError as error:
+            message = f"no response within {MAX_SECONDS:g} seconds; send fewer examples at a time"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from error
+        finally:
+            cancelled.set()
+            self.body_bytes -= len(body)
         return Response(response, media_type="application/json")
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Append the body of a request to `body`, under the limits of its size and time."""
+        size = 0
+        try:
+            with anyio.fail_after(MAX_SECONDS):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size <= MAX_BODY:
+                        body += chunk
+                        self.body_bytes += len(chunk)
+                    if len(body) > SMALL_BODY and self.body_bytes > MAX_BODIES:
+                        message = "too many large requests at the same time; try again"
+                        raise HTTPException(503, message, {"Retry-After": "1", **CLOSE})
+                    if size > DRAINED * MAX_BODY:
+                        break
+        except TimeoutError as error:
+            raise HTTPException(408, "the body did not arrive in time", CLOSE) from error
+        if size > MAX_BODY:
+            raise HTTPException(413, f"the body must have at most {MAX_BODY} bytes", CLOSE)
 
     def _version(self, request: Request) -> Version:
         level, number = _requested(request)
-        version = self.serving.find(level, number)
+        versions = self.serving.versions(level)
+        version = versions.get(number or max(versions, default=0))
         if version is None:
-            raise _missing(self.serving, level, number)
+            raise self._missing(level, number)
         return version
 
+    def _missing(self, level, number):
+        model = f"level {shorten_repr(level)}" + (f", version {number}" if number else "")
+        return HTTPException(404, f"{model} is not served; levels: {', '.join(self.serving.levels) or 'none'}")
 
-def _check_framing(scope: Scope) -> tuple[int, str] | None:
-    """Return status and message for a request whose end another server may see elsewhere; None for others."""
-    version, names = scope.get("http_version", "1.1"), {name for name, _ in scope["headers"]}
-    if version not in HTTP_VERSIONS:
-        return 505, f"the HTTP version must be {' or '.join(HTTP_VERSIONS)}. Received: {version}"
-    if {b"content-length", b"transfer-encoding"} <= names:
-        # RFC 9112, 6.3: the connection must be closed.
-        return 400, "a request must not have both Content-Length and Transfer-Encoding"
-    return None
+
+def _requested(request: Request) -> tuple[str, int | None]:
+    """Return level and version of a path; None for the newest version, which version 0 also means."""
+    level, number = request.path_params["level"], request.path_params.get("number", "0")
+    if not _NUMBER.fullmatch(number):
+        received = shorten_repr(number, 30)
+        raise HTTPException(404, f"a version must be a whole number of at most 18 digits. Received: {received}")
+    return level, int(number) or None
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, Busy):
-        return _error(503, str(error), {"Retry-After": "1", "Connection": "close"})
-    if isinstance(error, _HttpError):
-        return _error(error.status, str(error), error.headers)
-    return _error(500, "internal server error; see the output of the server")
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
-    return _error(getattr(error, "status_code", 404), message, getattr(error, "headers", None))
-
-
-async def _follow(serving, poll, say):
-    """Poll the export folder until the task is cancelled."""
-    while True:
-        await asyncio.sleep(poll)
-        try:
-            for sentence in await asyncio.to_thread(serving.refresh):
-                say(sentence)
-        except Exception as error:
-            # Served versions stay available despite errors of the folder.
-            say(
-                f"{serving.folder}: could not look for new versions: {type(error).__name__}: {shorten_repr(str(error))}"
-            )
+    """Return the response for an exception."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    if isinstance(error, rest.BadRequest):
+        return _error(400, str(error))
+    if not isinstance(error, HTTPException):
+        return _error(500, "internal server error; see the output of the server")
+    if error.detail == http.HTTPStatus(error.status_code).phrase:
+        # The exception comes from the router.
+        message = f"{request.method} {shorten_repr(request.url.path)}: unknown URL; see /v1/models"
+        return _error(error.status_code, message, error.headers)
+    return _error(error.status_code, error.detail, error.headers)
 
 
 def _error(status, message, headers=None):
@@ -302,80 +336,16 @@ def _error(status, message, headers=None):
     return JSONResponse({"error": escape_line(message)[:LONGEST_ERROR]}, status, headers)
 
 
-def _summary(version: Version) -> dict:
+def _summary(version: Version) -> dict[str, Any]:
     """Return the data of a version that the page shows."""
     metrics = {name: value for name, value in version.manifest["measured"].items() if isinstance(value, (int, float))}
     units = {name: registry.constant("metrics", name, "UNIT") for name in metrics if name in registry.names("metrics")}
-    return {
-        "version": version.number,
-        **{name: value for name, value in version.manifest.items() if name in SUMMARY},
-        "units": units,
-    }
+    shown = {name: value for name, value in version.manifest.items() if name in SUMMARY}
+    return {"version": version.number, **shown, "units": units}
 
 
-def _status(number: int, state: VersionState) -> dict:
-    """Return the state of a version in the format of TensorFlow Serving."""
-    code = "UNKNOWN" if state.error else "OK"
-    return {
-        "version": str(number),
-        "state": state.state,
-        "status": {"error_code": code, "error_message": escape_line(state.error)},
-    }
-
-
-def _requested(request: Request) -> tuple[str, int | None]:
-    """Return level and version of a path; None for the newest version, which version 0 also means."""
-    level, number = request.path_params["level"], request.path_params.get("number", "0")
-    if not _NUMBER.fullmatch(number):
-        raise _HttpError(
-            404, f"a version must be a whole number of at most 18 digits. Received: {shorten_repr(number, 30)}"
-        )
-    return level, int(number) or None
-
-
-def _missing(serving, level, number):
-    model = f"level {shorten_repr(level)}" + ("" if number is None else f", version {number}")
-    return _HttpError(404, f"{model} is not served; levels: {', '.join(serving.levels) or 'none'}")
-
-
-async def _read_body(request: Request, limits: Limits, reservation: Reservation) -> bytes:
-    """Read a body under the limits of its size and time.
-
-    Raises:
-        _HttpError: The body is too large, too slow, or compressed.
-        Busy: The memory budget is exhausted.
-        ClientDisconnect: The client closed its connection.
-    """
-    close = {"Connection": "close"}
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
-        raise _HttpError(
-            415,
-            f"Content-Encoding is not supported; send the body uncompressed. Received: {shorten_repr(encoding)}",
-            close,
-        )
-    length = request.headers.get("content-length", "0")
-    too_large = _HttpError(413, f"the body must have at most {limits.body} bytes", close)
-    if length.isdecimal() and int(length[:19]) > DRAINED * limits.body:
-        raise too_large
-    body, size, deadline = bytearray(), 0, time.monotonic() + limits.seconds
-    stream = request.stream().__aiter__()
-    while size <= DRAINED * limits.body:
-        try:
-            wait = min(limits.stalled_seconds, deadline - time.monotonic())
-            with anyio.fail_after(wait):
-                chunk = await stream.__anext__()
-        except StopAsyncIteration:
-            break
-        except TimeoutError as error:
-            raise _HttpError(408, "the body did not arrive in time", close) from error
-        size += len(chunk)
-        if size <= limits.body:
-            reservation.resize(size)
-            body += chunk
-        else:
-            body.clear()
-            reservation.resize(0)
-    if size > limits.body:
-        raise too_large
-    return bytes(body)
+def _status(number: int, error: str) -> dict[str, Any]:
+    """Return the state of a version in the format of TensorFlow Serving; `error` is empty for a served version."""
+    code, state = ("UNKNOWN", "END") if error else ("OK", "AVAILABLE")
+    status = {"error_code": code, "error_message": escape_line(error)}
+    return {"version": str(number), "state": state, "status": status}

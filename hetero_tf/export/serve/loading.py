@@ -1,38 +1,41 @@
-"""Verifies the files of an exported version and loads it."""
+"""Loads the versions of an export folder, and replaces and unloads them as the folder changes.
+
+Policies are those of TensorFlow Serving. A level falls back to an older version if its newest one is removed or cannot
+be loaded; a new version replaces an old one without interruption.
+"""
 
 import contextlib
 import os
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, UserError, shorten_repr
+from hetero_tf.base.errors import DiskProblem, InputError, UserError, shorten_repr
 from hetero_tf.data.columns import Column
 from hetero_tf.data.described import build_columns
 from hetero_tf.export.warmup import blank_requests
 from hetero_tf.runs import plain_json
-from hetero_tf.runs.versions import EXPORTED
+from hetero_tf.runs.versions import EXPORTED, numbers
 
 # Bytes; an export.json of a data set with many class names is large.
 LARGEST_MANIFEST = 2**26
 LONGEST_MESSAGE = 300
 MODEL = "saved_model.pb"
 # Keys of export.json that serving reads, with their types.
-MANIFEST_TYPES = {
-    "recipe": str,
-    "level": str,
-    "parameters": int,
-    "measured": dict,
-    "input": dict,
-    "signatures": dict,
-    "bytes": int,
-    "files": dict,
-}
+MANIFEST_TYPES = {"recipe": str, "level": str, "parameters": int, "bytes": int} | dict.fromkeys(
+    ("measured", "input", "signatures", "files"), dict
+)
+# A version that cannot be loaded is tried again after this time, and earlier if its files change.
+RETRY_SECONDS = 30.0
+_LEVEL = re.compile(r"[\w.-]+", re.ASCII)
+_POLICY = re.compile(r"(all)|latest(?::([1-9][0-9]{0,2}))?|([1-9][0-9]{0,17}(?:,[1-9][0-9]{0,17})*)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +47,14 @@ class Version:
         number: Number of the version.
         manifest: Contents of `export.json`.
         model: The SavedModel.
+        stamps: Stamps of its files, see `file_stamps`.
     """
 
     level: str
     number: int
     manifest: dict
     model: Any
+    stamps: tuple = ()
 
     @cached_property
     def row_columns(self) -> tuple[Column, ...]:
@@ -59,61 +64,175 @@ class Version:
             return build_columns(self.manifest["items"]["columns"]) or ()
         return ()
 
+
+class VersionPolicy(NamedTuple):
+    """Selection of the versions of a level: the `size` newest ones of `numbers`; None for no limit."""
+
+    size: int | None
+    numbers: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "VersionPolicy":
+        """Parse the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`.
+
+        Raises:
+            InputError: The value has another form.
+        """
+        match = _POLICY.fullmatch(text)
+        if match is None:
+            raise InputError(
+                "--versions must be latest, latest:COUNT, all, or numbers such as 3,5. "
+                f"Received: --versions={shorten_repr(text)}"
+            )
+        if match[3]:
+            return cls(None, frozenset(map(int, match[3].split(","))))
+        return cls(None if match[1] else int(match[2] or 1))
+
+
+class Failure(NamedTuple):
+    """A version that could not be loaded: the error, `file_stamps` of its files, and the time of the next try."""
+
+    message: str
+    stamps: tuple
+    retry: float
+
+
+class Serving:
+    """Loaded versions of all levels of a folder, FOLDER/<level>/<version>/."""
+
+    def __init__(self, folder: Path, policy: VersionPolicy):
+        """Load no version yet; see `refresh`."""
+        self.folder, self.policy = folder, policy
+        self._loaded: dict[str, dict[int, Version]] = {}
+        self._failures: dict[str, dict[int, Failure]] = {}
+        self._warnings: set[str] = set()
+
     @property
-    def signatures(self) -> Mapping:
-        """`{name: function}`."""
-        return self.model.signatures
+    def levels(self) -> tuple[str, ...]:
+        """Names of the served levels."""
+        return tuple(sorted(self._loaded))
+
+    def versions(self, level: str) -> dict[int, Version]:
+        """Return the loaded versions of a level by number; empty if it is not served."""
+        return self._loaded.get(level, {})
+
+    def newest(self) -> dict[str, Version]:
+        """Return the newest version of each level."""
+        return {level: versions[max(versions)] for level, versions in sorted(self._loaded.copy().items())}
+
+    def errors(self, level: str) -> dict[int, str]:
+        """Return the errors of a level's versions that are not loaded, by number."""
+        failures, loaded = self._failures.get(level, {}).copy(), self.versions(level)
+        return {number: failure.message for number, failure in failures.items() if number not in loaded}
+
+    def refresh(self) -> list[str]:
+        """Load new and changed versions, and unload those that were removed or exceed the policy.
+
+        Returns:
+            A message for each version that was loaded, unloaded, or cannot be loaded.
+        """
+        sentences: list[str] = []
+        warnings: set[str] = set()
+        names = set()
+        try:
+            names = _level_names(self.folder)
+            if self._loaded and not names:
+                # TensorFlow Serving keeps versions whose folder is missing. A file system that is no longer mounted
+                # leaves an empty folder.
+                raise DiskProblem(f"{self.folder}: is missing, or has no folder of a level")
+            names |= self._loaded.keys()
+        except DiskProblem as error:
+            warnings.add(str(error))
+        for level in sorted(names):
+            try:
+                self._refresh_level(level, set(numbers(self.folder / level)), sentences.append)
+            except DiskProblem as error:
+                # On a network file system the folder may be back in a moment.
+                warnings.add(str(error))
+        sentences += [f"{warning}; served versions stay loaded" for warning in sorted(warnings - self._warnings)]
+        self._warnings = warnings
+        return sentences
+
+    def _refresh_level(self, level, available, say):
+        loaded, selected = self.versions(level), dict[int, Version]()
+        for number in sorted(available & (self.policy.numbers or available), reverse=True):
+            if len(selected) == self.policy.size:
+                break
+            version = self._load_if_changed(level, number, loaded.get(number), say)
+            if version is not None:
+                selected[number] = version
+        # A single assignment, so that a request sees either the old or the new versions.
+        if selected:
+            self._loaded[level] = selected
+        else:
+            self._loaded.pop(level, None)
+        for number in loaded.keys() - selected.keys():
+            say(f"level {level}, version {number} is unloaded")
+        failures = self._failures.get(level, {})
+        self._failures[level] = {number: failures[number] for number in failures.keys() & available}
+
+    def _load_if_changed(self, level, number, loaded, say):
+        """Return the version to serve: the loaded one if its files are unchanged, a new one, or None."""
+        path, failures = self.folder / level / str(number), self._failures.setdefault(level, {})
+        stamps, failure = file_stamps(path), failures.get(number)
+        if loaded is not None and stamps == loaded.stamps:
+            return loaded
+        if failure is not None and stamps == failure.stamps and time.monotonic() < failure.retry:
+            return loaded
+        try:
+            version = load_version(level, number, path, stamps)
+        except UserError as error:
+            if failure is None or failure.message != str(error):
+                say(f"{error}; retrying" + ("" if loaded is None else "; the loaded version stays available"))
+            failures[number] = Failure(str(error), stamps, time.monotonic() + RETRY_SECONDS)
+            return loaded
+        failures.pop(number, None)
+        say(f"serving level {level}, version {number}: {path}")
+        return version
+
+
+def _level_names(folder):
+    """Return the names of the folders of levels; none if the parent folder is missing."""
+    with files.disk_errors(folder, "list"):
+        names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    # A name is a part of a URL of the REST API.
+    return {name for name in names if _LEVEL.fullmatch(name)}
 
 
 def file_stamps(path: Path) -> tuple:
-    """Return name, inode, size and times of every file of a version: equal stamps mean unchanged files.
-
-    Raises:
-        OSError: The folder is missing or cannot be read.
-    """
-    stamps: list[tuple] = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            try:
-                if entry.is_dir():
-                    stamps += file_stamps(Path(entry.path))
-                    continue
-                status = entry.stat()
-            except FileNotFoundError:
-                # A copying program may rename files in the meantime.
-                continue
-            stamps.append((entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    """Return name, inode, size and times of every file of a version: equal stamps mean unchanged files."""
+    stamps = []
+    for folder, _, names in os.walk(path):
+        for name in names:
+            # A copying program may rename files in the meantime.
+            with contextlib.suppress(OSError):
+                status = os.stat(os.path.join(folder, name))
+                stamps.append((folder, name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return tuple(sorted(stamps))
 
 
-def load_version(level: str, number: int, path: Path, loaded: Version | None = None) -> Version:
-    """Verify and load a version, and call each signature once.
-
-    Args:
-        level: Name of the level.
-        number: Number of the version.
-        path: Folder of the version.
-        loaded: The loaded version, which is returned if the verified files are the same.
+def load_version(level: str, number: int, path: Path, stamps: tuple) -> Version:
+    """Verify and load a version whose files have the given stamps, and call each signature once.
 
     Raises:
-        InputError: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
+        InputError: The version is incomplete, its files differ from `export.json` or change, or it cannot be loaded.
     """
     try:
         manifest = read_manifest(path)
         verify_files(path, manifest)
-        if loaded is not None and loaded.manifest == manifest:
-            return loaded
-        version = Version(level, number, manifest, tf.saved_model.load(str(path)))
-        _warm_up(version)
+        version = Version(level, number, manifest, tf.saved_model.load(str(path)), stamps)
+        # The first call of a signature takes half a second.
+        specs = {name: function.structured_input_signature[1] for name, function in version.model.signatures.items()}
+        for name, inputs in blank_requests(specs).items():
+            version.model.signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
+        if file_stamps(path) != stamps:
+            raise InputError("changed while it was loaded")
     # TensorFlow raises many types of errors for a damaged graph, and other versions must stay available.
     except Exception as error:
-        message = str(error) if isinstance(error, UserError) else _one_line(error)
+        text = str(error) or type(error).__name__
+        message = text if isinstance(error, UserError) else " ".join(text.split())[:LONGEST_MESSAGE]
         raise InputError(f"{path}: cannot be served: {message}") from error
     return version
-
-
-def _one_line(error):
-    return " ".join((str(error) or type(error).__name__).split())[:LONGEST_MESSAGE]
 
 
 def read_manifest(path: Path) -> dict:
@@ -145,10 +264,6 @@ def verify_files(path: Path, manifest: Mapping) -> None:
     """
     paths = {name: path / name for name in manifest["files"]}
     for name, file in paths.items():
-        if os.path.isabs(name) or ".." in Path(name).parts:
-            raise InputError(
-                f"{EXPORTED}: files must be inside the folder of the version. Received: {shorten_repr(name)}"
-            )
         if not file.is_file():
             raise InputError(f"{name} is missing")
     if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
@@ -158,10 +273,3 @@ def verify_files(path: Path, manifest: Mapping) -> None:
             digest = files.sha256_of(stream)
         if digest != manifest["files"][name]:
             raise InputError(f"the SHA-256 of {name} differs from {EXPORTED}")
-
-
-def _warm_up(version):
-    """Call each signature once, since its first call takes half a second."""
-    specs = {name: function.structured_input_signature[1] for name, function in version.signatures.items()}
-    for name, inputs in blank_requests(specs).items():
-        version.signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})

@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Iterable
+from pathlib import Path
+from string import Template
 from urllib.parse import quote
 
 from starlette.routing import Route
@@ -75,42 +77,13 @@ def render_page(api: dict, address: str, level: str) -> str:
         address: URL of the server, for the commands.
         level: A served level.
     """
-    paths = "".join(
-        f"<dt><code>{method.upper()} {escape_html(path)}</code></dt><dd>{escape_html(operation['summary'])}</dd>\n"
+    model = f"{address}/v1/models/{quote(level)}"
+    example = join_shell(["curl", f"{model}/example"]) + " | " + join_shell(["curl", "-d", "@-", f"{model}:predict"])
+    commands = "\n".join(map(escape_html, (example, join_shell(["curl", f"{model}/metadata"]))))
+    paths = "\n".join(
+        f"<dt><code>{method.upper()} {escape_html(path)}</code></dt><dd>{escape_html(operation['summary'])}</dd>"
         for path, operations in api["paths"].items()
         for method, operation in operations.items()
     )
-    model = f"{address}/v1/models/{quote(level)}"
-    example, request, metadata = f"{model}/example", f"{model}:predict", f"{model}/metadata"
-    commands = [f"{join_shell(['curl', example])} | {join_shell(['curl', '-d', '@-', request])}"]
-    commands.append(join_shell(["curl", metadata]))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>API of hetero_tf serve</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="page.css">
-</head>
-<body>
-<main>
-<h1>API of hetero_tf serve</h1>
-<p>The server has the REST API of TensorFlow Serving. <a href="openapi.json">openapi.json</a> describes it for programs.
-<a href="./">The page of the model</a> prints the commands for an input that you enter.</p>
-<h2>Try it</h2>
-<p>Predict an example, then list the signatures with the types and shapes of their inputs:</p>
-<pre tabindex="0">{chr(10).join(map(escape_html, commands))}</pre>
-<h2>Paths</h2>
-<dl>
-{paths}</dl>
-<h2>Requests and responses</h2>
-<p>A request names a signature and has one value for each example. Predictions have the same order.</p>
-<pre tabindex="0">{{"signature_name": "serving_default", "instances": [...]}}
-{{"predictions": [...]}}</pre>
-<p>An error has the status 4xx or 5xx:</p>
-<pre tabindex="0">{{"error": "..."}}</pre>
-</main>
-</body>
-</html>
-"""
+    page = Template(Path(__file__).with_name("page.docs.html").read_text("utf-8"))
+    return page.substitute(commands=commands, paths=paths)

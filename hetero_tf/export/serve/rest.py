@@ -6,27 +6,41 @@ Reference: TensorFlow Serving, "RESTful API", the row format (`instances`) and t
 import base64
 import binascii
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
-from hetero_tf.export.serve.request_json import BadRequest, Cancelled, parse, to_numbers
 
 DEFAULT, ROWS = "serving_default", "serve_rows"
 TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.int32: "DT_INT32", tf.uint8: "DT_UINT8", tf.bool: "DT_BOOL"}
 # Examples of one call of a model; larger requests take several calls, which bounds their memory.
 EXAMPLES_AT_ONCE = 256
-# Largest number of values of a response, about 160 MB as JSON; and values that are rendered at once.
-MAX_VALUES, VALUES_AT_ONCE = 2**23, 2**14
+# Largest number of values of a response, about 160 MB as JSON.
+MAX_VALUES = 2**23
 # Characters of an error message that list a request's keys.
 MAX_LIST_LENGTH = 200
 
 _GRAPH_LOCATION = re.compile(r"\s*(Graph execution error|Detected at node|File |<stack traces|\[\[|Node: |tf2xla)")
+
+
+def _to_json(value):
+    """Return a NumPy value or bytes as a value of JSON."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_to_json)
+
+
+class BadRequest(Exception):
+    """An invalid request; the message is for the client."""
+
+
+class Cancelled(Exception):
+    """The client no longer waits for the response."""
 
 
 def respond(
@@ -37,7 +51,7 @@ def respond(
     Args:
         signatures: `{name: function}` of a SavedModel.
         body: The request as JSON: {"signature_name", "instances" or "inputs"}.
-        is_cancelled: Returns True if the client is gone and the work should stop.
+        is_cancelled: Returns True if the work should stop.
         columns: Columns of the signature "serve_rows"; empty if they are unknown.
 
     Returns:
@@ -45,35 +59,14 @@ def respond(
         with null for numbers that are not finite.
 
     Raises:
-        BadRequest: The body does not match the signature.
+        BadRequest: The body is not JSON, or does not match the signature.
         Cancelled: `is_cancelled` returned True.
     """
-    by_row, outputs = predict(signatures, parse(body, is_cancelled), is_cancelled, columns)
-    sizes = sum(value.size for value in outputs.values())
-    if sizes > MAX_VALUES:
-        raise BadRequest(
-            f"the response would have {sizes} values, but at most {MAX_VALUES} are allowed; send fewer examples"
-        )
-    pieces = []
-    for piece in _rendered_rows(outputs) if by_row else _rendered_columns(outputs):
-        if is_cancelled():
-            raise Cancelled
-        pieces.append(piece.encode())
-    return b"".join(pieces)
-
-
-def predict(
-    signatures: Mapping, request: object, is_cancelled: Callable[[], bool], columns: Sequence[Column] = ()
-) -> tuple[bool, dict[str, np.ndarray]]:
-    """Compute the outputs of a parsed predict request; see `respond`.
-
-    Returns:
-        True if the request has the row format (`instances`), and `{output: values}`.
-    """
+    request = parse(body)
     if not isinstance(request, dict):
         raise BadRequest("the body must be a JSON object with instances or inputs")
-    unknown = sorted(request.keys() - {"signature_name", "instances", "inputs"})
-    if unknown or ("instances" in request) == ("inputs" in request):
+    form = "instances" if "instances" in request else "inputs"
+    if request.keys() - {"signature_name"} != {form}:
         raise BadRequest(
             "the body must have either instances or inputs, and optionally signature_name. "
             f"Received: {_listed(request)}"
@@ -81,18 +74,43 @@ def predict(
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
         raise BadRequest(f"unknown signature_name; known: {', '.join(sorted(signatures))}")
-    signature = signatures[name]
-    specs = signature.structured_input_signature[1]
-    by_row = "instances" in request
-    values = _columns(request["instances"], specs) if by_row else _named(request["inputs"], specs)
+    specs = signatures[name].structured_input_signature[1]
+    values = _values_by_input(form, request[form], specs)
     arrays = {key: _array(key, value, specs[key]) for key, value in values.items()}
     try:
-        outputs = _call(signature, specs, arrays, is_cancelled)
+        outputs = _call(signatures[name], specs, arrays, is_cancelled)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise BadRequest(_error_text(error)) from error
     if name == ROWS and len(arrays) == 1:
         _check_rows(arrays, columns, outputs)
-    return by_row, outputs
+    return _encode_response(outputs, form == "instances")
+
+
+def parse(body: bytes) -> object:
+    """Parse a JSON document.
+
+    Raises:
+        BadRequest: The body is not JSON, is nested too deeply, or contains a duplicate key or a number that is not
+            finite.
+    """
+    try:
+        return json.loads(body.decode(), parse_constant=_constant, object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise BadRequest("the body is not JSON: it is nested too deeply") from error
+    except ValueError as error:
+        # Python's advice about integers with thousands of digits follows a semicolon.
+        raise BadRequest(f"the body is not JSON: {str(error).partition(';')[0]}") from error
+
+
+def _constant(name):
+    raise ValueError(f"{name} is not a number")
+
+
+def _unique(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key appears twice in an object")
+    return members
 
 
 def _check_rows(arrays, columns, outputs):
@@ -136,37 +154,19 @@ def _has_independent_rows(signature, specs):
     )
 
 
-def _named(inputs, specs):
-    """Return `{input: value}` of the column format."""
-    # The keys of an object other than {"b64"} are names of inputs.
-    if isinstance(inputs, dict) and inputs.keys() != {"b64"}:
-        _check_names(inputs, specs)
-        return inputs
-    if len(specs) != 1:
-        raise BadRequest(f"inputs must name {' and '.join(sorted(specs))}")
-    return {next(iter(specs)): inputs}
-
-
-def _columns(instances, specs):
-    """Return `{input: value}` of the row format."""
-    if not isinstance(instances, (list, np.ndarray)):
+def _values_by_input(form, value, specs):
+    """Return `{input: value}`; `form` is "instances" or "inputs"."""
+    rows = value if form == "instances" else [value]
+    if not isinstance(rows, list):
         raise BadRequest("instances must be a list")
-    rows = [] if isinstance(instances, np.ndarray) else instances
-    named = [isinstance(row, dict) and row.keys() != {"b64"} for row in rows]
-    if not any(named):
-        if len(specs) != 1:
-            raise BadRequest(f"each instance must name {' and '.join(sorted(specs))}")
-        return {next(iter(specs)): instances}
-    if not all(named):
-        raise BadRequest("instances must all be objects that name their inputs, or none of them")
-    for row in rows:
-        _check_names(row, specs)
-    return {name: [row[name] for row in rows] for name in specs}
-
-
-def _check_names(values, specs):
-    if values.keys() != specs.keys():
-        raise BadRequest(f"inputs must be {', '.join(sorted(specs))}. Received: {_listed(values)}")
+    # The keys of an object other than {"b64"} are names of inputs.
+    names = [row.keys() if isinstance(row, dict) and row.keys() != {"b64"} else () for row in rows]
+    if len(specs) == 1 and not any(names):
+        return {next(iter(specs)): value}
+    for received in names:
+        if received != specs.keys():
+            raise BadRequest(f"{form} must name {' and '.join(sorted(specs))}. Received: {_listed(received)}")
+    return {name: [row[name] for row in rows] for name in specs} if form == "instances" else value
 
 
 def _listed(names):
@@ -179,7 +179,7 @@ def _array(name, value, spec):
     expected = f"{name} must be {spec.dtype.name} [{sizes}]"
     try:
         array = np.array(_bytes(value), object) if spec.dtype == tf.string else _numbers(value, spec.dtype)
-    except (ValueError, TypeError, OverflowError, binascii.Error) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
         raise BadRequest(f"{expected}: {_error_text(error)}") from error
     if not spec.shape.is_compatible_with(array.shape):
         # An empty list has no other axes.
@@ -190,10 +190,15 @@ def _array(name, value, spec):
 
 
 def _numbers(value, dtype):
-    """Return a lossless conversion to a NumPy array of the given type."""
-    array = to_numbers(value)
-    if array is None:
+    """Return a lossless conversion of nested lists to a NumPy array of the given type."""
+    # Without `object`, NumPy would convert numbers to strings of the length of the longest one.
+    array = np.array(value, object)
+    types = set(map(type, array.ravel()))
+    if list in types:
+        raise ValueError("lists on the same level must have the same length")
+    if not types <= {bool, int, float}:
         raise ValueError("numbers are expected")
+    array = array.astype(np.float64 if float in types else np.int64 if int in types else bool)
     if dtype.is_integer and array.size:
         if array.dtype.kind == "f" and not np.all(array == np.rint(array)):
             raise ValueError("whole numbers are expected")
@@ -216,80 +221,34 @@ def _bytes(value):
     raise ValueError('texts, or {"b64": "..."} for bytes, are expected')
 
 
-def _rendered_columns(outputs):
-    """Yield the pieces of a response in the column format."""
-    yield '{"outputs":'
-    if len(outputs) == 1:
-        yield from _rendered(next(iter(outputs.values())))
-    else:
-        separator = "{"
-        for key, array in outputs.items():
-            yield f"{separator}{json.dumps(key)}:"
-            yield from _rendered(array)
-            separator = ","
-        yield "}"
-    yield "}"
-
-
-def _rendered(array: np.ndarray) -> Iterator[str]:
-    """Yield the pieces of an array as JSON."""
-    if array.size <= VALUES_AT_ONCE or array.ndim == 0:
-        yield _dumps(_plain(array))
-        return
-    separator, width = "[", array.size // len(array)
-    for piece in array if width > VALUES_AT_ONCE else _split(array, width):
-        yield separator
-        if piece.ndim == array.ndim:
-            yield _dumps(_plain(piece))[1:-1]
-        else:
-            yield from _rendered(piece)
-        separator = ","
-    yield "]"
-
-
-def _rendered_rows(outputs):
-    """Yield the pieces of a response in the row format."""
-    yield '{"predictions":'
-    if len(outputs) == 1:
-        yield from _rendered(next(iter(outputs.values())))
-    else:
-        widths = [array.size // len(array) for array in outputs.values() if len(array)]
-        split = {key: _split(array, sum(widths)) for key, array in outputs.items()}
-        separator = "["
-        for slices in zip(*split.values(), strict=True):
-            rows = zip(*map(_plain, slices), strict=True)
-            yield separator + _dumps([dict(zip(outputs, row, strict=True)) for row in rows])[1:-1]
-            separator = ","
-        yield "[]" if separator == "[" else "]"
-    yield "}"
-
-
-def _split(array, width):
-    """Return slices of about `VALUES_AT_ONCE` values along the first axis; `width` is the number of values of a row."""
-    rows = max(VALUES_AT_ONCE // max(width, 1), 1)
-    return [array[start : start + rows] for start in range(0, len(array), rows)]
-
-
-def _dumps(value):
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(array):
-    """Return a NumPy array as lists for JSON."""
-    if array.dtype == object:
-        return (
-            np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])(array).tolist()
-            if array.size
-            else array.tolist()
+def _encode_response(outputs, is_by_row):
+    size = sum(value.size for value in outputs.values())
+    if size > MAX_VALUES:
+        raise BadRequest(
+            f"the response would have {size} values, but at most {MAX_VALUES} are allowed; send fewer examples"
         )
-    values = array.tolist()
-    return values if array.dtype.kind != "f" or np.isfinite(array).all() else _finite(values)
+    arrays = list(outputs.values())
+    if is_by_row:
+        rows = (dict(zip(outputs, row, strict=True)) for row in zip(*arrays, strict=True))
+        return f'{{"predictions":{_encode_list(arrays[0] if len(arrays) == 1 else rows)}}}'.encode()
+    texts = [_encode_list(array) if array.ndim else _encode(array) for array in arrays]
+    if len(texts) > 1:
+        members = ",".join(f"{_encode(key)}:{text}" for key, text in zip(outputs, texts))
+        return f'{{"outputs":{{{members}}}}}'.encode()
+    return f'{{"outputs":{texts[0]}}}'.encode()
 
 
-def _finite(value):
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value if math.isfinite(value) else None
+def _encode_list(values: Iterable) -> str:
+    """Return JSON, encoded element by element: other threads wait while the encoder works."""
+    return f"[{','.join(map(_encode, values))}]"
+
+
+def _encode(value):
+    """Return a value as JSON, with null for numbers that are not finite."""
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:
+        return _ENCODER.encode(json.loads(json.dumps(value, default=_to_json), parse_constant=lambda name: None))
 
 
 def metadata(name: str, number: int, signatures: Mapping) -> dict:

@@ -1,20 +1,21 @@
 """Starts the server and runs it until a signal."""
 
+import contextlib
 import errno
+import re
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from hetero_tf.base.errors import InputError, require_modules
+from hetero_tf.base.errors import InputError, require_modules, shorten_repr
 
-NEEDS, EXTRA = ("starlette", "uvicorn"), "serve"
-# Switch interval of Python's threads in seconds, by which parsing a request delays other requests.
+NEEDS, EXTRA = ("prometheus_client", "starlette", "uvicorn"), "serve"
+# Switch interval of Python's threads in seconds, by which a computation delays other requests.
 SWITCH_SECONDS = 0.001
-# uvicorn counts requests and connections together; connections have a separate limit.
-SPARE_REQUESTS = 64
+LOOPBACK, ALL_ADDRESSES = ("localhost", "127.0.0.1", "[::1]"), ("", "0.0.0.0", "::")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class ServerOptions:
     Attributes:
         host: Address to listen on.
         port: Port; 0 selects a free one.
-        concurrency: Requests that are computed at the same time.
+        concurrency: Requests that are computed at the same time; others wait.
         versions: Version policy, see `VersionPolicy.parse`.
         allow_hosts: Additional hosts that clients may address, `host` or `host:port`.
     """
@@ -34,6 +35,35 @@ class ServerOptions:
     concurrency: int
     versions: str = "latest:2"
     allow_hosts: tuple[str, ...] = ()
+
+    def trusted_hosts(self) -> list[str]:
+        """Return the hosts that requests may name.
+
+        By DNS rebinding, a page can make the browser of its visitor read responses of 127.0.0.1. Such requests name the
+        host of the page.
+
+        Raises:
+            InputError: A value of --allow_host is not `host` or `host:port`.
+        """
+        names = {*LOOPBACK, self.url_host}
+        if self.host in ALL_ADDRESSES:
+            with contextlib.suppress(OSError):
+                # Probes of Kubernetes name the address of the pod.
+                names |= {socket.gethostname(), *socket.gethostbyname_ex(socket.gethostname())[2]}
+        for value in self.allow_hosts:
+            match = _HOST.fullmatch(value)
+            if match is None:
+                raise InputError(
+                    "--allow_host must be a host name or address, optionally with a port, such as model.example.org or "
+                    f"[2001:db8::7]. Received: --allow_host={shorten_repr(value)}"
+                )
+            names.add(match[1])
+        return sorted(names)
+
+    @property
+    def url_host(self) -> str:
+        """The address to listen on, as a part of a URL."""
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export: str) -> None:
@@ -52,61 +82,49 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     require_modules("serve", NEEDS, EXTRA)
     import uvicorn
 
-    from hetero_tf.export.serve.app import App, Limits
-    from hetero_tf.export.serve.connections import ACCEPTED_AT_ONCE, ConnectionLimits, LimitedConnection, LimitedServer
-    from hetero_tf.export.serve.hosts import HostPolicy, parse_allowed_hosts
-    from hetero_tf.export.serve.serving import Serving, VersionPolicy
+    from hetero_tf.export.serve.app import MAX_SECONDS, App
+    from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
-    hosts = HostPolicy(options.host, parse_allowed_hosts(list(options.allow_hosts)))
     serving = Serving(folder, VersionPolicy.parse(options.versions))
+    app = App(serving, options, say)
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
         selection = "" if serving.policy.numbers is None else f" of --versions={options.versions}"
         raise InputError(f"{folder}: contains no exports{selection} to serve; create some with: {export}")
-    listener = _listening(options.host, options.port)
-    port = listener.getsockname()[1]
-    name = f"[{options.host}]" if ":" in options.host else options.host
-    say(f"Serving at http://{name}:{port}/ (same REST API as TensorFlow Serving). Press Ctrl-C to stop.")
-    sys.setswitchinterval(SWITCH_SECONDS)
-    limits = ConnectionLimits().within_file_limit()
-    config = uvicorn.Config(
-        App(serving, Limits(concurrency=options.concurrency), hosts, say),
-        http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
-        loop="asyncio",
-        ws="none",
-        # uvicorn's configuration of logging closes the handlers that the program has, and their streams.
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        # Headers of proxies are not trusted, since any client can send them.
-        proxy_headers=False,
-        server_header=False,
-        backlog=ACCEPTED_AT_ONCE,
-        limit_concurrency=limits.count + SPARE_REQUESTS,
-        timeout_keep_alive=int(limits.head_seconds),
-    )
-    LimitedServer(config).run(sockets=[listener])
+    with _listen(options.host, options.port) as listener:
+        address = f"http://{options.url_host}:{listener.getsockname()[1]}/"
+        say(f"Serving at {address} (same REST API as TensorFlow Serving). Press Ctrl-C to stop.")
+        sys.setswitchinterval(SWITCH_SECONDS)
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            # uvicorn's configuration of logging closes the handlers that the program has, and their streams.
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            # Headers of proxies are not trusted, since any client can send them.
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=512,
+            timeout_keep_alive=20,
+            timeout_graceful_shutdown=int(MAX_SECONDS),
+        )
+        uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(host, port):
-    """Return a listening socket.
-
-    Raises:
-        InputError: The address is in use, or does not belong to this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol, asyncio does not set TCP_NODELAY, and each response waits 40 ms for an acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _listen(host, port):
+    """Return a listening socket."""
     try:
-        listener.bind((host, port))
-        listener.listen()
-    except OSError as problem:
-        listener.close()
-        if problem.errno == errno.EADDRINUSE:
-            raise InputError(f"port {port} is in use on {host}; choose another with --port") from problem
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"port {port} is in use on {host}; choose another with --port") from error
         raise InputError(
-            f"cannot listen on --host {host} --port {port}: {problem.strerror or problem}; choose another address"
-        ) from problem
+            f"cannot listen on --host {host} --port {port}: {error.strerror or error}; choose another address"
+        ) from error
+    # Without it, each response waits 40 ms for an acknowledgement; accepted connections inherit it.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
