@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,15 @@ def test_invalid_policies_are_rejected():
         assert refusal(VersionPolicy.parse, text).startswith("--versions must be latest, latest:COUNT, all, or numbers")
 
 
-def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads):
+@pytest.fixture
+def retry(monkeypatch):
+    """A function that advances the time to the next try."""
+    now = [0.0]
+    monkeypatch.setattr(loading.time, "monotonic", lambda: now[0])
+    return lambda: now.append(now.pop() + loading.RETRY_SECONDS)
+
+
+def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads, retry):
     write_version(tmp_path / "a", 1)
     served = make_serving(tmp_path)
     served.refresh()
@@ -101,63 +108,36 @@ def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, loads):
     shutil.copy(source / "export.json", target)
     (message,) = served.refresh()
     assert message == f"{target}: cannot be served: saved_model.pb is missing; retrying"
-    assert served.refresh() == [] and available(served) == [1] and "is missing" in served.errors("a")[2]
+    assert available(served) == [1] and "saved_model.pb is missing" in served.errors("a")[2]
     (target / "saved_model.pb").write_bytes(b"lar")
     (target / "variables").mkdir()
     shutil.copy(source / "variables" / "variables.index", target / "variables")
+    assert served.refresh() == []
+    retry()
     (message,) = served.refresh()
     assert "the total size of the files differs from export.json" in message
+    (target / "saved_model.pb").write_bytes(b"larger MODEL")
+    retry()
+    (message,) = served.refresh()
+    assert message.endswith("the SHA-256 of saved_model.pb differs from export.json; retrying")
+    retry()
+    # The same error is reported once.
+    assert served.refresh() == [] and available(served) == [1]
     (target / "saved_model.pb").write_bytes(b"larger model")
+    retry()
     assert served.refresh() == [f"serving level a, version 2: {target}", "level a, version 1 is unloaded"]
     assert available(served) == [2] and len(loads) == 2 and served.errors("a") == {}
 
 
-def test_a_version_that_fails_without_a_change_is_retried_after_a_time(tmp_path, monkeypatch):
+def test_a_removed_version_that_cannot_be_loaded_is_forgotten(tmp_path, loads):
     write_version(tmp_path / "a", 1)
-    served, results = make_serving(tmp_path), [MemoryError(), MemoryError(), Model()]
-
-    def load(path):
-        result = results.pop(0)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setattr(loading.tf.saved_model, "load", load)
-    (message,) = served.refresh()
-    assert "cannot be served: MemoryError; retrying" in message
-    assert served.refresh() == [] and len(results) == 2
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 31)
-    # The same error is reported once.
-    assert served.refresh() == [] and len(results) == 1
-    monkeypatch.setattr(time, "monotonic", lambda: now + 62)
-    assert served.refresh() == [f"serving level a, version 1: {tmp_path / 'a' / '1'}"] and available(served) == [1]
-
-
-def test_replaced_version_is_reloaded(tmp_path, loads):
-    path = write_version(tmp_path / "a", 1)
+    path = write_version(tmp_path / "a", 2)
+    (path / "saved_model.pb").unlink()
     served = make_serving(tmp_path)
     served.refresh()
-    old = served.newest()["a"]
-    assert served.refresh() == []
-    (path / "saved_model.pb").write_bytes(b"MODEL")
-    (message,) = served.refresh()
-    assert message.endswith(
-        "the SHA-256 of saved_model.pb differs from export.json; retrying; the loaded version stays available"
-    )
-    assert served.newest()["a"] is old and served.errors("a") == {}
+    assert served.errors("a").keys() == {2}
     shutil.rmtree(path)
-    write_version(tmp_path / "a", 1, b"another")
-    served.refresh()
-    assert served.newest()["a"] is not old and len(loads) == 2
-
-
-def test_a_version_that_changes_while_it_is_loaded_is_not_served(tmp_path, monkeypatch):
-    path = write_version(tmp_path / "a", 1)
-    monkeypatch.setattr(loading.tf.saved_model, "load", lambda _: os.utime(path / "saved_model.pb", (1, 1)) or Model())
-    served = make_serving(tmp_path)
-    assert served.refresh() == [f"{path}: cannot be served: changed while it was loaded; retrying"]
-    assert available(served) == []
+    assert served.refresh() == [] and served.errors("a") == {}
 
 
 INVALID_MANIFESTS = {
@@ -195,7 +175,7 @@ def test_invalid_manifest_gives_one_message_and_keeps_serving(tmp_path, loads, t
 
 def test_model_that_tensorflow_rejects_keeps_serving(tmp_path):
     write_version(tmp_path / "a", 1)
-    message = refusal(load_version, "a", 1, tmp_path / "a" / "1", ())
+    message = refusal(load_version, "a", 1, tmp_path / "a" / "1")
     assert message.startswith(f"{tmp_path / 'a' / '1'}: cannot be served: ") and "\n" not in message
 
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -33,9 +33,8 @@ from hetero_tf.export.serve.loading import Serving, Version
 from hetero_tf.export.serve.openapi import describe_api, render_page
 from hetero_tf.export.serve.run import ServerOptions
 
-# Files of the page, with their types.
+# Files of the page by path.
 PAGE_FILES = {"": "page.html", "page.css": "page.css", "page.js": "page.js"}
-MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # The page loads nothing from other origins.
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src blob:; base-uri 'none'; "
@@ -189,8 +188,7 @@ class App:
 
     async def page(self, request: Request) -> Response:
         """Return a file of the page for a browser."""
-        file = Path(__file__).with_name(PAGE_FILES[request.url.path[1:]])
-        return Response(file.read_bytes(), headers=HEADERS, media_type=MEDIA_TYPES[file.suffix])
+        return FileResponse(Path(__file__).with_name(PAGE_FILES[request.url.path[1:]]), headers=HEADERS)
 
     async def docs(self, request: Request) -> Response:
         """Return the description of the API as a page."""

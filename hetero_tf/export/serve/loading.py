@@ -1,11 +1,10 @@
-"""Loads the versions of an export folder, and replaces and unloads them as the folder changes.
+"""Loads the versions of an export folder as they appear, and unloads removed and old ones.
 
 Policies are those of TensorFlow Serving. A level falls back to an older version if its newest one is removed or cannot
 be loaded; a new version replaces an old one without interruption.
 """
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -32,8 +31,8 @@ MODEL = "saved_model.pb"
 MANIFEST_TYPES = {"recipe": str, "level": str, "parameters": int, "bytes": int} | dict.fromkeys(
     ("measured", "input", "signatures", "files"), dict
 )
-# A version that cannot be loaded is tried again after this time, and earlier if its files change.
-RETRY_SECONDS = 30.0
+# A version that cannot be loaded is tried again after this time; it may be a copy in progress.
+RETRY_SECONDS = 5.0
 _LEVEL = re.compile(r"[\w.-]+", re.ASCII)
 _POLICY = re.compile(r"(all)|latest(?::([1-9][0-9]{0,2}))?|([1-9][0-9]{0,17}(?:,[1-9][0-9]{0,17})*)")
 
@@ -47,14 +46,12 @@ class Version:
         number: Number of the version.
         manifest: Contents of `export.json`.
         model: The SavedModel.
-        stamps: Stamps of its files, see `file_stamps`.
     """
 
     level: str
     number: int
     manifest: dict
     model: Any
-    stamps: tuple = ()
 
     @cached_property
     def row_columns(self) -> tuple[Column, ...]:
@@ -90,10 +87,9 @@ class VersionPolicy(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A version that could not be loaded: the error, `file_stamps` of its files, and the time of the next try."""
+    """A version that could not be loaded: the error, and the time of the next try."""
 
     message: str
-    stamps: tuple
     retry: float
 
 
@@ -121,12 +117,11 @@ class Serving:
         return {level: versions[max(versions)] for level, versions in sorted(self._loaded.copy().items())}
 
     def errors(self, level: str) -> dict[int, str]:
-        """Return the errors of a level's versions that are not loaded, by number."""
-        failures, loaded = self._failures.get(level, {}).copy(), self.versions(level)
-        return {number: failure.message for number, failure in failures.items() if number not in loaded}
+        """Return the errors of a level's versions that cannot be loaded, by number."""
+        return {number: failure.message for number, failure in self._failures.get(level, {}).copy().items()}
 
     def refresh(self) -> list[str]:
-        """Load new and changed versions, and unload those that were removed or exceed the policy.
+        """Load new versions, and unload those that were removed or exceed the policy.
 
         Returns:
             A message for each version that was loaded, unloaded, or cannot be loaded.
@@ -158,7 +153,8 @@ class Serving:
         for number in sorted(available & (self.policy.numbers or available), reverse=True):
             if len(selected) == self.policy.size:
                 break
-            version = self._load_if_changed(level, number, loaded.get(number), say)
+            # Versions never change, as for TensorFlow Serving.
+            version = loaded.get(number) or self._load(level, number, say)
             if version is not None:
                 selected[number] = version
         # A single assignment, so that a request sees either the old or the new versions.
@@ -171,21 +167,19 @@ class Serving:
         failures = self._failures.get(level, {})
         self._failures[level] = {number: failures[number] for number in failures.keys() & available}
 
-    def _load_if_changed(self, level, number, loaded, say):
-        """Return the version to serve: the loaded one if its files are unchanged, a new one, or None."""
+    def _load(self, level, number, say):
+        """Return a new version, or None if it cannot be loaded or is not due."""
         path, failures = self.folder / level / str(number), self._failures.setdefault(level, {})
-        stamps, failure = file_stamps(path), failures.get(number)
-        if loaded is not None and stamps == loaded.stamps:
-            return loaded
-        if failure is not None and stamps == failure.stamps and time.monotonic() < failure.retry:
-            return loaded
+        failure = failures.get(number)
+        if failure is not None and time.monotonic() < failure.retry:
+            return None
         try:
-            version = load_version(level, number, path, stamps)
+            version = load_version(level, number, path)
         except UserError as error:
             if failure is None or failure.message != str(error):
-                say(f"{error}; retrying" + ("" if loaded is None else "; the loaded version stays available"))
-            failures[number] = Failure(str(error), stamps, time.monotonic() + RETRY_SECONDS)
-            return loaded
+                say(f"{error}; retrying")
+            failures[number] = Failure(str(error), time.monotonic() + RETRY_SECONDS)
+            return None
         failures.pop(number, None)
         say(f"serving level {level}, version {number}: {path}")
         return version
@@ -199,34 +193,20 @@ def _level_names(folder):
     return {name for name in names if _LEVEL.fullmatch(name)}
 
 
-def file_stamps(path: Path) -> tuple:
-    """Return name, inode, size and times of every file of a version: equal stamps mean unchanged files."""
-    stamps = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            # A copying program may rename files in the meantime.
-            with contextlib.suppress(OSError):
-                status = os.stat(os.path.join(folder, name))
-                stamps.append((folder, name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return tuple(sorted(stamps))
-
-
-def load_version(level: str, number: int, path: Path, stamps: tuple) -> Version:
-    """Verify and load a version whose files have the given stamps, and call each signature once.
+def load_version(level: str, number: int, path: Path) -> Version:
+    """Verify and load the version in the folder `path`, and call each signature once.
 
     Raises:
-        InputError: The version is incomplete, its files differ from `export.json` or change, or it cannot be loaded.
+        InputError: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
     """
     try:
         manifest = read_manifest(path)
         verify_files(path, manifest)
-        version = Version(level, number, manifest, tf.saved_model.load(str(path)), stamps)
+        version = Version(level, number, manifest, tf.saved_model.load(str(path)))
         # The first call of a signature takes half a second.
         specs = {name: function.structured_input_signature[1] for name, function in version.model.signatures.items()}
         for name, inputs in blank_requests(specs).items():
             version.model.signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
-        if file_stamps(path) != stamps:
-            raise InputError("changed while it was loaded")
     # TensorFlow raises many types of errors for a damaged graph, and other versions must stay available.
     except Exception as error:
         text = str(error) or type(error).__name__
