@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from dataclasses import astuple
 
@@ -11,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf.data.columns import Column
 from hetero_tf.export.serve import app as serve_app
-from hetero_tf.export.serve import rest
+from hetero_tf.export.serve import rest, run
 from hetero_tf.export.serve.app import App
 from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy
 from hetero_tf.export.serve.rest import BadRequest, Cancelled
@@ -52,9 +53,8 @@ def serving(tmp_path):
 
 @pytest.fixture
 def app(serving):
-    return App(
-        serving, ServerOptions("10.1.2.3", 8501, 1, allow_hosts=("model.example.org", "[2001:db8::7]:8443")), print
-    )
+    options = ServerOptions("10.1.2.3", 8501, 1, allow_hosts=("Model.example.org", "[2001:db8::7]:8443"))
+    return App(serving, 1, options.trusted_hosts(), options.allow_hosts, print)
 
 
 GOOD = b'{"instances": [[1, 2]]}'
@@ -137,6 +137,13 @@ def test_a_server_on_all_addresses_accepts_those_of_its_machine(monkeypatch):
     monkeypatch.setattr("socket.gethostbyname_ex", lambda name: (name, [], ["10.0.0.7"]))
     assert {"pod-1", "10.0.0.7", "localhost"} <= set(ServerOptions("0.0.0.0", 0, 1).trusted_hosts())
     assert "10.0.0.7" not in ServerOptions("127.0.0.1", 0, 1).trusted_hosts()
+
+
+def test_responses_are_not_delayed():
+    with run._listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_response_has_the_values_and_null_for_others():

@@ -6,7 +6,7 @@ import http
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from hetero_tf.export.examples import example_request
 from hetero_tf.export.serve import rest
 from hetero_tf.export.serve.loading import Serving, Version
 from hetero_tf.export.serve.openapi import describe_api, render_page
-from hetero_tf.export.serve.run import ServerOptions
 
 # Files of the page by path.
 PAGE_FILES = {"": "page.html", "page.css": "page.css", "page.js": "page.js"}
@@ -89,18 +88,28 @@ class Metrics:
 class App:
     """The ASGI application: rejects pages of other sites, counts requests, and routes them to its methods."""
 
-    def __init__(self, serving: Serving, options: ServerOptions, say: Callable[[str], None]):
+    def __init__(
+        self,
+        serving: Serving,
+        concurrency: int,
+        trusted_hosts: Sequence[str],
+        trusted_sites: Sequence[str],
+        say: Callable[[str], None],
+    ):
         """Create the application.
 
         Args:
             serving: Served versions.
-            options: Options of the server.
+            concurrency: Requests that are computed at the same time; others wait.
+            trusted_hosts: Hosts that requests may name.
+            trusted_sites: `host` or `host:port` of further sites whose pages may send requests.
             say: Receives a message for each change of the versions.
         """
-        self.serving, self.options, self.say = serving, options, say
+        self.serving, self.say = serving, say
+        self.trusted_sites = {site.lower() for site in trusted_sites}
         self.body_bytes, self.metrics = 0, Metrics(lambda: self.body_bytes)
         # Large requests are computed one at a time, which bounds their memory.
-        self.pool, self.large_pool = ThreadPoolExecutor(options.concurrency), ThreadPoolExecutor(1)
+        self.pool, self.large_pool = ThreadPoolExecutor(concurrency), ThreadPoolExecutor(1)
         # The metrics name an endpoint by its method.
         of_model = ("/v1/models/{level:str}", "/v1/models/{level:str}/versions/{number:str}")
         self.routes = [
@@ -119,7 +128,7 @@ class App:
         ]
         self.router = Starlette(
             routes=self.routes,
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=options.trusted_hosts(), www_redirect=False)],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts, www_redirect=False)],
             exception_handlers=dict.fromkeys((HTTPException, rest.BadRequest, ClientDisconnect, Exception), _failed),
             lifespan=self._lifespan,
         )
@@ -157,7 +166,7 @@ class App:
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None:
             return site not in ("same-origin", "none")
-        return origin is not None and origin.partition("://")[2] not in (headers.get("host"), *self.options.allow_hosts)
+        return origin is not None and origin.partition("://")[2] not in (headers.get("host"), *self.trusted_sites)
 
     def _count(self, scope, status, seconds):
         endpoint = getattr(scope.get("endpoint"), "__name__", "other")

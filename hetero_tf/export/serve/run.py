@@ -86,7 +86,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     from hetero_tf.export.serve.loading import Serving, VersionPolicy
 
     serving = Serving(folder, VersionPolicy.parse(options.versions))
-    app = App(serving, options, say)
+    app = App(serving, options.concurrency, options.trusted_hosts(), options.allow_hosts, say)
     for sentence in serving.refresh():
         say(sentence)
     if not serving.levels:
