@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import time
+from concurrent.futures import CancelledError
 from dataclasses import astuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from hetero_tf.data.columns import Column
 from hetero_tf.export.serve import app as serve_app
 from hetero_tf.export.serve import rest, run
 from hetero_tf.export.serve.app import App
-from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy
-from hetero_tf.export.serve.rest import BadRequest, Cancelled
+from hetero_tf.export.serve.loading import Serving, Version, VersionPolicy, row_columns
+from hetero_tf.export.serve.rest import BadRequest
 from hetero_tf.export.serve.run import ServerOptions
 
 
@@ -173,7 +174,7 @@ def test_many_examples_are_computed_in_chunks(monkeypatch):
     rows = json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
     assert rows == [[2 * i, 2] for i in range(600)] and signatures["serving_default"].examples == [256, 256, 88]
     turns = iter((False, True))
-    with pytest.raises(Cancelled):
+    with pytest.raises(CancelledError):
         rest.respond(signatures, body, lambda: next(turns))
     assert signatures["serving_default"].examples[3:] == [256]
     monkeypatch.setattr(rest, "MAX_VALUES", 1199)
@@ -267,13 +268,13 @@ def test_an_invalid_row_is_refused_with_its_column(app, row, problem):
     model = Model()
     model.signatures = {"serve_rows": Rows()}
     fields = json.loads(json.dumps([astuple(column) for column in Rows.columns]))
-    app.serving._loaded["a"] = {1: Version("a", 1, {"items": {"columns": fields}}, model)}
+    app.serving._loaded["a"] = {1: Version("a", 1, {}, model, row_columns({"items": {"columns": fields}}))}
     for key in ("instances", "inputs"):
         body = {"signature_name": "serve_rows", key: [["1.5", "red", ""], row]}
         assert call(app, json.dumps(body).encode()) == (400, {"error": f"rows[1]: {problem}"})
     body = {"signature_name": "serve_rows", "instances": [["1.5", "red", ""]]}
     assert call(app, json.dumps(body).encode()) == (200, {"predictions": [[1.0, 2.0]]})
     # The columns of a version of another program are unknown.
-    app.serving._loaded["a"] = {1: Version("a", 1, {"items": None}, model)}
+    app.serving._loaded["a"] = {1: Version("a", 1, {}, model, row_columns({"items": None}))}
     body["instances"] = [row]
     assert call(app, json.dumps(body).encode()) == (200, {"predictions": [[None, 0.0]]})

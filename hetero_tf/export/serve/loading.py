@@ -8,8 +8,6 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,29 +35,14 @@ _LEVEL = re.compile(r"[\w.-]+", re.ASCII)
 _POLICY = re.compile(r"(all)|latest(?::([1-9][0-9]{0,2}))?|([1-9][0-9]{0,17}(?:,[1-9][0-9]{0,17})*)")
 
 
-@dataclass(frozen=True, eq=False)
-class Version:
-    """A loaded version of a level.
-
-    Attributes:
-        level: Name of the level.
-        number: Number of the version.
-        manifest: Contents of `export.json`.
-        model: The SavedModel.
-    """
+class Version(NamedTuple):
+    """A loaded version of a level: its `export.json`, SavedModel, and columns of the signature "serve_rows"."""
 
     level: str
     number: int
     manifest: dict
     model: Any
-
-    @cached_property
-    def row_columns(self) -> tuple[Column, ...]:
-        """Columns of the signature "serve_rows"; empty if they are unknown."""
-        # A version may come from another program, so any part of its description may be missing.
-        with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
-            return build_columns(self.manifest["items"]["columns"]) or ()
-        return ()
+    row_columns: tuple[Column, ...] = ()
 
 
 class VersionPolicy(NamedTuple):
@@ -202,7 +185,7 @@ def load_version(level: str, number: int, path: Path) -> Version:
     try:
         manifest = read_manifest(path)
         verify_files(path, manifest)
-        version = Version(level, number, manifest, tf.saved_model.load(str(path)))
+        version = Version(level, number, manifest, tf.saved_model.load(str(path)), row_columns(manifest))
         # The first call of a signature takes half a second.
         specs = {name: function.structured_input_signature[1] for name, function in version.model.signatures.items()}
         for name, inputs in blank_requests(specs).items():
@@ -213,6 +196,14 @@ def load_version(level: str, number: int, path: Path) -> Version:
         message = text if isinstance(error, UserError) else " ".join(text.split())[:LONGEST_MESSAGE]
         raise InputError(f"{path}: cannot be served: {message}") from error
     return version
+
+
+def row_columns(manifest: Mapping) -> tuple[Column, ...]:
+    """Return the columns of the signature "serve_rows"; empty if they are unknown."""
+    # A version may come from another program, so any part of its description may be missing.
+    with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
+        return build_columns(manifest["items"]["columns"]) or ()
+    return ()
 
 
 def read_manifest(path: Path) -> dict:

@@ -8,6 +8,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 
 import numpy as np
 import tensorflow as tf
@@ -39,10 +40,6 @@ class BadRequest(Exception):
     """An invalid request; the message is for the client."""
 
 
-class Cancelled(Exception):
-    """The client no longer waits for the response."""
-
-
 def respond(
     signatures: Mapping, body: bytes, is_cancelled: Callable[[], bool], columns: Sequence[Column] = ()
 ) -> bytes:
@@ -60,7 +57,7 @@ def respond(
 
     Raises:
         BadRequest: The body is not JSON, or does not match the signature.
-        Cancelled: `is_cancelled` returned True.
+        CancelledError: `is_cancelled` returned True.
     """
     request = parse(body)
     if not isinstance(request, dict):
@@ -135,7 +132,7 @@ def _call(signature, specs, arrays, is_cancelled):
     chunks = []
     for start in range(0, max(*counts, 1), max(chunk_size, 1)):
         if is_cancelled():
-            raise Cancelled
+            raise CancelledError
         tensors = {
             key: tf.constant(array[start : start + chunk_size] if array.ndim else array, specs[key].dtype)
             for key, array in arrays.items()
