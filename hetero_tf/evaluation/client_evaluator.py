@@ -10,7 +10,7 @@ import tensorflow as tf
 from hetero_tf.base.metrics import find_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.inputs.examples import Examples
-from hetero_tf.evaluation.client_metrics import Batches, LocalMeasures, build_client_results
+from hetero_tf.evaluation.client_metrics import LocalMeasures, SplitBatches, build_client_results
 from hetero_tf.evaluation.evaluation_examples import EvaluationExamples
 from hetero_tf.evaluation.global_metrics import Measures, with_prefix
 from hetero_tf.evaluation.predictor import noise_seed
@@ -94,7 +94,7 @@ class ClientEvaluator:
         """
         recipe, train = self.family.recipe, self.examples
         local = self.local_measures if split == "test" else self._validation_measures
-        batches = Batches(
+        batches = SplitBatches(
             train.input,
             (train.x, train.y),
             (self.splits.splits[split][0], local.targets.data),

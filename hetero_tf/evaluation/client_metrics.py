@@ -28,7 +28,7 @@ from hetero_tf.models.variables import values
 
 
 @dataclass(frozen=True)
-class Batches:
+class SplitBatches:
     """The stored images of both splits, and their reader.
 
     Attributes:
@@ -49,7 +49,7 @@ class Batches:
 def build_client_results(
     models: Sequence[keras.Model],
     levels: np.ndarray,
-    batches: Batches,
+    batches: SplitBatches,
     shares: ClientExamples,
     tests: ClientTests,
     replicas: Replicas,
@@ -108,7 +108,7 @@ class _Predictor:
     """The Keras model of a level, called with the values of any client."""
 
     model: keras.Model
-    batches: Batches
+    batches: SplitBatches
 
     def predict(self, weights, train_rows, key, test_rows):
         """Return logits [rows, ..., classes] on rows of the test split.

@@ -15,7 +15,7 @@ from hetero_tf.data.partitions.partition import Partition
 from hetero_tf.methods.policies import AsynchronousPolicy
 from hetero_tf.methods.selections import ClientPool
 from hetero_tf.planning import timing
-from hetero_tf.planning.event_queue import DROPPED, EventQueue, Start
+from hetero_tf.planning.event_queue import DROPPED, ClientStart, EventQueue
 from hetero_tf.planning.fleets.clock import ClientTimes
 from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import Batching, Plan, arrange, device_work
@@ -29,7 +29,7 @@ class VersionTiming(RoundTiming):
 
     Attributes:
         started: float64 [n], seconds from the start of the round to those of the clients.
-        staleness: int32 [n], of the clients' results; see `event_queue.Version`.
+        staleness: int32 [n], of the clients' results; see `event_queue.ModelVersion`.
         arrived: Staleness of each result that arrives in the round and is merged.
         stale: Number of results that arrive in the round and are discarded.
         first_card: Number of clients that have started in earlier rounds.
@@ -72,7 +72,7 @@ class ClientStarts:
     def next_time(self) -> float | None:
         return self._free[0] if self._free and not self._waits else None
 
-    def start(self, time: float, version: int, busy: Collection[int]) -> list[Start]:
+    def start(self, time: float, version: int, busy: Collection[int]) -> list[ClientStart]:
         wanted = sum(free <= time for free in self._free)
         # Few draws are of busy clients; if they are too many, all of these may be among the next ones.
         for count in (2 * wanted + 2, wanted + len(busy)) if busy else (wanted,):
@@ -88,7 +88,7 @@ class ClientStarts:
             self._free.popleft()
         self._waits = len(ids) < wanted
         seconds, dropped = self._durations(version, np.asarray(ids, np.int32))
-        return [Start(*each) for each in zip(ids, seconds.tolist(), dropped.tolist())]
+        return [ClientStart(*each) for each in zip(ids, seconds.tolist(), dropped.tolist())]
 
     def arrive(self, time: float) -> None:
         self._resume(time)

@@ -18,7 +18,7 @@ from hetero_tf.methods.policies import AsynchronousPolicy
 DROPPED = -1
 
 
-class Start(NamedTuple):
+class ClientStart(NamedTuple):
     """The start of a client.
 
     Attributes:
@@ -38,7 +38,7 @@ class Starts(Protocol):
     def next_time(self) -> float | None:
         """Return the time of the next starts in seconds; None if they wait for an arrival or a new version."""
 
-    def start(self, time: float, version: int, busy: Collection[int]) -> Sequence[Start]:
+    def start(self, time: float, version: int, busy: Collection[int]) -> Sequence[ClientStart]:
         """Return the clients that start at this time, which is that of `next_time`.
 
         Args:
@@ -55,7 +55,7 @@ class Starts(Protocol):
 
 
 @dataclass
-class Version:
+class ModelVersion:
     """One version of the global model.
 
     Attributes:
@@ -88,14 +88,14 @@ class EventQueue:
 
     def __init__(self, starts: Starts, policy: AsynchronousPolicy):
         self._starts, self._policy, self._lock = starts, policy, threading.Lock()
-        self._versions, self._now = [Version(0.0)], 0.0
+        self._versions, self._now = [ModelVersion(0.0)], 0.0
         # Running clients by (seconds of their arrival, order of the starts).
         self._running: list[tuple[float, int, int, int, bool]] = []
         # Running clients, and those that have started from the current version.
         self._busy: set[int] = set()
         self._order, self._buffered, self._arrivals = itertools.count(), 0, 0
 
-    def version(self, number: int) -> Version:
+    def version(self, number: int) -> ModelVersion:
         """Return a version whose end and whose clients' staleness are known.
 
         A client that is still running when its result has become too old gets a staleness above the policy's limit.
@@ -157,6 +157,6 @@ class EventQueue:
         self._buffered = 0
         self._versions[-1].ended = time
         last = self._versions[-1]
-        self._versions.append(Version(time, last.first_start + len(last.clients)))
+        self._versions.append(ModelVersion(time, last.first_start + len(last.clients)))
         self._busy = {self._versions[number].clients[position] for _, _, number, position, _ in self._running}
         self._starts.end_version(time)

@@ -56,7 +56,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Step:
+class ShapeStep:
     """One layer of a model for one example.
 
     Attributes:
@@ -75,7 +75,7 @@ class Step:
     groups: int | None
 
 
-def walk(model: Model, example: Shape, width: float | None = None, classes: int | None = None) -> Iterator[Step]:
+def walk(model: Model, example: Shape, width: float | None = None, classes: int | None = None) -> Iterator[ShapeStep]:
     """Trace the shape of one example through all layers of a model, including exits.
 
     Args:
@@ -95,16 +95,16 @@ def walk(model: Model, example: Shape, width: float | None = None, classes: int 
         yield layer_step
 
 
-def step(spec: LayerSpec, inputs: Shape, width: float | None = None, classes: int | None = None) -> Step:
+def step(spec: LayerSpec, inputs: Shape, width: float | None = None, classes: int | None = None) -> ShapeStep:
     """Return the step of one layer for an input shape; see `walk`."""
     geometry = geometry_of(spec.kind)
     if geometry == Geometry():
-        return Step(spec, geometry, inputs, UNKNOWN, None, None, None)
+        return ShapeStep(spec, geometry, inputs, UNKNOWN, None, None, None)
     try:
         values = _sizes(FORMS[geometry.inputs or "vector"], inputs) | _arguments(spec, width, classes)
         values["outputs"] = outputs = _evaluate(_parse(geometry.outputs), values)
         numbers = (geometry.weights, geometry.hidden, geometry.groups)
-        return Step(spec, geometry, inputs, outputs, *(_evaluate(_parse(formula), values) for formula in numbers))
+        return ShapeStep(spec, geometry, inputs, outputs, *(_evaluate(_parse(formula), values) for formula in numbers))
     except (ArithmeticError, LookupError, SyntaxError, TypeError) as error:
         raise _invalid(spec.kind, error) from None
 

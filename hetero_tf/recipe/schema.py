@@ -281,7 +281,7 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Client:
+class ClientSettings:
     """Local training of one client.
 
     Args:
@@ -381,7 +381,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyStopping:
+class StoppingSettings:
     """End of the training before the last round.
 
     Args:
@@ -396,7 +396,7 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointSettings:
     """Checkpoints on disk.
 
     Args:
@@ -454,13 +454,13 @@ class Recipe:
     levels: Levels
     fleet: Fleet | None = None
     round: Round
-    client: Client
+    client: ClientSettings
     optimizer: Optimizer
     schedule: Annotated[Plugin, Kind("schedules")] = Plugin("constant")
     rounds: int
     evaluate: Evaluate = Evaluate()
-    early_stopping: EarlyStopping = EarlyStopping()
-    checkpoint: Checkpoint = Checkpoint()
+    early_stopping: StoppingSettings = StoppingSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
     engine: Literal["auto", "sequential", "stacked"] = "auto"
     precision: Literal["float32", "float64", "mixed_bfloat16"] = "float32"
     path: str = field(default="", compare=False)

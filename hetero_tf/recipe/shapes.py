@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.geometry import FORMS, UNKNOWN, Shape, Step, geometry_of, size_at, walk
+from hetero_tf.recipe.geometry import FORMS, UNKNOWN, Shape, ShapeStep, geometry_of, size_at, walk
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import InvalidValue, format_value
 from hetero_tf.recipe.schema import Recipe
@@ -27,7 +27,7 @@ def check_shapes(recipe: Recipe) -> None:
     text = recipe.targets == "positions"
     _check_embedding(specs, form == "words", text)
     example: Shape = UNKNOWN if form is None else (None,) * len(FORMS[form])
-    branches: dict[int | None, list[Step]] = {}
+    branches: dict[int | None, list[ShapeStep]] = {}
     for step, widest in zip(check_steps(recipe, walk(recipe.model, example)), walk(recipe.model, example, width=1.0)):
         branches.setdefault(step.spec.exit, []).append(step)
         if (widest.weights or 0) > MOST_WEIGHTS:
@@ -44,7 +44,7 @@ def _input_constant(recipe, name):
     return registry.constant("inputs", recipe.input.name, name)
 
 
-def check_steps(recipe: Recipe, steps: Iterable[Step]) -> Iterator[Step]:
+def check_steps(recipe: Recipe, steps: Iterable[ShapeStep]) -> Iterator[ShapeStep]:
     """Yield the steps of `geometry.walk`; raise `InvalidValue` at a layer that cannot process its input."""
     form, targets, hidden = (_input_constant(recipe, name) for name in ("FORM", "TARGETS", "HIDDEN"))
     for step in steps:

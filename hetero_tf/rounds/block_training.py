@@ -144,7 +144,7 @@ def train_block(
     return BlockResult(local, coordinates, merged, stored, **after)
 
 
-class Start(NamedTuple):
+class BlockStart(NamedTuple):
     """Values of a block's clients before their steps.
 
     Attributes:
@@ -159,7 +159,7 @@ class Start(NamedTuple):
 
 
 def _start(setup, submodel, state, stored, coordinates):
-    """Gather the `Start` of a block's clients: global values, personal ones instead of them, and the peers' values."""
+    """Gather the `BlockStart` of a block's clients: global or personal values, and those of the peers."""
     block, cut = submodel.block, submodel.cut
     rows = cut.gather(state.weights, coordinates)
     if "personal" in stored:
@@ -169,7 +169,7 @@ def _start(setup, submodel, state, stored, coordinates):
     ]
     memory = submodel.tables["memory"].cut.gather(stored["memory"], coordinates) if "memory" in stored else None
     slots = [cut.gather(state.slots[number], coordinates) for number in setup.algorithm.read_slots]
-    return Start(
+    return BlockStart(
         block.join_networks([rows, *peers]),
         None if memory is None else memory[:, : block.parameters],
         tuple(slot[:, : block.parameters] for slot in slots),

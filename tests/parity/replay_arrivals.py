@@ -12,7 +12,7 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.planning.event_queue import EventQueue, Start
+from hetero_tf.planning.event_queue import ClientStart, EventQueue
 
 LAYERS = {
     False: (["[Flatten, Dense: {units: !classes}]"], {"w": "0_1_dense/kernel", "b": "0_1_dense/bias"}),
@@ -39,7 +39,7 @@ class RecordedStarts:
         return self.time
 
     def start(self, time, version, busy):
-        start = Start(self.client, self.duration, dropped=False)
+        start = ClientStart(self.client, self.duration, dropped=False)
         self._advance()
         return [start]
 

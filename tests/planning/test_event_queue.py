@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.methods.policies import AsynchronousPolicy
-from hetero_tf.planning.event_queue import DROPPED, EventQueue, Start
+from hetero_tf.planning.event_queue import DROPPED, ClientStart, EventQueue
 
 
 def policy(buffer, limit=100, flush=None):
@@ -27,7 +27,7 @@ class ListedStarts:
     def start(self, time, version, busy):
         client, _, duration = self.listed.pop(0)
         assert client not in busy
-        return [Start(client, duration, dropped=duration < 0)]
+        return [ClientStart(client, duration, dropped=duration < 0)]
 
     def arrive(self, time):
         """Change nothing: no start waits for an arrival."""
