@@ -21,6 +21,8 @@ STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 # Terminal codes: clear the line; dim; normal.
 CLEAR, DIM, PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[22m"
+# Least columns of names in a table; a narrower terminal wraps its lines.
+NARROWEST_COLUMN = 16
 
 
 class Console:
@@ -208,12 +210,21 @@ def format_metrics(metrics: dict) -> str:
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
 
 
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Align rows of text, each on one line: the first column left, the others right."""
+def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), width: int | None = None) -> str:
+    """Align rows of text, the first of which are the heads: columns `words` left, others right.
+
+    Args:
+        rows: Cells; control characters are escaped.
+        words: Indices of the columns of text.
+        width: Columns of the terminal, into which the first column is folded; None: each row is one line.
+    """
+    from tabulate import tabulate
+
     lines = [list(map(escape_line, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in lines)
-    return "\n".join(map("  ".join, cells))
+    align = ["left" if index in words else "right" for index in range(len(lines[0]))]
+    others = sum(2 + max(map(len, column)) for column in list(zip(*lines))[1:])
+    folds = None if width is None else [max(width - others, NARROWEST_COLUMN), *[None] * (len(align) - 1)]
+    return tabulate(lines, "firstrow", "plain", disable_numparse=True, colalign=align, maxcolwidths=folds)
 
 
 def format_engine(report: dict) -> str:

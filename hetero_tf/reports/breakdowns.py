@@ -1,13 +1,13 @@
-"""Breakdowns of results and time: by level, by client, by round, and by part of the work."""
+"""Pictures of results and time: by level, by client, by round, and by part of the work."""
 
 import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.reports import style
 from hetero_tf.reports.figures import metric_label
+from hetero_tf.reports.style import Picture
 from hetero_tf.reports.summaries import (
     active_clients,
     known_metrics,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Parts of the work of a run; planning runs in parallel.
 PARTS = ("training", "merging", "measuring", "sealing")
 HATCHES = ("", "///", "...", "xxx")
+# Metrics of the spread over clients.
+SPREADS = ("mean", "std", "std_noise", "worst_decile")
 # Maximum runs in the figure of active clients.
 MOST_PANELS = 12
 # Inches of one row in a figure with one row for each run.
@@ -31,20 +33,35 @@ _ROW_HEIGHT = 0.28
 _NAME_LENGTH = 28
 
 
-@dataclass(frozen=True)
-class ClientSpread:
-    """Spread of the accuracy over clients at the last measured round, in percent, mean over the seeds.
+def breakdowns(groups: dict[str, list[Run]]) -> list[Picture]:
+    """Return the pictures of the accuracy of level models and of its spread over clients, if measured."""
+    pictures, prefix = [], level_metric_prefix(groups)
+    if prefix is not None:
+        caption = (
+            "The model of each level, cut from the global model, on the test set at the last measured round. Bars: "
+            "lowest to highest seed."
+        )
+        figure = draw_levels(level_values(groups, prefix), prefix)
+        pictures.append(Picture("levels", "Models of the levels", caption, figure))
+    if spreads := client_spreads(groups):
+        caption = (
+            "The global model on the test examples of each client at the last measured round, means over the seeds. A "
+            "standard deviation near its noise floor is not significant: equally good clients would differ by chance."
+        )
+        pictures.append(Picture("clients", "Spread over clients", caption, draw_clients(spreads)))
+    return pictures
 
-    Attributes:
-        mean, std: Mean and standard deviation over clients.
-        noise: Expected standard deviation if all clients had the same accuracy; None if not measured.
-        worst: Mean accuracy of the worst tenth of the clients.
-    """
 
-    mean: float
-    std: float
-    noise: float | None
-    worst: float
+def round_breakdowns(groups: dict[str, list[Run]]) -> list[Picture]:
+    """Return the pictures of active clients and of the time by part of the work, if known."""
+    pictures, omitted = [], len(groups) - MOST_PANELS
+    if any(any(counts) for runs in groups.values() for counts in active_by_level(runs)[1].values()):
+        caption = f"Active clients, means over the seeds.{f' {omitted} more runs are not drawn.' * (omitted > 0)}"
+        pictures.append(Picture("mix", "Levels over the rounds", caption, draw_mix(groups)))
+    if seconds := seconds_by_part(groups):
+        caption = "Wall time by part of the work, means over the seeds; planning runs in parallel."
+        pictures.append(Picture("time", "Time", caption, draw_time(seconds)))
+    return pictures
 
 
 def level_metric_prefix(groups: dict[str, list[Run]]) -> str | None:
@@ -55,11 +72,10 @@ def level_metric_prefix(groups: dict[str, list[Run]]) -> str | None:
 
 def level_values(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str, list[float]]]:
     """Return `{name: {level: [value of each seed]}}` at the last measured round; unmeasured levels are omitted."""
-    values_by_name: dict[str, dict[str, list[float]]] = {}
-    for name, runs in groups.items():
-        values = {level: _last_values(runs, f"{kind}{level}") for level in sorted(runs[0].mix)}
-        values_by_name[name] = {level: seeds for level, seeds in values.items() if seeds}
-    return values_by_name
+    return {
+        name: {level: values for level in sorted(runs[0].mix) if (values := _last_values(runs, f"{kind}{level}"))}
+        for name, runs in groups.items()
+    }
 
 
 def _last_values(runs, metric):
@@ -74,52 +90,49 @@ def draw_levels(values_by_name: dict[str, dict[str, list[float]]], kind: str) ->
     figure = style.figure(2.9, names)
     panel, handles = figure.subplots(), []
     for index, values in enumerate(values_by_name.values()):
-        if not values:
-            continue
-        look = style.line_style(index)
-        offset = 0.6 * ((index + 0.5) / len(values_by_name) - 0.5)
-        xs = [levels.index(level) + offset for level in values]
-        spans = [(min(seeds), statistics.fmean(seeds), max(seeds)) for seeds in values.values()]
-        handles.append(style.error_bars(panel, xs, spans, look))
+        if values:
+            offset = 0.6 * ((index + 0.5) / len(values_by_name) - 0.5)
+            xs = [levels.index(level) + offset for level in values]
+            spans = [(min(seeds), statistics.fmean(seeds), max(seeds)) for seeds in values.values()]
+            handles.append(style.error_bars(panel, xs, spans, style.line_style(index)))
     panel.set_xticks(range(len(levels)), [style.figure_text(level, 12) for level in levels])
-    panel.set_xticks([index + 0.5 for index in range(len(levels) - 1)], minor=True)
     panel.grid(False, axis="x")
-    panel.grid(True, axis="x", which="minor")
-    panel.tick_params(axis="x", which="minor", length=0)
     panel.set(xlabel="level", ylabel=metric_label(f"{kind}LEVEL"), xlim=(-0.5, len(levels) - 0.5))
     style.legend(figure, handles, names)
     return figure
 
 
-def client_spreads(groups: dict[str, list[Run]]) -> dict[str, ClientSpread]:
-    """Return `{name: ClientSpread}` of the runs with client metrics."""
+def client_spreads(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Return `{name: {each of SPREADS}}` of the runs with client metrics.
+
+    The values are percentages at the last measured round, means over the seeds; "std_noise", the standard deviation
+    that equally good clients would have, is 0 if it was not measured.
+    """
     spread_by_name = {}
     for name, runs in groups.items():
-        last = {key: _last_values(runs, f"local_{key}") for key in ("mean", "std", "std_noise", "worst_decile")}
+        last = {key: _last_values(runs, f"local_{key}") for key in SPREADS}
         if last["mean"] and last["std"] and last["worst_decile"]:
-            mean, std, worst = (statistics.fmean(last[key]) for key in ("mean", "std", "worst_decile"))
-            noise = statistics.fmean(last["std_noise"]) if last["std_noise"] else None
-            spread_by_name[name] = ClientSpread(mean, std, noise, worst)
+            spread_by_name[name] = {key: statistics.fmean(values or [0.0]) for key, values in last.items()}
     return spread_by_name
 
 
-def draw_clients(spread_by_name: dict[str, ClientSpread]) -> "Figure":
+def draw_clients(spread_by_name: dict[str, dict[str, float]]) -> "Figure":
     """Draw one row for each run: mean over clients, standard deviation with its noise floor, and worst tenth."""
     labels = ["mean over clients", "± standard deviation", "± its noise floor", "worst tenth of the clients"]
     figure = style.figure(0.75 + _ROW_HEIGHT * len(spread_by_name), labels)
     panel, positions = figure.subplots(), list(range(len(spread_by_name)))
-    rows = list(spread_by_name.values())
+    values = {key: [row[key] for row in spread_by_name.values()] for key in SPREADS}
 
     def draw_intervals(deviations, **look):
         # Clip to the range of an accuracy.
-        ends = [(max(row.mean - std, 0.0), min(row.mean + std, 100.0)) for row, std in zip(rows, deviations)]
+        ends = [(max(mean - std, 0.0), min(mean + std, 100.0)) for mean, std in zip(values["mean"], deviations)]
         return panel.hlines(positions, *zip(*ends), **look)
 
-    spread = draw_intervals([row.std for row in rows], color="#56B4E9", lw=5)
-    floor = draw_intervals([row.noise or 0.0 for row in rows], color="#000000", lw=1)
-    (mean,) = panel.plot([row.mean for row in rows], positions, color="#0072B2", ls="none", marker="o", markersize=5)
-    (worst,) = panel.plot([row.worst for row in rows], positions, color="#D55E00", ls="none", marker="X", markersize=6)
-    _name_rows(panel, list(spread_by_name))
+    spread = draw_intervals(values["std"], color="#56B4E9", lw=5)
+    floor = draw_intervals(values["std_noise"], color="#000000", lw=1)
+    (mean,) = panel.plot(values["mean"], positions, color="#0072B2", ls="none", marker="o", markersize=5)
+    (worst,) = panel.plot(values["worst_decile"], positions, color="#D55E00", ls="none", marker="X", markersize=6)
+    _name_rows(panel, spread_by_name)
     panel.set(xlabel="accuracy of a client (%)")
     style.legend(figure, [mean, spread, floor, worst], labels)
     return figure
@@ -184,12 +197,12 @@ def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
     figure = style.figure(0.75 + _ROW_HEIGHT * len(seconds_by_name), PARTS)
     panel, positions, handles = figure.subplots(), list(range(len(seconds_by_name))), []
     left = [0.0] * len(seconds_by_name)
-    for number, part in enumerate(PARTS):
+    for part, colour, hatch in zip(PARTS, style.COLOURS, HATCHES):
         seconds = [parts[part] for parts in seconds_by_name.values()]
-        look: dict[str, Any] = {"color": style.COLOURS[number], "hatch": HATCHES[number], "edgecolor": "white"}
-        handles.append(panel.barh(positions, seconds, 0.7, left, linewidth=0, **look))
+        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+        handles.append(panel.barh(positions, seconds, 0.7, left, **look))
         left = [begin + more for begin, more in zip(left, seconds)]
-    _name_rows(panel, list(seconds_by_name))
+    _name_rows(panel, seconds_by_name)
     panel.set(xlabel="time of a run (s)")
     style.legend(figure, handles, PARTS)
     return figure
@@ -197,11 +210,5 @@ def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
 
 def _name_rows(panel, names: Iterable[str]) -> None:
     """Label the rows with run names, from top to bottom."""
-    texts = [
-        "\n".join(textwrap.wrap(style.figure_text(name), _NAME_LENGTH, max_lines=2, placeholder="..."))
-        for name in names
-    ]
-    panel.set_yticks(range(len(texts)), texts, fontsize=7 if any("\n" in text for text in texts) else 8)
-    panel.set_ylim(len(texts) - 0.4, -0.6)
-    panel.grid(False, axis="y")
-    panel.tick_params(axis="y", length=0)
+    wrapped = (textwrap.wrap(style.figure_text(name), _NAME_LENGTH, max_lines=2, placeholder="...") for name in names)
+    style.label_rows(panel, ["\n".join(lines) for lines in wrapped], 8)

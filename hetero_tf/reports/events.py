@@ -4,8 +4,8 @@ Each number of the metrics becomes a scalar at its round, and the recipe a text 
 plug-in. Updates of single clients are not included, because runs do not store them.
 """
 
-import io
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,26 @@ def write_events(runs: Sequence[Run], folder: Path) -> list[Path]:
         files.check_write_target(run_folder, folder=True)
         with files.disk_errors(run_folder, "create the folder"):
             run_folder.mkdir(exist_ok=True)
-    files.write_atomic(folder / FILE, _experiment(runs))
+    _write(folder, [(0.0, 0, _experiment(runs))])
     for run, run_folder in zip(runs, run_folders):
-        files.write_atomic(run_folder / FILE, _events(run))
+        _write(run_folder, _summaries(run))
     return run_folders
+
+
+def _write(folder: Path, summaries: Iterable[tuple[float, int, Any]]) -> None:
+    """Write an event for each (wall time, round, summary), atomically; an event file is one of TFRecords."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary, FILE)
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            writer.write(tf.compat.v1.Event(file_version="brain.Event:2").SerializeToString())
+            for wall_time, round, summary in summaries:
+                # Messages of TensorBoard have other classes than those of TensorFlow, but the same bytes.
+                summary = tf.compat.v1.Summary.FromString(summary.SerializeToString())
+                event = tf.compat.v1.Event(wall_time=wall_time, step=round, summary=summary)
+                writer.write(event.SerializeToString())
+        files.write_atomic(folder / FILE, path.read_bytes())
 
 
 def _names(runs):
@@ -81,67 +97,43 @@ def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
                 yield row["round"], f"6_time/{name}", float(value)
 
 
-def _events(run: Run) -> bytes:
-    """Return the content of an event file."""
-    from tensorboard.compat.proto import event_pb2, summary_pb2
-    from tensorboard.summary.writer.record_writer import RecordWriter
+def _summaries(run: Run) -> Iterator[tuple[float, int, Any]]:
+    """Yield (wall time, round, summary) of the recipe, the hyperparameters and all numbers of a run.
 
-    file = io.BytesIO()
-    writer, wall_times = RecordWriter(file), _wall_times(run)
-    writer.write(event_pb2.Event(wall_time=wall_times[0], file_version="brain.Event:2").SerializeToString())
-    for summary in (_recipe(run), _session(run, wall_times)):
-        writer.write(event_pb2.Event(wall_time=wall_times[0], summary=summary).SerializeToString())
+    `tf.summary` would write the time of this call, so the messages are built here.
+    """
+    import tensorflow as tf
+    from tensorboard.plugins.hparams import api
+
+    wall_times = _wall_times(run)
+    start = wall_times[0]
+    # Indented Markdown is code.
+    text = "\n".join(f"    {line}" for line in RunFolder(Path(run.folder)).read_recipe().splitlines())
+    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
+    recipe = {"tag": "recipe", "metadata": metadata, "tensor": tf.make_tensor_proto(text)}
+    yield start, 0, tf.compat.v1.Summary(value=[recipe])
+    yield start, 0, api.hparams_pb(hyperparameters(run.keys), Path(run.folder).resolve().name, start)
     for round, tag, value in scalars(run):
-        values = [summary_pb2.Summary.Value(tag=tag, simple_value=value)]
-        event = event_pb2.Event(
-            wall_time=wall_times.get(round, wall_times[0]), step=round, summary=summary_pb2.Summary(value=values)
-        )
-        writer.write(event.SerializeToString())
-    return file.getvalue()
+        yield wall_times.get(round, start), round, tf.compat.v1.Summary(value=[{"tag": tag, "simple_value": value}])
 
 
-def _recipe(run: Run) -> Any:
-    """Return the recipe as a TensorBoard text summary, formatted as code."""
-    from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
-
-    lines = RunFolder(Path(run.folder)).read_recipe().splitlines()
-    text = "\n".join(f"    {line}" for line in lines).encode()
-    metadata = summary_pb2.SummaryMetadata(plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="text"))
-    tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text])
-    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="recipe", metadata=metadata, tensor=tensor)])
-
-
-def _experiment(runs) -> bytes:
-    """Return an event file with the columns of the HParams plug-in: differing keys first, and the selecting metric."""
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.plugins.hparams import api_pb2
-    from tensorboard.summary.writer.record_writer import RecordWriter
+def _experiment(runs) -> Any:
+    """Return the columns of the HParams plug-in: differing keys first, and the selecting metric."""
+    from tensorboard.plugins.hparams import api
 
     keys = [hyperparameters(run.keys) for run in runs]
     names = dict.fromkeys(name for values in keys for name in values)
     ordered = sorted(names, key=lambda name: all(values.get(name) == keys[0].get(name) for values in keys))
-    experiment = api_pb2.Experiment(
-        hparam_infos=[api_pb2.HParamInfo(name=name, type=_data_type(keys, name)) for name in ordered],
-        metric_infos=[
-            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag_of(metric)), display_name=metric)
-            for metric in _results(runs)
-        ],
-    )
-    file = io.BytesIO()
-    writer = RecordWriter(file)
-    writer.write(event_pb2.Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
-    summary = _hparams_summary("_hparams_/experiment", experiment=experiment)
-    writer.write(event_pb2.Event(wall_time=0, summary=summary).SerializeToString())
-    return file.getvalue()
+    columns = [api.HParam(name, _domain([values[name] for values in keys if name in values])) for name in ordered]
+    return api.hparams_config_pb(columns, [api.Metric(tag_of(name), display_name=name) for name in _results(runs)])
 
 
-def _data_type(keys, name):
-    from tensorboard.plugins.hparams import api_pb2
+def _domain(values):
+    """Return the domain of a hyperparameter, which has its type and its values; None for values of several types."""
+    from tensorboard.plugins.hparams import api
 
-    kinds = {type(values[name]) for values in keys if name in values}
-    if kinds == {bool}:
-        return api_pb2.DATA_TYPE_BOOL
-    return api_pb2.DATA_TYPE_FLOAT64 if kinds <= {int, float} else api_pb2.DATA_TYPE_STRING
+    values = [float(value) if type(value) is int else value for value in values]
+    return api.Discrete(dict.fromkeys(values)) if len(set(map(type, values))) == 1 else None
 
 
 def _results(runs) -> list[str]:
@@ -150,28 +142,6 @@ def _results(runs) -> list[str]:
     defaults = [f"{model}_{name}" for model in ("validation", "global") for name in first_metrics()]
     selecting = [*(str(run.keys.get("evaluate.best")) for run in runs), *defaults]
     return sorted(known, key=lambda name: selecting.index(name) if name in selecting else len(selecting))
-
-
-def _session(run: Run, wall_times: dict[int, float]) -> Any:
-    """Return the summary with the hyperparameters of a run."""
-    from google.protobuf import struct_pb2
-    from tensorboard.plugins.hparams import plugin_data_pb2
-
-    session = plugin_data_pb2.SessionStartInfo(
-        group_name=Path(run.folder).resolve().name, start_time_secs=wall_times[0]
-    )
-    for key, value in hyperparameters(run.keys).items():
-        kind = "bool_value" if isinstance(value, bool) else "string_value" if isinstance(value, str) else "number_value"
-        session.hparams[key].CopyFrom(struct_pb2.Value(**{kind: value}))
-    return _hparams_summary("_hparams_/session_start_info", session_start_info=session)
-
-
-def _hparams_summary(tag, **content):
-    from tensorboard.compat.proto import summary_pb2
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
-    data = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
-    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=data, tensor=metadata.NULL_TENSOR)])
 
 
 def _wall_times(run: Run) -> dict[int, float]:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,16 @@ _SETTINGS: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the name of its files, title and caption."""
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
 
 
 @contextlib.contextmanager
@@ -131,32 +142,12 @@ def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title
         drawn.supxlabel(title, fontsize=8, color="#555555")
 
 
-@contextlib.contextmanager
-def hidden_legend(drawn: "Figure") -> Iterator[None]:
-    """Hide the legend of a figure and the room below the axes that it takes."""
-    size = drawn.get_size_inches()
-    drawn.draw_without_rendering()
-    height = sum(entry.get_window_extent().height for entry in drawn.legends) / drawn.dpi
-    legends = drawn.legends
-    drawn.legends = []
-    drawn.set_size_inches(size[0], size[1] - height)
-    try:
-        yield
-    finally:
-        drawn.legends = legends
-        drawn.set_size_inches(*size)
-
-
-def line_svg(index: int) -> str:
-    """Return an SVG element with the line of an index, for a legend in HTML."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(0.5, 0.15))
-    drawn.set_layout_engine("none")
-    axes = drawn.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.plot((0, 1, 2), (0, 0, 0), **line_style(index), markevery=(1, 2))
-    return inline_svg(drawn, "", f"line-{index}").replace('role="img" aria-label=""', 'aria-hidden="true"')
+def label_rows(panel: "Axes", texts: Sequence[str], size: float) -> None:
+    """Label rows from top to bottom."""
+    panel.set_yticks(range(len(texts)), texts, fontsize=size)
+    panel.set_ylim(len(texts) - 0.4, -0.6)
+    panel.grid(False, axis="y")
+    panel.tick_params(axis="y", length=0)
 
 
 def figure_text(name: str, limit: int = 64) -> str:

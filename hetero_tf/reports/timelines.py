@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.units import TIME_UNITS, time_unit
 from hetero_tf.reports import style
+from hetero_tf.reports.style import Picture
+from hetero_tf.runs.history import Run
 from hetero_tf.runs.timeline import ClientSpan, RoundSpan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_BARS, MOST_ROUNDS = 36, 4
+MOST_BARS, MOST_ROUNDS, MOST_PICTURES = 36, 4, 6
 COLOURS = {"download": "#56B4E9", "compute": "#0072B2", "upload": "#E69F00", "wait": "#DDDDDD"}
 LABELS = ("download", "local training", "upload", "waiting")
 NOT_MERGED = "result not merged"
@@ -32,29 +34,33 @@ def first_rounds(spans: Sequence[RoundSpan]) -> list[RoundSpan]:
     return drawn
 
 
+def pictures(groups: dict[str, list[Run]]) -> list[Picture]:
+    """Return the timelines of the first seeds, at most `MOST_PICTURES`."""
+    drawn = {name: spans for name, runs in groups.items() if (spans := first_rounds(runs[0].timeline))}
+    return [
+        Picture(f"timeline-{number}", f"Timeline of {name}", describe(spans), draw(spans))
+        for number, (name, spans) in enumerate(list(drawn.items())[:MOST_PICTURES], 1)
+    ]
+
+
 def describe(spans: Sequence[RoundSpan]) -> str:
     """Describe the rounds in numbers: their time, the share of waiting, the slowest client and missing results."""
     clients = [client for span in spans for client in span.clients]
     waiting = sum(_wait(client, span) for span in spans for client in span.clients)
     working = sum(client.end - client.start for client in clients)
     slowest = max(clients, key=lambda client: client.end - client.start)
-    missing = sum(client.status not in MERGED for client in clients)
     rounds = f"Round {spans[0].round}" if len(spans) == 1 else f"Rounds {spans[0].round} to {spans[-1].round}"
-    duration = spans[-1].ended - min(client.start for client in clients)
     return (
-        f"{rounds} take {_duration(duration)} of device time. Clients wait for {_percent(waiting, waiting + working)} "
-        f"of it. The slowest client, a device {slowest.device} at level {slowest.level}, takes "
-        f"{_duration(slowest.end - slowest.start)}. {len(clients) - missing} of {len(clients)} results are merged."
+        f"{rounds} take {_duration(spans[-1].ended - min(client.start for client in clients))} of device time. Clients "
+        f"wait for {100 * waiting / (waiting + working or 1):.0f} % of it. The slowest client, a device "
+        f"{slowest.device} at level {slowest.level}, takes {_duration(slowest.end - slowest.start)}. "
+        f"{sum(client.status in MERGED for client in clients)} of {len(clients)} results are merged."
     )
 
 
 def _duration(seconds):
     unit = time_unit(seconds)
     return f"{seconds / TIME_UNITS[unit]:.3g} {unit}"
-
-
-def _percent(part, whole):
-    return f"{100 * part / whole if whole else 0:.0f} %"
 
 
 def _wait(client: ClientSpan, span: RoundSpan) -> float:
@@ -80,22 +86,14 @@ def draw(spans: Sequence[RoundSpan]) -> "Figure":
     if missing:
         ends = [bars[index][0].end / scale for index in missing]
         handles += panel.plot(ends, missing, color="#D55E00", marker="X", markersize=5, ls="none")
-    _label_bars(panel, [f"{client.device}, {client.level}" for client, _ in bars], spans)
-    panel.set(xlabel=f"device time ({unit})")
-    style.legend(figure, handles, labels)
-    return figure
-
-
-def _label_bars(panel, names, spans):
-    """Label each bar with its device and level, and each round with its number."""
-    panel.set_yticks(range(len(names)), [style.figure_text(name, 24) for name in names], fontsize=6)
-    panel.set_ylim(len(names) - 0.4, -0.6)
-    panel.grid(False, axis="y")
-    panel.tick_params(axis="y", length=0)
+    style.label_rows(panel, [style.figure_text(f"{each.device}, {each.level}", 24) for each, _ in bars], 6)
     top = -0.5
     for span in spans:
         bottom = top + len(span.clients)
-        text = f"round {span.round}"
-        panel.text(1.01, (top + bottom) / 2, text, transform=panel.get_yaxis_transform(), fontsize=7, va="center")
+        look: dict[str, Any] = {"transform": panel.get_yaxis_transform(), "fontsize": 7, "va": "center"}
+        panel.text(1.01, (top + bottom) / 2, f"round {span.round}", **look)
         panel.axhline(bottom, color="#555555", linewidth=0.5)
         top = bottom
+    panel.set(xlabel=f"device time ({unit})")
+    style.legend(figure, handles, labels)
+    return figure

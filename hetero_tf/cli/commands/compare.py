@@ -20,7 +20,7 @@ FLAGS, WORDS, SOURCE = ("run", "fleet", "metric", "reach", "at", "published", "a
 
 def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
     """Print the table, or write it to --out; omitted runs are reported on standard error."""
-    from hetero_tf.reports import comparison, summaries, table_formats, text_tables
+    from hetero_tf.reports import comparison, summaries, tables, text_tables
     from hetero_tf.runs import published
     from hetero_tf.runs.history import grouped
 
@@ -33,7 +33,7 @@ def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
         width = None if flags.out else console.width
         text = text_tables.to_text(*options, (published_values, requested), width)
     else:
-        text = table_formats.FORMATS[table_format](rows, requested)
+        text = tables.FORMATS[table_format](rows, requested)
     if flags.out:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")
@@ -41,8 +41,8 @@ def run(recipe: None, flags: FlagValues, console: Console) -> list[dict]:
         console.say_lines(text)
     # Only the table goes to standard output, so that it can be redirected to a file.
     notes_console = Console(sys.stderr, quiet=flags.quiet)
-    tables = {value.table for value in requested}
-    sentences += published.missing_cells(published_values, [run.keys for run in runs], tables)
+    named = {value.table for value in requested}
+    sentences += published.missing_cells(published_values, [run.keys for run in runs], named)
     for sentence in sentences:
         notes_console.say(sentence)
     return rows

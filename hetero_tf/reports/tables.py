@@ -1,4 +1,4 @@
-"""Writes the rows of a comparison as Markdown, LaTeX, HTML, CSV or JSON."""
+"""Writes the rows of a comparison as a table in Markdown, LaTeX, CSV or JSON."""
 
 import csv
 import io
@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.escaping import escape_html, escape_latex, escape_line, escape_markdown
-from hetero_tf.base.metrics import find_metric
+from hetero_tf.base.escaping import escape_line, escape_markdown
 from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports.summaries import level_prefixes
 from hetero_tf.runs.published import PublishedValue
@@ -57,20 +56,19 @@ class Table:
     rows: list[list[str]]
     notes: list[str]
 
+    @property
+    def words(self) -> list[int]:
+        """Indices of the columns of text."""
+        return [index for index, head in enumerate(self.heads) if head in WORDS]
 
-def to_table(
-    rows: Sequence[dict],
-    requested: Sequence[PublishedValue],
-    shown: Callable[[str], bool] = bool,
-    decimals: int | None = None,
-) -> Table:
+
+def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: Callable[[str], bool] = bool) -> Table:
     """Format the rows of `comparison.compare` as a text table.
 
     Args:
         rows: At least one row.
         requested: Published values that get separate rows.
         shown: Predicate that selects the keys to show as columns; all by default.
-        decimals: Decimals of percentages; None for four digits.
     """
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
@@ -82,7 +80,7 @@ def to_table(
     for row in rows:
         first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
         cells = [first_cells[name] for name in first] + [
-            _cell(key, row[key], columns[key].unit, len(row["seeds"]), decimals) for key in keys
+            _cell(key, row[key], columns[key].unit, len(row["seeds"])) for key in keys
         ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name, setting in dict.fromkeys((value.name, value.setting) for value in requested):
@@ -91,7 +89,7 @@ def to_table(
     notes = [f"[{number}] {text}" for text, number in sources.items()]
     if any(value["difference"] is not None for row in rows for value in row["published"]) and has_published:
         notes.append("published, in brackets: best value of the run minus the published one")
-    return to_single_lines(Table(heads, lines, notes))
+    return Table(heads, lines, notes)
 
 
 def _rounds(row):
@@ -99,12 +97,6 @@ def _rounds(row):
     if row["done"] >= row["rounds"]:
         return str(row["rounds"])
     return f"{row['done']} (stopped early)" if row["finished"] else f"{row['done']} of {row['rounds']}"
-
-
-def to_single_lines(table: Table) -> Table:
-    """Convert cells and notes to single lines without control characters."""
-    rows = [[escape_line(cell) for cell in line] for line in table.rows]
-    return Table([escape_line(head) for head in table.heads], rows, [escape_line(note) for note in table.notes])
 
 
 def is_cost(key: str) -> bool:
@@ -115,14 +107,6 @@ def is_cost(key: str) -> bool:
 def is_of_level(key: str) -> bool:
     """Return True for the metric columns of level models."""
     return key.startswith(level_prefixes())
-
-
-def results_first(table: Table) -> Table:
-    """Move the columns that describe the runs, except their names, behind the results."""
-    order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
-    return Table(
-        [table.heads[index] for index in order], [[row[index] for index in order] for row in table.rows], table.notes
-    )
 
 
 def _is_column(key, rows):
@@ -152,20 +136,17 @@ def _reached(key):
     return f"{metric} to {goal}" if reach else ""
 
 
-def _cell(key, value, unit, seeds, decimals):
+def _cell(key, value, unit, seeds):
     if not isinstance(value, dict):
         return "-" if value is None else f"{value / unit:,.4g}"
     ended = value.get("ended")
     if ended and not value["of"]:
-        return f"{_cell(key, ended | {'ended': None}, unit, seeds, decimals)} ({_ended(ended)})"
+        return f"{_cell(key, ended | {'ended': None}, unit, seeds)} ({_ended(ended)})"
     if value["mean"] is None:
         return "-"
     if _reached(key) and value["of"] < seeds:
         return f"not by all seeds ({value['of']} of {seeds})" if key.endswith(" round") else "-"
-    mean, spread = value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit
-    text = _with_spread(mean, spread)
-    if decimals is not None and _is_percentage(key):
-        text = f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")
+    text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
     count = f"{value['of']} of {seeds}" + (f"; {ended['of']} {_ended(ended)}" if ended else "")
     return text if value["of"] == seeds else f"{text} ({count})"
 
@@ -176,11 +157,6 @@ def _ended(ended):
     unit = time_unit(last)
     ends = dict.fromkeys(f"{seconds / TIME_UNITS[unit]:.3g}" for seconds in (first, last))
     return f"ended at {' to '.join(ends)} {unit}"
-
-
-def _is_percentage(key):
-    metric = find_metric(key.rpartition(" ")[0])
-    return metric is not None and metric.unit == "%" and not key.endswith(tuple(COLUMNS))
 
 
 def _with_spread(mean, spread):
@@ -217,31 +193,24 @@ def _row_of(name, values, blank, keys, has_published, sources):
 
 
 def markdown(table: Table) -> str:
-    """Write a table in GitHub Markdown, with right-aligned numbers."""
-    rule = ["---" if head in WORDS else "---:" for head in table.heads]
-    lines = [[escape_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
-    text = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+    """Write a table in GitHub Markdown."""
+    text = _layout(table, "pipe", escape_markdown)
     return "\n".join([text, *([""] + [f"{escape_markdown(note)}  " for note in table.notes] if table.notes else [])])
 
 
 def latex(table: Table) -> str:
-    """A `tabular` with the rules of the package booktabs; notes follow as comments."""
-    lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
-    columns = "".join("l" if head in WORDS else "r" for head in table.heads)
-    rules = rf"\begin{{tabular}}{{{columns}}}", r"\toprule", r"\midrule"
-    body = [*rules[:2], lines[0], rules[2], *lines[1:], r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*body, *(f"% {escape_line(note)}" for note in table.notes)])
+    """Write a `tabular` with the rules of the package booktabs; notes follow as comments."""
+    # tabulate escapes the special characters of LaTeX; this one needs no encoding of the document.
+    text = _layout(table, "latex_booktabs", escape_line).replace("±", r"$\pm$")
+    return "\n".join([text, *(f"% {escape_line(note)}" for note in table.notes)])
 
 
-def in_html(table: Table) -> str:
-    """Write a table and its notes in HTML."""
-    # Names may break at underscores, so that numbers determine the width of columns.
-    heads, *lines = ([escape_html(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
-    looks = [' class="words"' if head in WORDS else "" for head in table.heads]
-    head = "".join(f'<th scope="col"{look}><button>{cell}</button></th>' for look, cell in zip(looks, heads))
-    rows = "".join(f"<tr>{''.join(f'<td{look}>{cell}</td>' for look, cell in zip(looks, line))}</tr>" for line in lines)
-    notes = "".join(f"<p class=note>{escape_html(note)}</p>" for note in table.notes)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
+def _layout(table: Table, layout: str, escape: Callable[[str], str]) -> str:
+    from tabulate import tabulate
+
+    lines = [list(map(escape, line)) for line in (table.heads, *table.rows)]
+    align = ["left" if index in table.words else "right" for index in range(len(table.heads))]
+    return tabulate(lines, "firstrow", layout, disable_numparse=True, colalign=align)
 
 
 def to_csv(rows: Sequence[dict]) -> str:
