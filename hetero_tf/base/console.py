@@ -224,7 +224,8 @@ def format_table(rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), wid
     align = ["left" if index in words else "right" for index in range(len(lines[0]))]
     others = sum(2 + max(map(len, column)) for column in list(zip(*lines))[1:])
     folds = None if width is None else [max(width - others, NARROWEST_COLUMN), *[None] * (len(align) - 1)]
-    return tabulate(lines, "firstrow", "plain", disable_numparse=True, colalign=align, maxcolwidths=folds)
+    # As heads, the first row would widen the columns.
+    return tabulate(lines, (), "plain", disable_numparse=True, colalign=align, maxcolwidths=folds)
 
 
 def format_engine(report: dict) -> str:

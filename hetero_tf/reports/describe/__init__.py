@@ -3,7 +3,7 @@
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.selection import reads_state
-from hetero_tf.reports.describe.fleet_loads import fleet_report
+from hetero_tf.reports.describe.fleet import fleet_report
 from hetero_tf.reports.describe.loads import has_unequal_loads, level_loads
 from hetero_tf.reports.describe.output import Description, to_json, to_text
 from hetero_tf.run import notes

@@ -1,4 +1,4 @@
-"""Training load of each level under its budget, and the totals of a round."""
+"""Training load of each level under its budget, the totals of a round, and their tables."""
 
 import math
 from dataclasses import dataclass
@@ -6,11 +6,16 @@ from fractions import Fraction
 
 import numpy as np
 
+from hetero_tf.base.console import format_table
+from hetero_tf.base.units import MIB
 from hetero_tf.models.costs.cost_report import LevelCost, stage_widths
 from hetero_tf.models.costs.counting import TABLE_BATCH
 from hetero_tf.models.costs.level_costs import LevelCosts
 from hetero_tf.models.costs.memory import as_fraction, stage_memory
 from hetero_tf.models.family import ModelFamily
+
+# Unit of a measure, and its divisor.
+UNITS = {"memory": ("MiB", MIB), "multiply_adds": ("million multiply-adds", 1e6)}
 
 
 @dataclass(frozen=True)
@@ -19,12 +24,12 @@ class StageLoad:
 
     Attributes:
         units: Names of its units.
-        amount: Amount that counts against a budget, see `counting.ForwardCost.by`.
+        held: Amount that counts against a budget, see `counting.ForwardCost.by`.
         buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
 
     units: tuple[str, ...]
-    amount: float
+    held: float
     buffer: float
 
 
@@ -33,19 +38,20 @@ class LevelLoad:
     """Load of a client of one level.
 
     Attributes:
-        level: Name of the level.
-        budget: Budget as a share of the full model; None: unlimited.
+        budget: Budget as a share of the full model, such as "1/4"; None: unlimited.
         trains: Trained part as text: "width 0.5", "2 of 4 exits", "3 members", "6 stages"; "takes no part" for an idle
             level.
         skipped: Names of the units that exceed the budget.
-        parts: Stages in order; the largest is the estimate.
+        parts: Stages in order.
         clients: Expected active clients of this level in a round.
         bytes_down, bytes_up: Weights that one client receives and sends in a round.
         train_flops: Operations of one client's local training in a round.
+        estimate: Amount of the largest stage.
+        of_budget: The estimate as a share of the budget; None without a budget.
+        over: The estimate exceeds the budget by more than the tolerance; an idle level never does.
     """
 
-    level: str
-    budget: Fraction | None
+    budget: str | None
     trains: str
     skipped: tuple[str, ...]
     parts: tuple[StageLoad, ...]
@@ -53,11 +59,9 @@ class LevelLoad:
     bytes_down: float
     bytes_up: float
     train_flops: float
-
-    @property
-    def estimate(self) -> float:
-        """The amount of the largest stage."""
-        return max(part.amount for part in self.parts)
+    estimate: float
+    of_budget: float | None
+    over: bool
 
 
 @dataclass(frozen=True)
@@ -69,32 +73,16 @@ class Loads:
         batch: Examples of a step in all estimates.
         measure: Measure of amounts and budgets: memory (bytes of training) or multiply_adds.
         tolerance: Share by which a budget may be exceeded.
-        levels: Tuple of `LevelLoad`.
+        levels: `{level: LevelLoad}`.
+        round: Expected {"clients", "bytes_down", "bytes_up", "train_flops"} of a round.
     """
 
     whole: float
     batch: int
     measure: str
     tolerance: float
-    levels: tuple[LevelLoad, ...]
-
-    def of_budget(self, load: LevelLoad) -> float | None:
-        """Return the estimate of a level as a share of its budget; None without a budget."""
-        return None if load.budget is None else load.estimate / float(load.budget * Fraction(self.whole))
-
-    def is_over(self, load: LevelLoad) -> bool:
-        """Return True if the estimate exceeds the budget by more than the tolerance; an idle level never does."""
-        share = self.of_budget(load)
-        return share is not None and load.clients > 0 and share > (1 + self.tolerance) * (1 + 1e-9)
-
-
-def round_totals(loads: Loads) -> dict[str, float]:
-    """Return the expected {"clients", "bytes_down", "bytes_up", "train_flops"} of a round."""
-    each = {
-        name: sum(load.clients * getattr(load, name) for load in loads.levels)
-        for name in ("bytes_down", "bytes_up", "train_flops")
-    }
-    return {"clients": sum(load.clients for load in loads.levels), **each}
+    levels: dict[str, LevelLoad]
+    round: dict[str, float]
 
 
 def has_unequal_loads(family: ModelFamily) -> bool:
@@ -113,27 +101,35 @@ def level_loads(costs: LevelCosts, cost_by_level: dict[str, LevelCost], examples
         cost_by_level: `{level: LevelCost}`.
         examples: Examples (segments of text) of a client in one local epoch, mean over all clients.
     """
+    levels = costs.family.recipe.levels
+    loads = {name: _level_load(costs, name, cost_by_level[name], examples) for name in levels.names}
+    totals = {
+        name: sum(load.clients * getattr(load, name) for load in loads.values())
+        for name in ("bytes_down", "bytes_up", "train_flops")
+    }
+    totals = {"clients": sum(load.clients for load in loads.values()), **totals}
+    return Loads(costs.full_cost, TABLE_BATCH, levels.measure, levels.tolerance, loads, totals)
+
+
+def _level_load(costs, name, cost, examples):
     recipe, family = costs.family.recipe, costs.family
-    active = recipe.levels.active(recipe.round.clients)
-    levels = []
-    for name in recipe.levels.names:
-        flops = costs.train_flops(name)
-        flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
-        budget, cost = recipe.levels.budget_of(name), cost_by_level[name]
-        levels.append(
-            LevelLoad(
-                name,
-                None if budget is None else as_fraction(budget),
-                _training_summary(costs, name),
-                _skipped_units(costs, name),
-                _parts(costs, name, examples),
-                active[name],
-                cost.bytes_down,
-                cost.bytes_up,
-                flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.networks_of(name),
-            )
-        )
-    return Loads(costs.full_cost, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
+    flops, budget, parts = costs.train_flops(name), recipe.levels.budget_of(name), _parts(costs, name, examples)
+    flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
+    clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part.held for part in parts)
+    share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
+    return LevelLoad(
+        budget=None if budget is None else str(as_fraction(budget)),
+        trains=_training_summary(costs, name),
+        skipped=_skipped_units(costs, name),
+        parts=parts,
+        clients=clients,
+        bytes_down=cost.bytes_down,
+        bytes_up=cost.bytes_up,
+        train_flops=flops_per_example * examples * recipe.client.epochs_of(name) * recipe.levels.networks_of(name),
+        estimate=estimate,
+        of_budget=share,
+        over=share is not None and clients > 0 and share > (1 + recipe.levels.tolerance) * (1 + 1e-9),
+    )
 
 
 def _training_summary(costs, level):
@@ -164,11 +160,11 @@ def _skipped_units(costs, level):
 
 def _parts(costs, level, examples):
     """Return the `StageLoad`s of a level; `examples` is the number of examples of a client."""
-    units_and_amounts = stage_memory(costs, level)
-    stages = costs.stages(level) if len(units_and_amounts) > 1 else (None,)
+    uses = stage_memory(costs, level)
+    stages = costs.stages(level) if len(uses) > 1 else (None,)
     return tuple(
-        StageLoad(part.units, part.amount, 0 if stage is None else examples * _buffer_bytes(costs.family, stage))
-        for part, stage in zip(units_and_amounts, stages, strict=True)
+        StageLoad(use.units, use.amount, 0 if stage is None else examples * _buffer_bytes(costs.family, stage))
+        for use, stage in zip(uses, stages, strict=True)
     )
 
 
@@ -178,3 +174,41 @@ def _buffer_bytes(family, stage):
         return 0
     shape = family.single_client_model(stage.before, family.classes).outputs[0].shape[1:]
     return math.prod(shape) * np.dtype(family.recipe.float_type).itemsize
+
+
+def to_text(loads: Loads) -> str:
+    """Return tables of the estimates and budgets of all levels, their stages if any, and the totals of a round."""
+    unit, divisor = UNITS[loads.measure]
+    levels = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
+    stages = [("level", "stage", "units", unit, "buffer MiB")]
+    for name, load in loads.levels.items():
+        budget, usage = ["-", "-"], "-"
+        if load.budget is not None:
+            budget = [load.budget, f"{float(Fraction(load.budget) * Fraction(loads.whole)) / divisor:,.2f}"]
+            usage = f"{100 * (load.of_budget or 0):.1f} %{' OVER' * load.over}"
+        levels.append((name, *budget, load.trains, _span(load.skipped), f"{load.estimate / divisor:,.2f}", usage))
+        for number, part in enumerate(load.parts, 1) if len(load.parts) > 1 else ():
+            buffer = f"{part.buffer / MIB:,.2f}" if part.buffer else "-"
+            stages.append((name, str(number), _span(part.units), f"{part.held / divisor:,.2f}", buffer))
+    if all(buffer == "-" for *_, buffer in stages[1:]):
+        stages = [row[:-1] for row in stages]
+    tables = [format_table(levels), *([format_table(stages)] if len(stages) > 1 else [])]
+    return "\n\n".join([*tables, _notes(loads, divisor)])
+
+
+def _notes(loads, divisor):
+    meaning = "million multiply-adds for one example, forward"
+    if loads.measure == "memory":
+        meaning = f"MiB of training memory (FeDepth's convention, batches of {loads.batch})"
+    totals = loads.round
+    return (
+        f"full model: {loads.whole / divisor:,.2f} {meaning}. Budgets are shares of it; {100 * loads.tolerance:g} % "
+        "more is allowed.\n"
+        f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
+        f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected."
+    )
+
+
+def _span(units):
+    """Return the first and last name of consecutive units; "-" if there are none."""
+    return f"{units[0]} to {units[-1]}" if len(units) > 1 else "".join(units) or "-"

@@ -1,6 +1,6 @@
 """Description of a recipe, as JSON and as aligned text."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
-from hetero_tf.reports.describe import fleet_tables, load_tables
-from hetero_tf.reports.describe.fleet_loads import FleetReport
+from hetero_tf.reports.describe import fleet, loads
+from hetero_tf.reports.describe.fleet import FleetReport
 from hetero_tf.reports.describe.loads import Loads
 from hetero_tf.runs.plain_json import finite
 
@@ -69,8 +69,7 @@ def to_json(description: Description) -> dict:
         "split", "data", "stand_in_for", "engine", "understood", "warnings", "loads", "fleet", "dealt": [{"clients",
         "share"}]};
         memory: bytes with the sum training_bytes; inference: bytes;
-        ratio: mean parameters relative to the global model; loads, fleet: see `load_tables.to_json` and
-        `fleet_tables.to_json`, or None.
+        ratio: mean parameters relative to the global model; loads, fleet: attributes of `Loads` and `FleetReport`.
     """
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
@@ -82,8 +81,8 @@ def to_json(description: Description) -> dict:
             "dealt": [{"clients": clients, "share": share} for clients, share in description.replica_shares],
             "understood": list(description.data),
             "warnings": list(description.warnings),
-            "loads": None if description.loads is None else load_tables.to_json(description.loads),
-            "fleet": None if description.fleet is None else fleet_tables.to_json(description.fleet),
+            "loads": None if description.loads is None else asdict(description.loads),
+            "fleet": None if description.fleet is None else asdict(description.fleet),
         }
     )
 
@@ -92,9 +91,9 @@ def to_text(description: Description, variables: bool = True) -> str:
     """Return aligned tables of level costs, the split, and (if `variables`) the shapes of all variables."""
     parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
     if description.loads is not None:
-        parts.append(load_tables.to_text(description.loads))
+        parts.append(loads.to_text(description.loads))
     if description.fleet is not None:
-        parts.append(fleet_tables.to_text(description.fleet))
+        parts.append(fleet.to_text(description.fleet))
     if description.split is not None:
         parts.append(_split(description.split))
     if variables:
