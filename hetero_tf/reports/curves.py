@@ -1,10 +1,10 @@
-"""Data of figures: learning curves with a band over seeds, and accuracy over the size of client models."""
+"""Data of figures: learning curves with a band over seeds, and a metric over the size of client models."""
 
-import bisect
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.reports.summaries import direction, known_metrics, metric_values, truncate_to_common_round
@@ -20,12 +20,12 @@ _FREE_KEYS = ("name", "seed", MIX)
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure; all lists have the same length.
+    """A line of a figure, or one of its points; all lists have the same length.
 
     Attributes:
-        label: Name of the runs.
+        label: Name of the runs, or their mix.
         index: Index of the runs, which determines their line style in every figure.
-        x: Ascending rounds, bytes, seconds or joules.
+        x: Ascending rounds, bytes, seconds or joules; or the mean size of the client models.
         mean, low, high: Mean of the metric over the seeds, and the ends of the band.
         seeds: Number of seeds.
         published: Published values for the recipe.
@@ -42,40 +42,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class SizePoint:
-    """One recipe: the mean size of its client models, and its metric at the last measured round.
-
-    Attributes:
-        label: Mix of the recipe.
-        levels: The levels of the mix.
-        x: Parameters, or operations of a forward pass, of a client; mean over the mix.
-        mean, low, high: Mean of the metric over the seeds, and the ends of the bar.
-        seeds: Number of seeds.
-        published: Published values for the recipe.
-    """
-
-    label: str
-    levels: frozenset[str]
-    x: float
-    mean: float
-    low: float
-    high: float
-    seeds: int
-    published: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class SizeSeries:
     """Recipes that differ only in their mix.
 
     Attributes:
         label: Differences from other series; "" if this is the only one.
-        points: Points sorted by size.
+        points: One point for each recipe, sorted by size.
         lines: For each pair of levels, indices of the points of these levels and of their mixes.
     """
 
     label: str
-    points: list[SizePoint]
+    points: list[Curve]
     lines: list[list[int]]
 
 
@@ -94,50 +71,43 @@ def learning_curves(
     Raises:
         InputError: No group has a curve, or no published value matches a curve.
     """
-    curves = [
-        _curve(name, index, runs, metric, _AXES[x], band, published)
-        for index, (name, runs) in enumerate(groups.items())
-    ]
-    drawn = [curve for curve in curves if curve.x]
+    drawn = []
+    for index, (name, runs) in enumerate(groups.items()):
+        seeds = [_values_by_x(run, metric, _AXES[x]) for run in runs]
+        drawn.append(_curve(name, index, runs, list(filter(None, seeds)), metric, band, published, x == "round"))
+    drawn = [curve for curve in drawn if curve.x]
     if not drawn:
         _raise_nothing_to_draw(groups, metric, x)
     _check_published(published, drawn, metric)
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
 
 
-def _curve(name, index, runs, metric, axis, band, published):
-    """Return the curve of a group up to the end of its shortest seed, from the first measurement of the last seed.
+def _values_by_x(run, metric, axis):
+    """Return `{x: value}` of the measured rounds; of equal x only the last one."""
+    xs = axis(run)
+    return {xs[round]: value for round, value in metric_values(run, metric) if round in xs}
 
-    Between two evaluations a seed has the value of the earlier one. Rounds are those that all seeds have measured.
+
+def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
+    """Return the curve of `{x: value}` of some seeds.
+
+    It has the x of all seeds if they are `is_common`. Else a seed has between two evaluations the value of the earlier
+    one, and the curve begins and ends with the seeds that are last to begin and first to end.
     """
-    seeds = [_series(axis(run), dict(metric_values(run, metric))) for run in runs]
-    seeds = [(xs, ys) for xs, ys in seeds if xs]
-    axes = [xs for xs, _ in seeds]
-    if not axes:
-        grid = []
-    elif axis is _rounds:
-        grid = sorted(set.intersection(*map(set, axes)))
-    else:
-        first, last = max(xs[0] for xs in axes), min(xs[-1] for xs in axes)
-        grid = sorted({x for xs in axes for x in xs if first <= x <= last})
-    spans = [_span([ys[bisect.bisect_right(xs, x) - 1] for xs, ys in seeds], band) for x in grid]
-    mean, low, high = (list(values) for values in zip(*spans)) if spans else ([], [], [])
-    return Curve(name, index, grid, mean, low, high, len(seeds), _published_values(published, runs, metric))
+    import pandas
 
-
-def _series(xs, values):
-    """Return x and the value of each measured round, ascending; of equal x only the last one."""
-    series = {xs[round]: value for round, value in values.items() if round in xs}
-    return sorted(series), [series[x] for x in sorted(series)]
-
-
-def _span(values: Sequence[float], band: str) -> tuple[float, float, float]:
-    """Return (mean, low, high) of the values of several seeds."""
-    mean = statistics.fmean(values)
-    if band == "range":
-        return mean, min(values), max(values)
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return mean, mean - deviation, mean + deviation
+    values = tuple(dict.fromkeys(value.value for value in matching_values(published, runs[0].keys, [metric])))
+    if not seeds:
+        return Curve(name, index, [], [], [], [], 0, values)
+    table: Any = pandas.concat([pandas.Series(seed, dtype=float) for seed in seeds], axis=1).sort_index()
+    if not is_common:
+        table = table.ffill().loc[: min(map(max, seeds))]
+    table = table.dropna()
+    mean, low, high = table.mean(axis=1), table.min(axis=1), table.max(axis=1)
+    if band == "std":
+        deviation = table.std(axis=1).fillna(0.0)
+        low, high = mean - deviation, mean + deviation
+    return Curve(name, index, *(each.tolist() for each in (table.index, mean, low, high)), len(seeds), values)
 
 
 def _rounds(run):
@@ -176,48 +146,36 @@ def size_series(
     Raises:
         InputError: No run has the metric and stored costs, or no published value matches a run.
     """
-    families: dict[str, list[SizePoint]] = {}
-    first: list[Run] = []
+    # Of each series: a run, and the points with their levels.
+    series: dict[str, tuple[Run, list[tuple[Curve, frozenset[str]]]]] = {}
     for runs in groups.values():
-        point = _point(runs, metric, x, band, published)
-        if point is not None:
+        last = [points[-1][1] for run in truncate_to_common_round(runs) if (points := metric_values(run, metric))]
+        sizes = [run.costs.mix[x] for run in runs if run.costs]
+        if last and sizes:
             fixed_keys = {key: value for key, value in runs[0].keys.items() if key not in _FREE_KEYS}
-            if (family := repr(sorted(fixed_keys.items()))) not in families:
-                first.append(runs[0])
-            families.setdefault(family, []).append(point)
-    if not families:
+            seeds = [{statistics.fmean(sizes): value} for value in last]
+            point = _curve(str(runs[0].keys[MIX]), 0, runs, seeds, metric, band, published)
+            _, points = series.setdefault(repr(sorted(fixed_keys.items())), (runs[0], []))
+            points.append((point, frozenset(runs[0].mix)))
+    if not series:
         _raise_nothing_to_draw(groups, metric, x)
-    _check_published(published, list(itertools.chain(*families.values())), metric)
+    _check_published(published, [point for _, points in series.values() for point, _ in points], metric)
+    first = [run for run, _ in series.values()]
     # Prefer the differences as labels, because names may describe mixes; use names if there are none.
     labels = [""] if len(first) == 1 else differences(first, _FREE_KEYS)
     labels = labels if all(labels) or len(first) == 1 else distinct_names(first, _FREE_KEYS)
-    ordered = (sorted(points, key=lambda point: point.x) for points in families.values())
-    return [SizeSeries(label, points, _lines(points)) for label, points in zip(labels, ordered)]
+    return [_size_series(label, points) for label, (_, points) in zip(labels, series.values())]
 
 
-def _point(runs, metric, x, band, published):
-    values = [points[-1][1] for run in truncate_to_common_round(runs) if (points := metric_values(run, metric))]
-    sizes = [run.costs.mix[x] for run in runs if run.costs]
-    if not values or not sizes:
-        return None
-    levels = frozenset(runs[0].mix)
-    published_values, size = _published_values(published, runs, metric), statistics.fmean(sizes)
-    return SizePoint(str(runs[0].keys[MIX]), levels, size, *_span(values, band), len(values), published_values)
+def _size_series(label, points_and_levels):
+    """Return a series with lines: for each pair of levels with a mix, through the points of these levels and mixes."""
+    points, levels = zip(*sorted(points_and_levels, key=lambda pair: pair[0].x))
+    pairs = dict.fromkeys(each for each in levels if len(each) == 2)
+    lines = [[index for index, each in enumerate(levels) if each <= pair] for pair in pairs]
+    return SizeSeries(label, list(points), [line for line in lines if len(line) > 1])
 
 
-def _lines(points: Sequence[SizePoint]) -> list[list[int]]:
-    """Return, for each pair of levels with a mix, the indices of the points of these levels and their mixes."""
-    pairs = dict.fromkeys(point.levels for point in points if len(point.levels) == 2)
-    lines = [[index for index, point in enumerate(points) if point.levels <= pair] for pair in pairs]
-    return [line for line in lines if len(line) > 1]
-
-
-def _published_values(published, runs, metric):
-    """Return the published values of a recipe without duplicates."""
-    return tuple(dict.fromkeys(value.value for value in matching_values(published, runs[0].keys, [metric])))
-
-
-def _check_published(published: Sequence[PublishedValue], drawn: Sequence[Curve | SizePoint], metric: str) -> None:
+def _check_published(published: Sequence[PublishedValue], drawn: Sequence[Curve], metric: str) -> None:
     """Refuse published values if none of them is drawn."""
     if published and not any(entry.published for entry in drawn):
         names = ", ".join(dict.fromkeys(value.name for value in published))
@@ -229,8 +187,7 @@ def _check_published(published: Sequence[PublishedValue], drawn: Sequence[Curve 
 
 def _raise_nothing_to_draw(groups: dict[str, list[Run]], metric: str, x: str) -> None:
     """Raise an error with the reason why there is nothing to draw."""
-    runs = [run for group in groups.values() for run in group]
-    known = known_metrics(runs)
+    known = known_metrics(run for group in groups.values() for run in group)
     if metric not in known:
         raise InputError(f"no run has this metric; known: {', '.join(known)}. Received: metric={metric}")
     missing = "costs.json, which resuming the training adds" if x in SIZES else f"{x} of an evaluated round"
@@ -238,7 +195,7 @@ def _raise_nothing_to_draw(groups: dict[str, list[Run]], metric: str, x: str) ->
     raise InputError(f"no run has {missing}{hint}. Received: x={x}")
 
 
-def describe_bands(curves: Iterable[Curve | SizePoint], band: str) -> str:
+def describe_bands(curves: Iterable[Curve], band: str) -> str:
     """Describe the bands or bars; "" if every recipe has one seed."""
     seeds = {curve.seeds for curve in curves} - {1}
     if not seeds:
@@ -247,7 +204,7 @@ def describe_bands(curves: Iterable[Curve | SizePoint], band: str) -> str:
     return f"mean and {'range' if band == 'range' else 'standard deviation'} of {count} seeds"
 
 
-def legend_title(curves: Sequence[Curve | SizePoint], band: str, sign: str) -> str:
+def legend_title(curves: Sequence[Curve], band: str, sign: str) -> str:
     """Describe bands and published values; `sign` is the style of the latter, such as "thin lines"."""
     texts = [describe_bands(curves, band), f"{sign}: published" if any(curve.published for curve in curves) else ""]
     return "; ".join(text for text in texts if text)

@@ -84,26 +84,26 @@ def draw_sizes(series: Sequence[SizeSeries], metric: str, x: str, band: str) -> 
     handles = [_draw_points(panel, entry, unit, style.line_style(index)) for index, entry in enumerate(series)]
     panel.set(xlabel=name, ylabel=metric_label(metric))
     panel.margins(0.12)
-    if max(point.x for point in points) > LOG_SCALE_RATIO * min(point.x for point in points):
+    if max(point.x for point in points)[0] > LOG_SCALE_RATIO * min(point.x for point in points)[0]:
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.xaxis.set_major_formatter(lambda size, _: f"{size:,g}")
         panel.xaxis.set_minor_formatter(NullFormatter())
     style.legend(figure, handles if labels else [], labels, title)
-    name_points(figure, panel, [(point.x / unit, point.mean, point.label) for point in points])
+    name_points(figure, panel, [(point.x[0] / unit, point.mean[0], point.label) for point in points])
     return figure
 
 
 def _draw_points(panel, series, unit, look):
     """Draw the points of a series with their bars, lines and published values; return the bars for the legend."""
-    xs, ys = [point.x / unit for point in series.points], [point.mean for point in series.points]
+    xs, ys = [point.x[0] / unit for point in series.points], [point.mean[0] for point in series.points]
     for line in series.lines:
         panel.plot([xs[n] for n in line], [ys[n] for n in line], color=look["color"], ls=look["linestyle"], lw=1)
     hollow = {"color": look["color"], "marker": look["marker"], "markersize": 8, "markerfacecolor": "none"}
     for x, point in zip(xs, series.points):
         for value in point.published:
             panel.plot(x, value, **hollow)
-    return style.error_bars(panel, xs, [(point.low, point.mean, point.high) for point in series.points], look, 5.5)
+    return style.error_bars(panel, xs, [(*point.low, *point.mean, *point.high) for point in series.points], look, 5.5)
 
 
 def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, float, str]]) -> None:

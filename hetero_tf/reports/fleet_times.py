@@ -27,8 +27,6 @@ from hetero_tf.runs.run_folder import RunFolder
 
 # A round is repeated at most once, with another cohort.
 ATTEMPTS = 2
-# Operations of training for a multiply-add of the forward pass, in runs whose costs lack them: three products of two.
-TRAIN_FLOPS = 6
 
 
 class NotComputable(Exception):
@@ -118,12 +116,11 @@ def _work_and_sizes(recipe: Recipe, run: Run) -> tuple[RoundWork, np.ndarray]:
     folder = RunFolder(Path(run.folder))
     if not run.costs:
         raise NotComputable("it has no costs.json, which resuming the training adds")
-    work = run.costs.work or _estimated_work(recipe, run.costs)
+    work = run.costs.work
     if len(work.stages) != len(recipe.levels.names):
         raise Damaged(f"{folder.costs}: does not have the levels of the recipe; delete it")
     if folder.partition.exists():
-        sizes = np.asarray(Partition.load(folder.partition).train.sizes)
-        return work if run.costs.work else _calibrated(recipe, work, sizes, run.rows[0]), sizes
+        return work, np.asarray(Partition.load(folder.partition).train.sizes)
     return work, _mean_sizes(recipe, work, run)
 
 
@@ -135,23 +132,6 @@ def _mean_sizes(recipe, work, run):
     if clients is None or not total or not all("train_flops" in row for row in run.rows):
         raise NotComputable("it has no partition.npz")
     return np.full(clients, round(sum(row["train_flops"] for row in run.rows) / total))
-
-
-def _estimated_work(recipe, costs):
-    """Return the work of a run whose costs lack it: one stage that trains the whole sub-model."""
-    levels = [costs.levels[name] for name in recipe.levels.names]
-    networks = np.asarray([recipe.levels.networks_of(name) for name in recipe.levels.names])
-    down, up, products = (
-        np.asarray([level[name] for level in levels]) / networks for name in ("bytes_down", "bytes_up", "multiply_adds")
-    )
-    return RoundWork(down, up, TRAIN_FLOPS * products[:, None], (1,) * len(levels))
-
-
-def _calibrated(recipe, work, sizes, row):
-    """Return work whose operations add up to those that the run has counted in a round."""
-    plan = _plan(recipe, work, sizes, row)
-    total = (work.train_flops[plan.levels] * plan.stage_examples).sum()
-    return dataclasses.replace(work, train_flops=work.train_flops * (row.get("train_flops", total) / total))
 
 
 def _plan(recipe: Recipe, work: RoundWork, sizes: np.ndarray, row: dict) -> DevicePlan:

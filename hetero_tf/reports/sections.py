@@ -126,7 +126,7 @@ def _curve(groups, metric, x):
     if x in curves.SIZES:
         series = curves.size_series(groups, metric, x, BAND)
         drawn: list = [point for entry in series for point in entry.points]
-        if len({point.x for point in drawn}) == 1:
+        if len({point.x[0] for point in drawn}) == 1:
             raise InputError("all clients have models of the same size, so there is nothing to compare")
         figure = figures.draw_sizes(series, metric, x, BAND)
         text = "each point is a mix at its last measured round; lines connect the mixes of two levels, as in HeteroFL"

@@ -31,11 +31,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 # Costs of a level: of its sub-model, of a forward pass of one example, and of one client and round.
 LEVEL_COST_KEYS = ("width", "parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "training_bytes")
-
-
-MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio")
-# The largest memory of a level as a share of its budget; None without budgets, and missing in runs of earlier versions.
-BUDGET_SHARE = "budget_share"
+# Means over the clients of the mix; the last one, the largest memory of a level as a share of its budget, is optional.
+MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio", "budget_share")
 
 
 @dataclass(frozen=True)
@@ -64,40 +61,43 @@ class RunCosts:
 
     Attributes:
         levels: `{level: {each of LEVEL_COST_KEYS}}`, the levels of the mix.
-        mix: `{each of MIX_COST_KEYS}`: means over the clients, and the ratio of mean parameters to the global model's;
-            with budgets also `BUDGET_SHARE`.
-        work: Work of a round; None for runs of earlier versions.
+        mix: `{each of MIX_COST_KEYS}`, "ratio" is that of mean parameters to the global model's; no "budget_share"
+            without budgets.
+        work: Work of a round.
     """
 
     levels: dict[str, dict[str, float]]
     mix: dict[str, float]
-    work: RoundWork | None = None
+    work: RoundWork
 
 
 def read_costs(path: Path) -> RunCosts | None:
-    """Read `costs.json`; None if it is missing, as in runs of earlier versions.
+    """Read `costs.json`; return None if it is missing.
 
     Raises:
         Damaged: The content is not that of a run.
     """
     if not path.exists():
         return None
-    document = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    document: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
     try:
-        return RunCosts(
-            {str(level): _select_numbers(cost, LEVEL_COST_KEYS) for level, cost in document["levels"].items()},  # type: ignore[index]
-            _select_numbers(document["mix"], MIX_COST_KEYS) | _budget_share(document["mix"]),  # type: ignore[index]
-            _round_work(document["round"]) if "round" in document else None,  # type: ignore[index, operator]
-        )
+        levels = {
+            str(level): {key: _number(cost[key]) for key in LEVEL_COST_KEYS}
+            for level, cost in document["levels"].items()
+        }
+        known = MIX_COST_KEYS if document["mix"][MIX_COST_KEYS[-1]] is not None else MIX_COST_KEYS[:-1]
+        mix = {key: _number(document["mix"][key]) for key in known}
+        return RunCosts(levels, mix, _round_work(document["round"]))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise Damaged(
             f"{path}: does not contain the costs of a run; delete it, and run the training command again to restore it"
         ) from error
 
 
-def _budget_share(mix):
-    share = mix.get(BUDGET_SHARE)
-    return {} if share is None else _select_numbers({BUDGET_SHARE: share}, (BUDGET_SHARE,))
+def _number(value):
+    if not is_number(value):
+        raise ValueError("not a number")
+    return value
 
 
 def _round_work(document):
@@ -111,13 +111,6 @@ def _round_work(document):
     if not (min(stages) > 0 and 0 < reads <= MOST_READS and np.isfinite([down, up, flops.sum(axis=1)]).all()):
         raise ValueError("not a number")
     return RoundWork(down, up, flops, stages, bool(document["draws_stages"]), reads)
-
-
-def _select_numbers(costs, names):
-    numbers = {name: costs[name] for name in names}
-    if not all(map(is_number, numbers.values())):
-        raise ValueError("not a number")
-    return numbers
 
 
 # Runs with more differences are named by their folders.
@@ -144,8 +137,8 @@ class Run:
         keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix". If a fallback
             replaced the data, "data.stand_in_for" names them.
         rows: Rows of metrics, at least one.
-        timings: Rows of `timings.jsonl`; empty for runs of earlier versions.
-        costs: Costs of a client of each level; None for runs of earlier versions.
+        timings: Rows of `timings.jsonl`.
+        costs: Costs of a client of each level; None if their file is missing.
         timeline: Times of the clients of the first rounds on the fleet; empty without a fleet.
     """
 

@@ -43,11 +43,6 @@ def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
     ]
 
 
-def test_runs_with_former_metric_names_are_read(write_run):
-    runs = [read(write_run(name, [10.0], train_flops=name)) for name in ("flops", "train_flops")]
-    assert run_cost(runs[0])["train_flops"] == run_cost(runs[1])["train_flops"] == 5 * 10**11
-
-
 def test_level_metrics_are_shown_by_default(write_run, capsys):
     levels = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
     one, two = (

@@ -87,7 +87,7 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     points = series[0].points
-    assert [(point.label, point.x) for point in points] == [
+    assert [(point.label, *point.x) for point in points] == [
         ("c", 2000),
         ("a1-c3", 2700),
         ("a-c", 3000),
@@ -96,7 +96,7 @@ def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
     ]
     assert series[0].lines == [[0, 1, 2, 4]]
     (alone,) = curves.size_series(groups(sized_one(write_run)), "global_accuracy", "paper_flops", "range")
-    assert (alone.label, alone.points[0].x, alone.lines) == ("", 750 * 4000, [])
+    assert (alone.label, alone.points[0].x, alone.lines) == ("", [750 * 4000], [])
 
 
 def sized_one(write_run):
@@ -193,7 +193,7 @@ def test_point_labels_do_not_overlap(in_style, write_run):
 
 
 def test_wide_range_of_sizes_has_a_logarithmic_axis(in_style):
-    points = [curves.SizePoint(str(size), frozenset("a"), size, 1.0, 1.0, 1.0, 1) for size in (5e3, 9e4, 2e6)]
+    points = [curves.Curve(str(size), 0, [size], [1.0], [1.0], [1.0], 1) for size in (5e3, 9e4, 2e6)]
     figure = figures.draw_sizes([curves.SizeSeries("", points, [])], "loss", "parameters", "range")
     (panel,) = figure.axes
     figure.draw_without_rendering()

@@ -15,7 +15,9 @@ def costs(**parameters):
     mean = sum(parameters.values()) / len(parameters)
     mix = {"parameters": mean, "paper_flops": 750 * mean, "multiply_adds": 375 * mean}
     levels = {level: {**COST, "parameters": number} for level, number in parameters.items()}
-    return {"levels": levels, "mix": mix | {"ratio": mean / max(parameters.values())}}
+    mix |= {"ratio": mean / max(parameters.values()), "budget_share": None}
+    work = {level: {"bytes_down": 16_000, "bytes_up": 16_000, "train_flops": [9e6]} for level in parameters}
+    return {"levels": levels, "mix": mix, "round": {"levels": work, "draws_stages": False, "reads": 1}}
 
 
 def write(
@@ -24,7 +26,6 @@ def write(
     accuracies,
     *overrides,
     traffic=True,
-    train_flops="train_flops",
     more=(),
     sizes=None,
     seconds=None,
@@ -36,7 +37,7 @@ def write(
         folder, name: Folder and name of the run.
         accuracies: Accuracy after each round; None for a round without evaluation.
         overrides: Overrides of the recipe tiny/digits.
-        traffic: Whether rows have bytes and operations; `train_flops`: under which name.
+        traffic: Whether rows have bytes and operations.
         more: Further entries of each row.
         sizes: `{level: parameters}` for its costs; None: no costs.
         seconds: Seconds of training in each round; None: no timings.
@@ -49,7 +50,7 @@ def write(
         row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number, **dict(more)}
         row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
         spent = {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "bytes": 4_000_000 * number}
-        row |= {**spent, train_flops: 5 * 10**11} if traffic else {}
+        row |= {**spent, "train_flops": 5 * 10**11} if traffic else {}
         if device_seconds:
             row |= {"device_seconds": device_seconds * number, "energy": 2 * device_seconds * number}
         metrics_file.append(run.metrics, row)
