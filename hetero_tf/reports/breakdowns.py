@@ -195,13 +195,13 @@ def _seconds(run, part):
 def draw_time(seconds_by_name: dict[str, dict[str, float]]) -> "Figure":
     """Draw one bar for each run, divided into the parts of its work."""
     figure = style.figure(0.75 + _ROW_HEIGHT * len(seconds_by_name), PARTS)
-    panel, positions, handles = figure.subplots(), list(range(len(seconds_by_name))), []
-    left = [0.0] * len(seconds_by_name)
-    for part, colour, hatch in zip(PARTS, style.COLOURS, HATCHES):
-        seconds = [parts[part] for parts in seconds_by_name.values()]
-        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
-        handles.append(panel.barh(positions, seconds, 0.7, left, **look))
-        left = [begin + more for begin, more in zip(left, seconds)]
+    panel = figure.subplots()
+    parts = [[0.0] * len(seconds_by_name), *([row[part] for row in seconds_by_name.values()] for part in PARTS)]
+    looks = [
+        {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.7}
+        for colour, hatch in zip(style.COLOURS, HATCHES)
+    ]
+    handles = style.stacked_bars(panel, parts, looks)
     _name_rows(panel, seconds_by_name)
     panel.set(xlabel="time of a run (s)")
     style.legend(figure, handles, PARTS)

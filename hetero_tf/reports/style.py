@@ -142,6 +142,21 @@ def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title
         drawn.supxlabel(title, fontsize=8, color="#555555")
 
 
+def stacked_bars(panel: "Axes", parts: Sequence[Sequence[float]], looks: Sequence[dict[str, Any]]) -> list[Any]:
+    """Draw rows of horizontal bars that follow each other, without gaps; return a legend handle for each part.
+
+    Args:
+        panel: Axes to draw into.
+        parts: Lengths of each part in all rows; those of the first part, which is not drawn, are the starts.
+        looks: Style of each part but the first.
+    """
+    left, handles = list(parts[0]), []
+    for lengths, look in zip(parts[1:], looks):
+        handles.append(panel.barh(range(len(left)), lengths, left=left, linewidth=0, **look))
+        left = [begin + length for begin, length in zip(left, lengths)]
+    return handles
+
+
 def label_rows(panel: "Axes", texts: Sequence[str], size: float) -> None:
     """Label rows from top to bottom."""
     panel.set_yticks(range(len(texts)), texts, fontsize=size)

@@ -1,7 +1,5 @@
 """Writes the rows of a comparison as a table in Markdown, LaTeX, CSV or JSON."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -12,35 +10,21 @@ from hetero_tf.base.units import MB, TIME_UNITS, time_unit
 from hetero_tf.reports.summaries import level_prefixes
 from hetero_tf.runs.published import PublishedValue
 
-
-@dataclass(frozen=True)
-class TableColumn:
-    """Header of a key of the rows, and divisor of its values."""
-
-    head: str
-    unit: float = 1
-
-
-# Row keys, or suffixes of metric names.
-COLUMNS = {
-    "device_seconds": TableColumn("device"),
-    "energy": TableColumn("Wh", 3600),
-    "bytes": TableColumn("total MB", MB),
-    "client_bytes": TableColumn("MB per client and round", MB),
-    "train_flops": TableColumn("TFLOP", 1e12),
-    "client_seconds": TableColumn("seconds per client and round"),
-    "parameters": TableColumn("parameters (thousands)", 1e3),
-    "paper_flops": TableColumn("MFLOPs", 1e6),
-    "ratio": TableColumn("size vs. global"),
-    "budget_share": TableColumn("% of budget", 0.01),
+# Header and divisor of the values, by row key or suffix of metric names.
+COLUMNS: dict[str, tuple[str, float]] = {
+    "device_seconds": ("device", 1),
+    "energy": ("Wh", 3600),
+    "bytes": ("total MB", MB),
+    "client_bytes": ("MB per client and round", MB),
+    "train_flops": ("TFLOP", 1e12),
+    "client_seconds": ("seconds per client and round", 1),
+    "parameters": ("parameters (thousands)", 1e3),
+    "paper_flops": ("MFLOPs", 1e6),
+    "ratio": ("size vs. global", 1),
+    "budget_share": ("% of budget", 0.01),
 }
-# Keys of "METRIC reach GOAL KEY".
-REACH_COLUMNS = {
-    "round": TableColumn("rounds"),
-    "bytes": TableColumn("MB", MB),
-    "device_seconds": TableColumn("device"),
-    "energy": TableColumn("Wh", 3600),
-}
+# Headers of "METRIC reach GOAL KEY", which differ.
+REACH_HEADS = {"round": "rounds", "bytes": "MB"}
 # Only in CSV and JSON.
 HIDDEN_COLUMNS = ("best_round", "multiply_adds")
 FIRST = ("run", "levels", "seeds", "rounds")
@@ -75,12 +59,12 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
     has_published = any(row["published"] for row in rows) and shown("published")
     first = [name for name in FIRST if name == "run" or shown(name)]
     columns = {key: _column(key, rows) for key in keys}
-    heads = [*first, *(column.head for column in columns.values()), *(["published"] if has_published else [])]
+    heads = [*first, *(head for head, _ in columns.values()), *(["published"] if has_published else [])]
     lines = []
     for row in rows:
         first_cells = {**row, "run": row["name"], "seeds": str(len(row["seeds"])), "rounds": _rounds(row)}
         cells = [first_cells[name] for name in first] + [
-            _cell(key, row[key], columns[key].unit, len(row["seeds"])) for key in keys
+            _cell(key, row[key], columns[key][1], len(row["seeds"])) for key in keys
         ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name, setting in dict.fromkeys((value.name, value.setting) for value in requested):
@@ -119,15 +103,14 @@ def _is_column(key, rows):
 
 
 def _column(key, rows):
-    """Return the column of a key, with its whole header; durations have the unit that suits the longest one."""
+    """Return the whole header and the divisor of a key; durations have the unit that suits the longest one."""
     prefix, _, name = key.rpartition(" ")
-    reached = _reached(key)
-    column = REACH_COLUMNS[name] if reached else COLUMNS.get(name, TableColumn(name))
-    head = f"{reached}: {column.head}" if reached else f"{prefix} {column.head}".strip()
+    reached, (head, unit) = _reached(key), COLUMNS.get(name, (name, 1))
+    head = f"{reached}: {REACH_HEADS.get(name, head)}" if reached else f"{prefix} {head}".strip()
     if name != "device_seconds":
-        return TableColumn(head, column.unit)
-    unit = time_unit(max((row[key]["mean"] or 0 for row in rows), default=0))
-    return TableColumn(f"{head} {unit}", TIME_UNITS[unit])
+        return head, unit
+    time = time_unit(max((row[key]["mean"] or 0 for row in rows), default=0))
+    return f"{head} {time}", TIME_UNITS[time]
 
 
 def _reached(key):
@@ -215,12 +198,10 @@ def _layout(table: Table, layout: str, escape: Callable[[str], str]) -> str:
 
 def to_csv(rows: Sequence[dict]) -> str:
     """Write unrounded numbers as CSV: "KEY" is a mean, "KEY spread" the standard deviation, "KEY runs" the count."""
-    lines = [_flat(row) for row in rows]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return file.getvalue().rstrip("\n")
+    import pandas
+
+    # As objects, whole numbers stay whole beside missing ones.
+    return pandas.DataFrame(map(_flat, rows), dtype=object).to_csv(index=False).rstrip("\n")
 
 
 def _flat(row):

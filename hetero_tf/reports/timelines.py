@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BARS, MOST_ROUNDS, MOST_PICTURES = 36, 4, 6
-COLOURS = {"download": "#56B4E9", "compute": "#0072B2", "upload": "#E69F00", "wait": "#DDDDDD"}
+COLOURS = ("#56B4E9", "#0072B2", "#E69F00", "#DDDDDD")
 LABELS = ("download", "local training", "upload", "waiting")
 NOT_MERGED = "result not merged"
 # Inches of a bar.
@@ -74,15 +74,11 @@ def draw(spans: Sequence[RoundSpan]) -> "Figure":
     missing = [index for index, (client, _) in enumerate(bars) if client.status not in MERGED]
     labels = [*LABELS, *([NOT_MERGED] if missing else [])]
     figure = style.figure(0.7 + BAR_HEIGHT * len(bars), labels)
-    panel, positions = figure.subplots(), list(range(len(bars)))
-    handles: list[Any] = []
-    unit = time_unit(max(span.ended for span in spans))
+    panel, unit = figure.subplots(), time_unit(max(span.ended for span in spans))
     scale = TIME_UNITS[unit]
-    left = [client.start / scale for client, _ in bars]
-    for name, colour in COLOURS.items():
-        widths = [(_wait(client, span) if name == "wait" else getattr(client, name)) / scale for client, span in bars]
-        handles.append(panel.barh(positions, widths, 0.8, left, color=colour, linewidth=0))
-        left = [begin + width for begin, width in zip(left, widths)]
+    seconds = [(each.start, each.download, each.compute, each.upload, _wait(each, span)) for each, span in bars]
+    parts = [[value / scale for value in part] for part in zip(*seconds)]
+    handles = style.stacked_bars(panel, parts, [{"color": colour, "height": 0.8} for colour in COLOURS])
     if missing:
         ends = [bars[index][0].end / scale for index in missing]
         handles += panel.plot(ends, missing, color="#D55E00", marker="X", markersize=5, ls="none")

@@ -71,7 +71,7 @@ def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
     Raises:
         InputError: A fact is missing or has a wrong type.
     """
-    info = _with_totals(checkpoint.info)
+    info = checkpoint.info
     missing = [name for name in RULES if name not in info and name not in LATER]
     if missing:
         raise InputError(
@@ -86,13 +86,6 @@ def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
             )
     text, _ = in_new_spelling(info["recipe"], str(folder))
     return {**dict.fromkeys(LATER), **info, "recipe": text, "round": checkpoint.round, "seal": checkpoint.digest}
-
-
-def _with_totals(info):
-    """Return an info with "totals"; earlier versions saved the bytes alone, as "spent"."""
-    if "totals" in info or "spent" not in info:
-        return info
-    return {**{name: value for name, value in info.items() if name != "spent"}, "totals": {"bytes": info["spent"]}}
 
 
 def _is_natural(value):

@@ -12,7 +12,7 @@ from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs import checkpoints, environment, facts, metrics_file
 from hetero_tf.runs.early_stopping import is_stopped_early, selection_metric
-from hetero_tf.runs.history import checked_keys
+from hetero_tf.runs.history import checked_keys, mix_text
 from hetero_tf.runs.run_folder import RECIPE, SWEEP, RunFolder
 
 RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
@@ -163,10 +163,5 @@ def _changed(original, resolved):
     lines = recipe.changed_keys(original.source, resolved.source)
     others = [line for line in lines if not line.startswith("levels.mix.")]
     if len(others) < len(lines):
-        others.insert(0, f"levels.mix: {_mix(original.levels)} -> {_mix(resolved.levels)}")
+        others.insert(0, f"levels.mix: {mix_text(original.levels.mix)} -> {mix_text(resolved.levels.mix)}")
     return others
-
-
-def _mix(levels):
-    equal = len(set(levels.mix.values())) == 1
-    return "-".join(name if equal else f"{name}{share:g}" for name, share in levels.mix.items())

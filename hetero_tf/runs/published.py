@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError, did_you_mean, shorten_repr
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.nodes import to_plain
 from hetero_tf.recipe.reader import parse
 from hetero_tf.runs.history import MIX
@@ -38,7 +39,6 @@ IGNORED_KEYS = frozenset(
     + ("evaluate.every", "evaluate.batch_size", "evaluate.metrics", "evaluate.levels", "evaluate.best")
 )
 LARGEST_FILE = 2**20
-TABLE_KEYS = {"name": str, "source": str, "setting": str, "recipe": dict, "rows": dict}
 
 
 @dataclass(frozen=True)
@@ -118,36 +118,29 @@ def read_file(path: Path) -> list[PublishedValue]:
     """Read the values of a user file.
 
     Raises:
-        InputError: The file is invalid; the message names file and table.
+        InputError: The file is not a list of tables.
     """
-    text = files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path)
-    tables = to_plain(parse(text, str(path)))
-    if not isinstance(tables, list):
-        raise InputError(f"{path}: must be a list of tables with {', '.join(TABLE_KEYS)}; see docs/sweeps.md")
-    return [value for number, table in enumerate(tables, 1) for value in _values(f"{path}: table {number}", table)]
-
-
-def _values(location, table):
-    invalid = [
-        name for name, kind in TABLE_KEYS.items() if not isinstance(table, dict) or type(table.get(name)) is not kind
-    ]
-    if invalid:
-        raise InputError(f"{location}: must have {', '.join(TABLE_KEYS)}. Received: a missing or wrong {invalid[0]}")
-    for row, cells in table["rows"].items():
-        if not isinstance(cells, dict):
-            raise InputError(f"{location}: {row} must be a mapping of metrics to numbers. Received: {_short(cells)}")
-        keys, numbers = cells.get("recipe", {}), {name: cells[name] for name in cells if name != "recipe"}
-        if not isinstance(keys, dict):
-            raise InputError(f"{location}: {row}: recipe must be a mapping of keys. Received: {_short(keys)}")
-        recipe = table["recipe"] | keys
-        for metric, value in numbers.items():
-            if type(value) not in (int, float):
-                raise InputError(f"{location}: {row}: {metric} must be a number. Received: {_short(value)}")
-            yield PublishedValue(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
-
-
-def _short(value):
-    return shorten_repr(value, 80)
+    tables: Any = to_plain(parse(files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path), str(path)))
+    try:
+        return [
+            PublishedValue(
+                f"{table['name']}/{row}",
+                metric,
+                float(value),
+                table["source"],
+                table["setting"],
+                table["recipe"] | cells.get("recipe", {}),
+            )
+            for table in tables
+            for row, cells in table["rows"].items()
+            for metric, value in cells.items()
+            if metric != "recipe"
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: must be a list of tables with name, source, setting, recipe (keys) and rows of numbers; see "
+            f"docs/sweeps.md. Received: {type(error).__name__}: {error}"
+        ) from error
 
 
 def select_published(names: Sequence[str]) -> tuple[list[PublishedValue], list[PublishedValue]]:
