@@ -21,15 +21,19 @@ TENSORFLOW = "tensorflow>=2.20,<3"  # reads private modules for gradients in loo
 NUMPY = "numpy>=1.26,<3"  # a major version changes the type of results, and with it bits
 YAML = "pyyaml>=6.0,<7"  # the recipe reader extends the classes of the parser
 ABSL = "absl-py>=2.1"
+PANDAS = "pandas>=2.2,<4"  # aligns curves of seeds, writes CSV
 PYARROW = "pyarrow>=16.0"  # tensorflow-datasets needs it too
+TABULATE = "tabulate>=0.9,<1"  # lays out all tables; pure Python without requirements
 REQUIRED = [
     ABSL,
     "importlib_resources>=6.0",  # tensorflow-datasets imports it without asking for it
     "keras>=3.10,<4",  # models and layers are files of Keras 3, whose paths of variables are keys
     NUMPY,
+    PANDAS,
     PYARROW,
-    YAML,
+    TABULATE,
     TENSORFLOW,
+    YAML,
     "tensorflow-datasets>=4.9.7,<5",  # names of prepared sets and their folders
 ]
 CRYPTOGRAPHY = ["cryptography>=42.0"]
@@ -42,11 +46,11 @@ MLFLOW = ["mlflow-skinny>=3.0,<4"]
 NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10"]
 # tf2onnx before 1.17 needs another protobuf than TensorFlow and calls names that NumPy 2 removed.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.17"]
-PLOT = ["matplotlib>=3.8"]
+PLOT = ["jinja2>=3.1,<4", "matplotlib>=3.8"]  # `report` fills a template of Jinja
 # Starlette accepts IPv6 addresses in Host from 1.10 on; a major version may change the arguments that are used here.
 SERVE = ["prometheus-client>=0.20,<1", "starlette>=1.10,<2", "uvicorn>=0.30,<1"]
 SLURM = ["submitit>=1.5"]
-TENSORBOARD = ["tensorboard>=2.20,<3"]  # writes its private messages, which are those of its files
+TENSORBOARD = ["tensorboard>=2.20"]  # TensorFlow needs the matching version
 WANDB = ["wandb>=0.19,<0.31"]  # 0.31 needs a pre-release of another package
 EXTRAS = {
     "docs": DOCS,

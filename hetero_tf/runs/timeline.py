@@ -1,7 +1,7 @@
 """The first rounds of a run on the clock of its fleet: `timeline.jsonl`, which `report` draws."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +81,14 @@ def _round_span(row: dict[str, Any]) -> RoundSpan:
 
 
 def _client_span(values):
-    spans = {each.name: _value(values[each.name], each.type) for each in fields(ClientSpan)}
-    return ClientSpan(**spans)
-
-
-def _value(value, kind):
-    """Check a value of an untrusted file."""
-    if kind is str:
-        return str(value)[:LONGEST_NAME]
-    return int(value) if kind is int else _seconds(value)
+    """Check the values of an untrusted file."""
+    span = ClientSpan(
+        **{
+            each.name: _seconds(values[each.name]) if each.type is float else each.type(values[each.name])
+            for each in fields(ClientSpan)
+        }
+    )
+    return replace(span, device=span.device[:LONGEST_NAME], level=span.level[:LONGEST_NAME])
 
 
 def _seconds(value):

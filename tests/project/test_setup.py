@@ -391,7 +391,6 @@ def test_requirements_are_bounds_that_the_setup_checks(metadata):
 PRIVATE = {
     "flwr": ["flwr.cli.app", "flwr.proto.runtime_pb2", "flwr.supercore.interceptors", "flwr.supercore.retry"]
     + ["flwr.supercore.runtime", "flwr.superlink.cli", "flwr.supernode.cli"],
-    "tensorboard": ["tensorboard.compat.proto", "tensorboard.summary.writer.record_writer"],
     "tensorflow": ["tensorflow.python.eager", "tensorflow.python.framework"],
     "tensorflow-datasets": ["tensorflow_datasets.core.features.feature"],
 }

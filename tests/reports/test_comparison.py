@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hetero_tf.cli import interrupts, main
-from hetero_tf.reports.summaries import run_cost, summarize
+from hetero_tf.reports.summaries import summarize
 from hetero_tf.reports.text_tables import to_text
 from hetero_tf.runs import metrics_file
 from hetero_tf.runs.history import differences, distinct_names, grouped, read
@@ -22,8 +22,20 @@ def no_handlers(monkeypatch):
 def printed(capsys, *arguments):
     """Exit code, standard output and standard error of the command."""
     table_format = [] if "--as" in arguments else ["--as", "markdown"]
-    code = main.main(["hetero_tf", "compare", *arguments, *table_format])
+    code = main.main(["hetero_tf", "compare", *map(str, arguments), *table_format])
     return code, *capsys.readouterr()
+
+
+def table(capsys, *arguments):
+    """The rows of the printed table as `{head: cell}`, and standard error."""
+    code, out, err = printed(capsys, *arguments)
+    assert code == 0, err
+    head, _, *lines = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in out.splitlines())
+    return [dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head)], err
+
+
+def names(rows):
+    return [row["run"] for row in rows]
 
 
 def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
@@ -32,56 +44,45 @@ def test_seeds_of_one_recipe_are_one_row(write_run, capsys):
         write_run("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
         write_run("n0", [15.0, 25.0, 20.0], "name=narrow", "levels.mix=c", traffic=False),
     ]
-    code, out, err = printed(capsys, *folders, "--reach", "36")
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "| run | levels | seeds | rounds | global_accuracy last | global_accuracy best | global_accuracy to 36: rounds | "
-        "global_accuracy to 36: MB | total MB | MB per client and round | TFLOP |",
-        "| --- | --- |" + " ---: |" * 9,
-        "| wide | a-b-c | 2 | 3 | 33.0 ± 4.2 | 42.0 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
-        "| narrow | c | 1 | 3 | 20 | 25 | - | - | - | - | - |",
-    ]
+    heads = ["run", "levels", "seeds", "rounds", "global_accuracy last", "global_accuracy best"]
+    heads += ["global_accuracy to 36: rounds", "global_accuracy to 36: MB"]
+    heads += ["total MB", "MB per client and round", "TFLOP"]
+    wide = ["wide", "a-b-c", "2", "3", "33.0 ± 4.2", "42.0 ± 2.8", "2 ± 0", "8 ± 0", "12 ± 0", "2 ± 0", "1.5 ± 0"]
+    narrow = ["narrow", "c", "1", "3", "20", "25", "-", "-", "-", "-", "-"]
+    rows, err = table(capsys, *folders, "--reach", "36")
+    assert err == "" and [list(row.items()) for row in rows] == [list(zip(heads, wide)), list(zip(heads, narrow))]
 
 
 def test_level_metrics_are_shown_by_default(write_run, capsys):
-    levels = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
-    one, two = (
-        write_run("one", [10.0], more=levels),
-        write_run("two", [30.0], "seed=1", more={"level_accuracy_a": 60.0}),
-    )
-    head, _, row = printed(capsys, one)[1].splitlines()
-    assert "| global_accuracy best | level_accuracy_a last | level_accuracy_c last | total MB |" in head
-    assert "| 10 | 10 | 50 | 20 |" in row
-    # Only requested metrics are shown, as last and best value; a missing value is a dash.
-    head, _, row = printed(capsys, one, two, "--metric", "level_accuracy_a,level_accuracy_c")[1].splitlines()
-    assert (
-        "| rounds | level_accuracy_a last | level_accuracy_a best | level_accuracy_c last | level_accuracy_c best"
-        in head
-    )
-    assert "| 55.0 ± 7.1 | 55.0 ± 7.1 |" in row and "| 20 (1 of 2) | 20 (1 of 2) |" in row
+    one = write_run("one", [10.0], more={"level_accuracy_a": 50.0, "level_accuracy_c": 20.0})
+    two = write_run("two", [30.0], "seed=1", more={"level_accuracy_a": 60.0})
+    ((row,), _) = table(capsys, one)
+    assert list(row)[4:8] == [
+        "global_accuracy last", "global_accuracy best", "level_accuracy_a last", "level_accuracy_c last"
+    ]  # fmt: skip
+    # Only requested metrics are shown, as last and best value; a value of some seeds says of how many.
+    ((row,), _) = table(capsys, one, two, "--metric", "level_accuracy_a,level_accuracy_c")
+    assert list(row.values())[4:8] == ["55.0 ± 7.1", "55.0 ± 7.1", "20 (1 of 2)", "20 (1 of 2)"]
 
 
 def test_runs_of_several_tasks_share_a_table(write_run, capsys):
     text = write_run("text", [None], "name=text", more={"global_perplexity": 12.5, "level_perplexity_a": 12.5})
-    head, _, *rows = printed(capsys, write_run("image", [60.0]), text)[1].splitlines()
-    assert "| global_accuracy last | global_accuracy best | global_perplexity last | level_perplexity_a last |" in head
-    assert "| 60 | 60 | - | - |" in rows[0] and "| - | - | 12.5 | 12.5 |" in rows[1]
+    (image, text), _ = table(capsys, write_run("image", [60.0]), text)
+    heads = ("global_accuracy last", "global_perplexity last", "level_perplexity_a last")
+    assert [image[head] for head in heads] == ["60", "-", "-"]
+    assert [text[head] for head in heads] == ["-", "12.5", "12.5"]
 
 
 def test_validation_selects_the_best_round(write_run):
-    folder = write_run("one", [50.0, 70.0, 60.0])
-    run = read(folder)
+    run = read(write_run("one", [50.0, 70.0, 60.0]))
     assert summarize(run, "global_accuracy")["best"] == 70
     for row, validation in zip(run.rows, (10.0, None, 30.0)):
         row["validation_accuracy"] = validation
     result = summarize(run, "global_accuracy")
     assert (result["best"], result["best_round"], result["last"]) == (60, 3, 60)
-
-
-def test_validation_of_personal_models_selects_their_best_round(write_run):
-    run = read(write_run("one", [50.0, 70.0, 60.0]))
-    for row, shared, personal in zip(run.rows, (10.0, 20.0, 30.0), (90.0, 80.0, 70.0)):
-        row |= {"local_accuracy": personal + 1, "validation_accuracy": shared, "validation_local_accuracy": personal}
+    # Validation of personal models selects their best round.
+    for row, personal in zip(run.rows, (90.0, 80.0, 70.0)):
+        row |= {"local_accuracy": personal + 1, "validation_local_accuracy": personal}
     assert summarize(run, "local_accuracy")["best_round"] == 1
     assert summarize(run, "global_accuracy")["best_round"] == 3
 
@@ -90,40 +91,27 @@ def test_client_seconds_are_shown_if_measured(write_run, capsys):
     timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
     for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
         metrics_file.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
-    head, _, *rows = printed(capsys, timed, other)[1].splitlines()
-    assert head.endswith("| TFLOP | seconds per client and round |")
-    assert [row.split(" | ")[-1] for row in rows] == ["0.5 |", "- |"]
-    assert "seconds per client and round" not in printed(capsys, other)[1]
+    assert [row["seconds per client and round"] for row in table(capsys, timed, other)[0]] == ["0.5", "-"]
+    assert "seconds per client and round" not in table(capsys, other)[0][0]
 
 
-def test_value_reached_by_some_seeds_has_no_mean(write_run, capsys):
-    folders = [
-        write_run("one", [50.0, 90.0]),
-        write_run("two", [50.0, 60.0], "seed=1"),
-        write_run("three", [95.0, 90.0], "seed=2"),
-    ]
-    _, out, _ = printed(capsys, *folders, "--reach", "90")
-    cells = out.splitlines()[2].split(" | ")
-    assert cells[6:8] == ["not by all seeds (2 of 3)", "-"]
-
-
-def test_device_time_and_energy_to_reach_a_value(write_run, capsys):
+def test_costs_to_reach_a_value(write_run, capsys):
     folders = [
         write_run("fast0", [50.0, 90.0, 95.0], "name=fast", device_seconds=90),
         write_run("fast1", [90.0, 91.0, 96.0], "name=fast", "seed=1", device_seconds=110),
         write_run("slow", [50.0, None, 90.0], "name=slow", device_seconds=3000),
     ]
-    _, out, _ = printed(capsys, *folders, "--reach", "90,95")
-    head, _, fast, slow = (line.split(" | ") for line in out.splitlines())
-    first = head.index("global_accuracy to 90: device min")
-    assert head[first : first + 4] == [
-        f"global_accuracy to 90: {name}" for name in ("device min", "Wh", "rounds", "MB")
-    ]
-    assert fast[first : first + 4] == ["2.42 ± 0.82", "0.081 ± 0.027", "1.50 ± 0.71", "6.0 ± 2.8"]
-    assert slow[first : first + 8] == ["150", "5", "3", "12", "-", "-", "-", "-"]
-    assert (head[-2:], slow[-2:]) == (["device min", "Wh |"], ["150", "5 |"])
+    (fast, slow), _ = table(capsys, *folders, "--reach", "90,95")
+    heads = [f"global_accuracy to {goal}: {name}" for goal in (90, 95) for name in ("device min", "Wh", "rounds", "MB")]
+    assert [fast[head] for head in heads[:4]] == ["2.42 ± 0.82", "0.081 ± 0.027", "1.50 ± 0.71", "6.0 ± 2.8"]
+    assert [slow[head] for head in heads] == ["150", "5", "3", "12", "-", "-", "-", "-"]
+    assert (slow["device min"], slow["Wh"]) == ("150", "5")
     (*_, row) = json.loads(printed(capsys, *folders, "--reach", "90", "--json")[1])
     assert row["global_accuracy reach 90 device_seconds"] == {"mean": 9000, "spread": None, "of": 1}
+    # A value that some seeds reach has no mean.
+    ((row,), _) = table(capsys, *folders[:2], write_run("late", [1.0], "name=fast", "seed=2", "rounds=3"), "--reach", 2)
+    assert row["global_accuracy to 2: rounds"] == "not by all seeds (2 of 3)"
+    assert row["global_accuracy to 2: MB"] == "-"
 
 
 def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys):
@@ -132,13 +120,13 @@ def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys)
         write_run("two", [20.0, 40.0], "seed=1", "rounds=3", device_seconds=60),
         write_run("other", [5.0], "name=other"),
     ]
-    _, out, _ = printed(capsys, folders[0], folders[2], "--at", "59s,2.5min,3h")
-    head, _, one, other = (line.split(" | ") for line in out.splitlines())
-    assert head[4:7] == [f"global_accuracy at {time}" for time in ("59s", "2.5min", "3h")]
-    assert (one[4:7], other[4:7]) == (["-", "10", "30 (ended at 180 s)"], ["-"] * 3)
+    heads = [f"global_accuracy at {time}" for time in ("59s", "2.5min", "3h")]
+    (one, other), _ = table(capsys, folders[0], folders[2], "--at", "59s,2.5min,3h")
+    assert list(one)[4:7] == heads and [one[head] for head in heads] == ["-", "10", "30 (ended at 180 s)"]
+    assert {other[head] for head in heads} == {"-"}
     # The third round of one seed is missing, so that the group ends after two minutes.
-    _, out, _ = printed(capsys, *folders[:2], "--at", "2min,3min")
-    assert out.splitlines()[2].split(" | ")[4:6] == ["25 ± 21", "-"]
+    ((row,), _) = table(capsys, *folders[:2], "--at", "2min,3min")
+    assert list(row.values())[4:6] == ["25 ± 21", "-"]
     assert printed(capsys, folders[2], "--at", "3h")[2] == (
         "hetero_tf: no run has device times; train with --fleet, or add --fleet NAME to time finished runs. "
         "Received: --at=3h\n"
@@ -148,30 +136,26 @@ def test_at_a_device_time_shows_the_last_evaluation_before_it(write_run, capsys)
 def test_a_seed_that_ended_before_a_device_time_is_not_averaged_with_those_that_reached_it(write_run, capsys):
     fast = [write_run(f"f{seed}", [70.0, 80.0 + seed], f"seed={seed}", device_seconds=0.2 + seed) for seed in (0, 1)]
     slow = write_run("slow", [10.0, 20.0], "name=slow", device_seconds=3)
-    _, out, _ = printed(capsys, *fast, slow, "--at", "2s,3s,1h")
-    _, _, both, one = (line.split(" | ") for line in out.splitlines())
-    assert both[4:7] == [
-        "70 (1 of 2; 1 ended at 0.4 s)",
-        "80.50 ± 0.71 (ended at 0.4 to 2.4 s)",
-        "80.50 ± 0.71 (ended at 0.4 to 2.4 s)",
-    ]
-    assert one[4:7] == ["-", "10", "20 (ended at 6 s)"]
+    (both, one), _ = table(capsys, *fast, slow, "--at", "2s,3s,1h")
+    ended = "80.50 ± 0.71 (ended at 0.4 to 2.4 s)"
+    assert list(both.values())[4:7] == ["70 (1 of 2; 1 ended at 0.4 s)", ended, ended]
+    assert list(one.values())[4:7] == ["-", "10", "20 (ended at 6 s)"]
     (row, _) = json.loads(printed(capsys, *fast, slow, "--at", "2s,1h", "--json")[1])
-    ended = {"mean": 80, "spread": None, "of": 1, "seconds": [0.4, 0.4]}
-    assert row["global_accuracy at 2s"] == {"mean": 70, "spread": None, "of": 1, "ended": ended}
-    assert row["global_accuracy at 1h"]["mean"] is None
+    first = {"mean": 80, "spread": None, "of": 1, "seconds": [0.4, 0.4]}
+    assert row["global_accuracy at 2s"] == {"mean": 70, "spread": None, "of": 1, "ended": first}
     # A table for machines has no value where no run has one.
     (row, _) = csv.DictReader(printed(capsys, *fast, slow, "--at", "1h", "--as", "csv")[1].splitlines())
     assert (row["global_accuracy at 1h"], row["global_accuracy at 1h runs"]) == ("", "0")
-    assert "80.50 ± 0.71 (ended at 0.4 to 2.4 s)" in printed(capsys, *fast, "--at", "1h", "--as", "text")[1]
+    assert ended in printed(capsys, *fast, "--at", "1h", "--as", "text")[1]
 
 
 def test_at_shows_the_first_metric_at_rounds(write_run, capsys):
     folders = [write_run("one", [10.0, 50.0, 90.0]), write_run("two", [20.0, None, 80.0], "seed=1")]
-    _, out, _ = printed(capsys, *folders, "--metric", "global_accuracy,global_loss", "--at", "1,2,9")
-    head, _, row = (line.split(" | ") for line in out.splitlines())
-    assert head[4:8] == ["global_accuracy at 1", "global_accuracy at 2", "global_accuracy at 9", "global_accuracy last"]
-    assert row[4:7] == ["15.0 ± 7.1", "50 (1 of 2)", "-"]
+    ((row,), _) = table(capsys, *folders, "--metric", "global_accuracy,global_loss", "--at", "1,2,9")
+    assert list(row.items())[4:7] == [
+        ("global_accuracy at 1", "15.0 ± 7.1"), ("global_accuracy at 2", "50 (1 of 2)"), ("global_accuracy at 9", "-")
+    ]  # fmt: skip
+    assert "global_loss at 1" not in row
 
 
 def test_losses_are_better_when_lower(write_run, capsys):
@@ -188,35 +172,30 @@ def test_losses_are_better_when_lower(write_run, capsys):
 
 def test_rows_of_equal_names_show_their_differences(write_run, capsys):
     folders = [write_run("one", [10.0]), write_run("two", [20.0], "client.epochs=2", "levels.mix=a1-c9")]
-    _, out, _ = printed(capsys, *folders)
-    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [
-        "| tiny_digits (client.epochs=1, mix=a-b-c)",
-        "| tiny_digits (client.epochs=2, mix=a1-c9)",
-    ]
+    assert names(table(capsys, *folders)[0]) == [
+        "tiny_digits (client.epochs=1, mix=a-b-c)", "tiny_digits (client.epochs=2, mix=a1-c9)"
+    ]  # fmt: skip
     # By their folder where that would be too long.
     many = ["client.epochs=3", "optimizer.momentum=0.5", "round.clients=3", "checkpoint.keep=7"]
     folders.append(write_run("three", [20.0], *many))
-    _, out, _ = printed(capsys, *folders)
-    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {folder}" for folder in folders]
+    assert names(table(capsys, *folders)[0]) == folders
 
 
 def test_names_leave_out_keys_that_a_plugin_implies(write_run, capsys):
     decay = ("schedule.name=cosine", "schedule.rounds=4", "client.epochs=2")
     folders = [write_run("one", [10.0]), write_run("two", [20.0], *decay, "optimizer.momentum=0.5")]
     folders.append(write_run("three", [30.0], *decay, "optimizer.momentum=0"))
-    _, out, _ = printed(capsys, *folders)
-    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [
-        "| tiny_digits (optimizer.momentum=0.9, schedule=steps)",
-        "| tiny_digits (optimizer.momentum=0.5, schedule=cosine)",
-        "| tiny_digits (optimizer.momentum=0.0, schedule=cosine)",
+    assert names(table(capsys, *folders)[0]) == [
+        "tiny_digits (optimizer.momentum=0.9, schedule=steps)",
+        "tiny_digits (optimizer.momentum=0.5, schedule=cosine)",
+        "tiny_digits (optimizer.momentum=0.0, schedule=cosine)",
     ]
 
 
 @pytest.mark.parametrize(
-    "change, key, values",
+    ("change", "key", "values"),
     [
         ("client.update={name: clip, norm: 2}", "client.update", ("null", "clip")),
-        ("client.correction={name: proximal, mu: 0.1}", "client.correction", ("null", "proximal")),
         ("early_stopping.patience=3", "early_stopping.patience", ("null", "3")),
         ("fleet=phones", "fleet", ("null", "budget-midrange-flagship")),
     ],
@@ -244,94 +223,69 @@ def test_options_of_one_plugin_are_a_difference_also_beside_runs_without_it(writ
 
 def test_unfinished_runs_are_reported_and_compared_at_common_rounds(write_run, capsys):
     ahead, behind = write_run("one", [10.0, 20.0, 90.0]), write_run("two", [30.0, 40.0], "seed=1", "rounds=3")
-    code, out, err = printed(capsys, ahead, behind)
-    assert (code, err) == (0, f"not finished: {behind}, 2 of 3 rounds\n")
-    assert "| 2 | 2 of 3 | 30 ± 14 | 30 ± 14 | 8 ± 0 |" in out
+    ((row,), err) = table(capsys, ahead, behind)
+    assert err == f"not finished: {behind}, 2 of 3 rounds\n"
+    assert list(row.values())[2:7] == ["2", "2 of 3", "30 ± 14", "30 ± 14", "8 ± 0"]
 
 
 def test_runs_that_stopped_early_are_finished_and_compared_at_their_ends(write_run, capsys):
     early = ("rounds=9", "early_stopping.patience=1")
     folders = [write_run("one", [10.0, 50.0, 40.0], *early), write_run("two", [30.0, 20.0], "seed=1", *early)]
-    code, out, err = printed(capsys, *folders)
-    assert (code, err) == (0, "") and "| 2 | 2 (stopped early) | 30 ± 14 | 40 ± 14 | 10.0 ± 2.8 |" in out
-    _, out, err = printed(capsys, *folders, write_run("three", [1.0, 2.0, 3.0], "seed=2", *early))
-    assert err.startswith("not finished: ") and "| 3 | 2 of 9 |" in out
+    ((row,), err) = table(capsys, *folders)
+    assert err == ""
+    assert list(row.values())[2:7] == ["2", "2 (stopped early)", "30 ± 14", "40 ± 14", "10.0 ± 2.8"]
+    ((row,), err) = table(capsys, *folders, write_run("three", [1.0, 2.0, 3.0], "seed=2", *early))
+    assert err.startswith("not finished: ") and row["rounds"] == "2 of 9"
 
 
-def test_runs_without_finished_rounds_are_omitted(write_run, capsys):
-    folder, empty = write_run("one", [10.0]), write_run("empty", [10.0], "seed=1")
-    RunFolder(empty).metrics.unlink()
-    code, out, err = printed(capsys, folder, empty)
-    assert (code, err) == (0, f"left out: {empty}, it has no finished round yet\n") and "| a-b-c | 1 | 1 |" in out
-    code, out, err = printed(capsys, empty)
-    assert (code, out) == (2, "") and err == (
-        f"hetero_tf: no run has finished a round yet. Received: left out: {empty}, it has no finished round yet\n"
-    )
-
-
-def test_folder_of_runs_is_expanded(write_run, capsys, tmp_path):
-    write_run("sweep/0", [10.0])
+def test_folders_of_runs_are_expanded_and_runs_without_rounds_are_omitted(write_run, capsys, tmp_path):
+    one, empty = write_run("sweep/0", [10.0]), write_run("empty", [10.0], "seed=2")
     write_run("sweep/1", [20.0], "seed=1")
     (tmp_path / "sweep" / "sweep.yaml").write_text("anything")
-    (tmp_path / "sweep" / "begun").mkdir()
-    _, out, err = printed(capsys, str(tmp_path / "sweep"), str(tmp_path / "sweep" / "1"))
-    assert err == "" and "| 2 | 1 | 15.0 ± 7.1 |" in out
-    code, _, err = printed(capsys, str(tmp_path))
-    assert code == 2 and err == (
-        f"hetero_tf: {tmp_path}: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote\n"
-    )
-
-
-def test_duplicate_run_is_refused(write_run, capsys):
-    one, two = write_run("one", [10.0]), write_run("two", [10.0])
-    code, out, err = printed(capsys, one, two)
-    assert (code, out) == (2, "")
-    assert err == (
-        f"hetero_tf: {two} and {one} are the same recipe with the same seed, so their spread would be meaningless; "
-        "name only one of them. Received: seed=0\n"
-    )
+    (begun := tmp_path / "sweep" / "begun").mkdir()
+    ((row,), err) = table(capsys, tmp_path / "sweep", tmp_path / "sweep" / "1")
+    assert err == "" and (row["seeds"], row["global_accuracy last"]) == ("2", "15.0 ± 7.1")
+    RunFolder(empty).metrics.unlink()
+    omitted = f"left out: {empty}, it has no finished round yet"
+    assert table(capsys, one, empty)[1] == f"{omitted}\n"
+    for words, message in (
+        ([empty], f"no run has finished a round yet. Received: {omitted}"),
+        ([begun], f"{begun}: is not a run folder: it has no recipe.yaml; name a folder that `train` wrote"),
+    ):
+        assert printed(capsys, *words) == (2, "", f"hetero_tf: {message}\n")
 
 
 def test_incomparable_runs_are_refused(write_run, capsys, tmp_path):
-    folder = write_run("one", [10.0, 20.0])
+    folder, twin = write_run("one", [10.0, 20.0]), write_run("two", [10.0, 20.0])
     known = "bytes, bytes_down, bytes_up, global_accuracy, global_loss, loss, train_flops"
-    path = RunFolder(folder).metrics
     cases = {
-        ("--metric", "local_std"): f"no run has this metric; known: {known}. Received: metric=local_std",
-        ("--at", "1,x"): "--at must be comma-separated rounds, or device times in s, min or h, such as "
+        (folder, "--metric", "local_std"): f"no run has this metric; known: {known}. Received: metric=local_std",
+        (folder, "--at", "1,x"): "--at must be comma-separated rounds, or device times in s, min or h, such as "
         "10,90s,20min,3h. Received: --at=x",
-        ("--reach", "95,nan"): "--reach must be comma-separated values of the first metric, such as 95,98. "
+        (folder, "--reach", "95,nan"): "--reach must be comma-separated values of the first metric, such as 95,98. "
         "Received: --reach=95,nan",
-        ("--published", "heterofl_tabel7"): "no published table or row has that name; did you mean 'heterofl_table7'? "
-        "Received: heterofl_tabel7",
+        (folder, "--published", "heterofl_tabel7"): "no published table or row has that name; did you mean "
+        "'heterofl_table7'? Received: heterofl_tabel7",
+        (): "compare needs a run folder, such as runs/digits, or a folder of runs",
+        (folder, twin): f"{twin} and {folder} are the same recipe with the same seed, so their spread would be "
+        "meaningless; name only one of them. Received: seed=0",
     }
     for words, sentence in cases.items():
-        assert printed(capsys, folder, *words) == (2, "", f"hetero_tf: {sentence}\n")
-    assert printed(capsys) == (
-        2,
-        "",
-        "hetero_tf: compare needs a run folder, such as runs/digits, or a folder of runs\n",
-    )
-    code, _, err = printed(capsys, str(tmp_path / "none"))
-    assert code == 2 and "is not a run folder" in err
+        assert printed(capsys, *words) == (2, "", f"hetero_tf: {sentence}\n")
+    path = RunFolder(folder).metrics
     path.write_text("{}\n" + path.read_text())
-    assert printed(capsys, folder) == (
-        2,
-        "",
-        f"hetero_tf: {path}:1: has no integer 'round'; remove or repair that line\n",
-    )
+    assert printed(capsys, folder)[2] == f"hetero_tf: {path}:1: has no integer 'round'; remove or repair that line\n"
 
 
 def test_stored_costs_are_columns(write_run, capsys):
     folders = [write_run("one", [10.0], "name=one", sizes={"a": 4000, "c": 2000}), write_run("two", [10.0], "name=two")]
-    head, _, *rows = printed(capsys, *folders)[1].splitlines()
-    assert head.endswith("| TFLOP | parameters (thousands) | MFLOPs | size vs. global |")
-    assert rows[0].endswith("| 3 | 2.25 | 0.75 |") and rows[1].endswith("| - | - | - |")
-    assert "parameters (thousands)" not in printed(capsys, folders[1])[1]
+    (one, two), _ = table(capsys, *folders)
+    heads = ["parameters (thousands)", "MFLOPs", "size vs. global"]
+    assert list(one)[-3:] == heads and "parameters (thousands)" not in table(capsys, folders[1])[0][0]
+    assert [one[head] for head in heads] == ["3", "2.25", "0.75"] and {two[head] for head in heads} == {"-"}
     path = RunFolder(folders[0]).costs
-    path.write_text(path.read_text().replace('"ratio"', '"budget_share": 1.664, "ratio"'))
-    head, _, row = printed(capsys, folders[0])[1].splitlines()
-    assert head.endswith("| size vs. global | % of budget |") and row.endswith("| 0.75 | 166.4 |")
+    path.write_text(path.read_text().replace('"budget_share": null', '"budget_share": 1.664'))
+    assert table(capsys, folders[0])[0][0]["% of budget"] == "166.4"
     for text in ("[]", '{"levels": {"a": {}}, "mix": {}}', '{"levels": {}, "mix": {"parameters": "many"}}'):
         path.write_text(text)
         assert printed(capsys, folders[0])[2] == (
@@ -351,30 +305,25 @@ def test_published_values_are_shown_for_matching_runs(write_run, capsys, tmp_pat
 """
     user_file.write_text(text)
     folders = [write_run("one", [10.0], "name=one", "levels.mix=a1-c9"), write_run("two", [20.0], "name=two")]
-    code, out, _ = printed(capsys, *folders, "--published", f"{user_file},mine/bc,heterofl_table7/e")
-    assert code == 0
-    head, _, one, two, *others = out.splitlines()
-    assert head.endswith("| published |") and one.endswith("| 91 (-81.00) \\[1\\] |") and two.endswith("| - |")
-    assert others[0].startswith("| mine/bc \\[1\\] | - | - | - | 90 | - |")
-    assert others[1].startswith("| heterofl_table7/e \\[2\\] | - | - | - | 98.66 | - |")
-    assert others[2].startswith("| heterofl_table7/e \\[3\\] | - | - | - | 92.84 | - |")
+    words = (*folders, "--published", f"{user_file},mine/bc,heterofl_table7/e")
+    (one, two, *others), _ = table(capsys, *words)
+    assert (one["published"], two["published"]) == ("91 (-81.00) \\[1\\]", "-")
+    assert [(row["run"], row["global_accuracy last"]) for row in others] == [
+        ("mine/bc \\[1\\]", "90"), ("heterofl_table7/e \\[2\\]", "98.66"), ("heterofl_table7/e \\[3\\]", "92.84")
+    ]  # fmt: skip
     source = "HeteroFL (Diao et al. 2021, arXiv 2010.01264), Table 1, Table 7"
-    assert others[4:] == [
+    assert printed(capsys, *words)[1].splitlines()[-4:] == [
         "\\[1\\] A paper: digits  ",
         f"\\[2\\] {source}: MNIST IID  ",
         f"\\[3\\] {source}: MNIST two labels  ",
         "published, in brackets: best value of the run minus the published one  ",
     ]
-    for wrong, message in (
-        ("x: 1", "must be a list of tables with name, source, setting, recipe, rows; see docs/sweeps.md"),
-        ("- {name: x}", "table 1: must have name, source, setting, recipe, rows. Received: a missing or wrong source"),
-        (text.replace("90", "much"), "table 1: bc: global_accuracy must be a number. Received: 'much'"),
-        (text.replace("{levels.mix: b-c}", "b-c"), "table 1: bc: recipe must be a mapping of keys. Received: 'b-c'"),
-        (text.replace("{levels.mix: b-c}", "[b]"), "table 1: bc: recipe must be a mapping of keys. Received: ['b']"),
-        (text + "    x: [1]\n", "table 1: x must be a mapping of metrics to numbers. Received: [1]"),
-    ):
+    for wrong in ("x: 1", "- {name: x}", text.replace("90", "much"), text.replace("{levels.mix: b-c}", "[b]")):
         user_file.write_text(wrong)
-        assert printed(capsys, folders[0], "--published", str(user_file))[2] == f"hetero_tf: {user_file}: {message}\n"
+        assert printed(capsys, folders[0], "--published", user_file)[2].startswith(
+            f"hetero_tf: {user_file}: must be a list of tables with name, source, setting, recipe (keys) and rows of "
+            "numbers; see docs/sweeps.md. Received: "
+        )
 
 
 def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
@@ -382,26 +331,28 @@ def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
     folder = RunFolder(write_run("one", [10.0]))
     text = folder.recipe.read_text()
     folder.recipe.write_text(text.replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
-    assert printed(capsys, str(folder.path))[0] == 2
+    assert printed(capsys, folder.path)[0] == 2
     folder.environment.write_text('{"plugins": ["windows"]}')
-    code, out, err = printed(capsys, str(folder.path))
-    assert (code, err) == (0, "") and "| tiny_digits | a-b-c | 1 | 1 | 10 |" in out
-    folder.recipe.write_text(folder.recipe.read_text().replace("seed: 0", "seed: none"))
-    assert printed(capsys, str(folder.path))[2] == (
-        f"hetero_tf: {folder.recipe}: seed must be a whole number. Received: seed='none'\n"
-    )
-    folder.recipe.write_text(text.replace("prefix", "windows").replace("mix: {a: 1, b: 1, c: 1}", "mix: {a: -1}"))
-    assert printed(capsys, str(folder.path))[2] == (
-        f"hetero_tf: {folder.recipe}: levels.mix must give each level a positive share. Received: {{'a': -1}}\n"
-    )
+    assert names(table(capsys, folder.path)[0]) == ["tiny_digits"]
+    for changed, message in (
+        (
+            folder.recipe.read_text().replace("seed: 0", "seed: none"),
+            "seed must be a whole number. Received: seed='none'",
+        ),
+        (
+            text.replace("prefix", "windows").replace("mix: {a: 1, b: 1, c: 1}", "mix: {a: -1}"),
+            "levels.mix must give each level a positive share. Received: {'a': -1}",
+        ),
+    ):
+        folder.recipe.write_text(changed)
+        assert printed(capsys, folder.path)[2] == f"hetero_tf: {folder.recipe}: {message}\n"
 
 
 def test_table_is_written_atomically(write_run, capsys, tmp_path):
     folder, out = write_run("one", [10.0]), tmp_path / "table.tex"
     out.write_text("old")
-    assert printed(capsys, folder, "--as", "latex", "--out", str(out)) == (0, f"wrote {out}\n", "")
+    assert printed(capsys, folder, "--as", "latex", "--out", out) == (0, f"wrote {out}\n", "")
     assert out.read_text().startswith("\\begin{tabular}{llrrrrrrr}\n") and out.read_text().endswith("{tabular}\n")
-    code, _, err = printed(capsys, folder, "--out", str(tmp_path / "none" / "table.md"))
+    code, _, err = printed(capsys, folder, "--out", tmp_path / "none" / "table.md")
     assert code == 3 and err.startswith(f"hetero_tf: {tmp_path}/none/table.md: could not write: No such file")
-    code, _, err = printed(capsys, folder, "--out", str(tmp_path))
-    assert code == 2 and "expected a file or nothing. Received: a folder" in err
+    assert "expected a file or nothing. Received: a folder" in printed(capsys, folder, "--out", tmp_path)[2]

@@ -1,0 +1,106 @@
+"""Tables of a comparison: content of cells, escaping of untrusted names, and the text within a terminal's width."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from hetero_tf.reports import tables, text_tables
+from hetero_tf.reports.summaries import Moment
+from hetero_tf.runs.history import gather, grouped
+
+HOSTILE = "a|b\\c<script>&\"'`*[x](y)\n\x1b[2J\u202e$x$ 5% #1 {z}~^_"
+
+
+def row(name="run", **more):
+    row = {"name": name, "levels": "a-e", "seeds": [0, 1], "rounds": 9, "done": 9, "finished": False}
+    return row | {"loss last": {"mean": 12.345, "spread": 0.5, "of": 2}, **more, "published": []}
+
+
+def test_heads_units_and_cells():
+    rows = [
+        row(bytes={"mean": 3e6, "spread": None, "of": 1}, parameters=1500, ratio=None),
+        row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
+    ]
+    rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
+    table = tables.to_table(rows, [])
+    assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "total MB", "parameters (thousands)"]
+    assert table.rows == [
+        ["run", "a-e", "2", "9", "12.35 ± 0.50", "3 (1 of 2)", "1.5"],
+        ["two", "a-e", "2", "4 of 9", "12.35 ± 0.50", "-", "-"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "text"),
+    [(33, 4.243, "33.0 ± 4.2"), (90.275, 0.00707, "90.28 ± 0.01"), (2, 0.0, "2 ± 0"), (0.198, 1.8e-5, "0.1980 ± 0.0000"),
+     (61234.5, 1250.2, "61,234 ± 1,250"), (0.0, 0.5, "0 ± 0.5"), (-2.5, 0.71, "-2.50 ± 0.71"), (1234.56, None, "1,235")],
+)  # fmt: skip
+def test_mean_and_spread_end_at_the_same_decimal(mean, spread, text):
+    value = {"mean": mean, "spread": spread, "of": 2}
+    assert tables.to_table([row() | {"loss last": value}], []).rows[0][4] == text
+
+
+def test_every_format_escapes_names_and_keeps_numbers():
+    rows = [row(HOSTILE, parameters=1500), row("=1+1", parameters=None, ratio=0.5)]
+    markdown, latex, comma = (tables.FORMATS[name](rows[:1], []) for name in ("markdown", "latex", "csv"))
+    assert len(markdown.splitlines()) == 3 and "\x1b" not in markdown
+    assert markdown.splitlines()[1].count("-:|") == 4
+    assert markdown.splitlines()[2].replace("\\|", "").count("|") == 7 and "\\<script\\>" in markdown
+    head, line = latex.splitlines()[0], latex.splitlines()[4]
+    assert head == r"\begin{tabular}{llrrrr}" and line.count("&") - line.count(r"\&") == 5
+    assert r"\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\^{}\_" in line
+    assert r"12.35 $\pm$ 0.50" in line and r"\toprule" in latex and r"\bottomrule" in latex
+    assert "\x1b" not in comma
+    first, second = csv.DictReader(io.StringIO(tables.to_csv(rows)))
+    assert (first["loss last"], first["loss last spread"], first["loss last runs"]) == ("12.345", "0.5", "2")
+    assert (first["seeds"], first["parameters"], first["ratio"], second["ratio"]) == ("0; 1", "1500", "", "0.5")
+    assert json.loads(tables.FORMATS["json"](rows, [])) == rows
+
+
+def test_each_task_has_a_table_with_the_best_run_first(write_run):
+    folders = [
+        write_run("narrow", [15.0, 20.0], "levels.mix=c"),
+        write_run("wide", [10.0, 40.0, 30.0], "name=wide"),
+        write_run("text", [None], "name=text", more={"global_perplexity": 12.5}),
+        write_run("other", [20.0, 30.0], "levels.mix=c", "seed=1"),
+    ]
+    first, second = text_tables.to_text(grouped(gather(folders)[0])).split("\n\n")
+    title, heads, *rows = first.splitlines()
+    assert title == "classification: global_accuracy in %, higher is better"
+    assert heads.split() == ["run", "seeds", "rounds", "last", "best", "total", "MB"]
+    assert [row.split()[0] for row in rows[:2]] == ["wide", "tiny_digits"] and rows[2] == "the recipes differ in"
+    assert rows[3:] == ["  rounds: 2, 3", "  levels.mix: c, a-b-c"]
+    assert len({len(line) for line in (heads, *rows[:2])}) == 1, "aligned"
+    assert second.splitlines()[0].endswith(": global_perplexity, lower is better")
+    assert second.splitlines()[2].split()[:4] == ["text", "1", "12.5", "12.5"] and len(second.splitlines()) == 3
+
+
+def test_names_are_folded_in_a_narrow_terminal(write_run):
+    folders = [write_run(f"run{n}", [5.0 * n], f"client.epochs={n}", "name=a_long_name") for n in (1, 2)]
+    groups = grouped(gather(folders)[0])
+    text = text_tables.to_text(groups, ["global_accuracy", "loss"], [8.0], [Moment("1", 1)], width=60)
+    assert max(map(len, text.splitlines())) <= 60 and len(text.split("\n\n")) == 2
+    folded = text_tables.to_text(groups, width=45).splitlines()
+    assert max(map(len, folded[2:6])) <= 48 and folded[3].split()[-3:-1] == ["10", "10"]
+    whole = text_tables.to_text(groups).splitlines()
+    assert whole[2].startswith("a_long_name (client.epochs=2)  ") and whole[2].split()[-4:-1] == ["1", "10", "10"]
+
+
+def test_values_to_reach_have_tables_with_the_fastest_run_first(write_run):
+    folders = [
+        write_run("slow", [95.0, 96.0], "name=slow", device_seconds=9000),
+        write_run("fast", [50.0, 96.0], "name=fast", device_seconds=200),
+        write_run("never", [50.0, 97.0], "name=never", device_seconds=20),
+        write_run("twin", [50.0, 60.0], "name=never", "seed=1", device_seconds=20),
+    ]
+    lines = text_tables.to_text(grouped(gather(folders)[0]), goals=[90.0], width=80).splitlines()
+    first = lines.index("to reach 90 %:")
+    assert [line.split() for line in lines[first + 1 : first + 5]] == [
+        ["run", "device", "min", "Wh", "rounds", "MB"],
+        ["fast", "6.667", "0.2222", "2", "8"],
+        ["slow", "150", "5", "1", "4"],
+        ["never", "-", "-", "not", "by", "all", "seeds", "(1", "of", "2)", "-"],
+    ]
+    assert lines[1].split()[-2:] == ["device", "h"] and max(map(len, lines)) <= 80
