@@ -1,89 +1,90 @@
-"""Levels, clients, active levels and time: the numbers, and that a figure draws them."""
+"""Levels, clients, active levels, time, and timelines of clients: the numbers, and that a figure draws them."""
 
+import dataclasses
 import json
 
 import pytest
 
-from hetero_tf.reports import breakdowns, curves, style
+from hetero_tf.reports import breakdowns, curves, style, timelines
 from hetero_tf.runs.history import gather, grouped
+from hetero_tf.runs.timeline import ClientSpan, RoundSpan
 
 pytest.importorskip("matplotlib")
 CLIENTS = {"local_mean": 90.0, "local_std": 15.0, "local_std_noise": 4.0, "local_worst_decile": 40.0}
+LEVELS = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
 
 
 @pytest.fixture
 def groups(write_run):
     """Two seeds of one recipe that measured everything, and a run that measured little."""
-    levels = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
+    wide = ("name=wide", "levels.mix=a-c")
     folders = [
-        write_run("w0", [10.0, 20.0], "name=wide", "levels.mix=a-c", more={**CLIENTS, **levels}, seconds=2.0),
-        write_run(
-            "w1", [10.0], "name=wide", "levels.mix=a-c", "seed=1", "rounds=2", more=CLIENTS | {"local_mean": 80.0}
-        ),
+        write_run("w0", [10.0, 20.0], *wide, more={**CLIENTS, **LEVELS}, seconds=2.0),
+        write_run("w1", [10.0], *wide, "seed=1", "rounds=2", more=CLIENTS | {"local_mean": 80.0}),
         write_run("bare", [5.0], "name=bare", "levels.mix=a"),
     ]
     return grouped(gather(folders)[0])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def in_style():
     with style.figure_style("plot"):
         yield
 
 
-def test_level_values_have_one_value_per_measured_seed(groups, in_style):
+def labels(ticks):
+    return [label.get_text() for label in ticks]
+
+
+def test_level_values_have_one_value_per_measured_seed(groups):
     assert breakdowns.level_metric_prefix(groups) == "level_accuracy_"
     values = breakdowns.level_values(groups, "level_accuracy_")
     assert values == {"wide": {"a": [50.0], "c": [20.0]}, "bare": {}}
     figure = breakdowns.draw_levels(values, "level_accuracy_")
     (panel,), (legend,) = figure.axes, figure.legends
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["a", "c"]
-    assert panel.get_ylabel() == "accuracy of a level's model (%)"
-    assert [text.get_text() for text in legend.get_texts()] == ["wide"]
+    assert labels(panel.get_xticklabels()) == ["a", "c"] and panel.get_ylabel() == "accuracy of a level's model (%)"
+    assert labels(legend.get_texts()) == ["wide"]
     assert breakdowns.level_metric_prefix({"bare": groups["bare"]}) is None
 
 
-def test_client_spreads_are_means_clipped_at_100_percent(groups, in_style):
+def test_client_spreads_are_means_clipped_at_100_percent(groups):
     spreads = breakdowns.client_spreads(groups)
-    assert spreads == {"wide": breakdowns.ClientSpread(mean=85.0, std=15.0, noise=4.0, worst=40.0)}
-    spreads["better"] = breakdowns.ClientSpread(mean=95.0, std=15.0, noise=None, worst=60.0)
+    assert spreads == {"wide": {"mean": 85.0, "std": 15.0, "std_noise": 4.0, "worst_decile": 40.0}}
+    spreads["better"] = {"mean": 95.0, "std": 15.0, "std_noise": 0.0, "worst_decile": 60.0}
     (panel,) = breakdowns.draw_clients(spreads).axes
     spread, noise = panel.collections
     assert [segment[:, 0].tolist() for segment in spread.get_segments()] == [[70, 100], [80, 100]]
     assert [segment[:, 0].tolist() for segment in noise.get_segments()] == [[81, 89], [95, 95]]
     assert [line.get_xdata().tolist() for line in panel.get_lines()] == [[85, 95], [40, 60]]
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["wide", "better"]
+    assert labels(panel.get_yticklabels()) == ["wide", "better"]
 
 
 def test_last_values_are_those_of_the_last_common_round(write_run):
     """A seed that is behind is not averaged with later rounds of another one."""
-    levels = [write_run("r0", [10.0, 20.0, 90.0], sizes={"a": 4000}, seconds=2.0)]
-    levels.append(write_run("r1", [30.0, 40.0], "seed=1", "rounds=3", sizes={"a": 4000}, seconds=2.0))
-    runs = grouped(gather(levels)[0])
-    for run in runs["tiny_digits"]:
-        for row in run.rows:
-            row["level_accuracy_a"] = row["global_accuracy"]
+    folders = [write_run("r0", [10.0, 20.0, 90.0], sizes={"a": 4000}, seconds=2.0)]
+    folders.append(write_run("r1", [30.0, 40.0], "seed=1", "rounds=3", sizes={"a": 4000}, seconds=2.0))
+    runs = grouped(gather(folders)[0])
+    for row in (row for run in runs["tiny_digits"] for row in run.rows):
+        row["level_accuracy_a"] = row["global_accuracy"]
     assert breakdowns.level_values(runs, "level_accuracy_") == {"tiny_digits": {"a": [20.0, 40.0]}}
     ((point,),) = (one.points for one in curves.size_series(runs, "global_accuracy", "parameters", "range"))
-    assert (point.low, point.mean, point.high) == (20, 30, 40)
+    assert (point.low, point.mean, point.high) == ([20], [30], [40])
     assert breakdowns.seconds_by_part(runs)["tiny_digits"]["training"] == 4
 
 
-def test_active_levels_are_stacked_at_common_rounds(groups, in_style):
+def test_active_levels_are_stacked_at_common_rounds(groups):
     assert breakdowns.active_by_level(groups["wide"]) == ([1], {"a": [1.0], "c": [1.0]})
-    assert breakdowns.active_by_level(groups["bare"]) == ([1], {"a": [1.0]})
     figure = breakdowns.draw_mix(groups)
     assert [panel.get_title("left") for panel in figure.axes] == ["wide", "bare"]
     first, second = figure.axes[0].patches
     assert (first.get_y(), first.get_height(), second.get_y(), second.get_height()) == (0, 1, 1, 1)
 
 
-def test_time_needs_timings(groups, in_style):
+def test_time_needs_timings(groups):
     seconds = breakdowns.seconds_by_part(groups)
     assert seconds == {"wide": {"training": 4.0, "merging": 0, "measuring": 2.0, "sealing": 0}}
     (panel,) = breakdowns.draw_time(seconds).axes
     assert [(bar.get_x(), bar.get_width()) for bar in panel.patches] == [(0, 4), (4, 0), (4, 2), (6, 0)]
-    assert panel.get_xlabel() == "time of a run (s)"
 
 
 def test_incomplete_rows_are_ignored(write_run, tmp_path):
@@ -95,3 +96,40 @@ def test_incomplete_rows_are_ignored(write_run, tmp_path):
     groups_of_runs = grouped(gather([folder])[0])
     assert breakdowns.active_by_level(groups_of_runs["tiny_digits"])[1] == {"a": [0], "b": [0], "c": [0]}
     assert breakdowns.seconds_by_part(groups_of_runs)["tiny_digits"]["training"] == 0
+
+
+def span(round, ends, status="returned"):
+    """A round of ten seconds whose clients upload until `ends`."""
+    began = 10.0 * (round - 1)
+    times = {"start": began, "download": 1.0, "compute": 2.0, "upload": 0.0}
+    client = ClientSpan(client=0, device="phone", level="a", **times, status=status)
+    clients = [dataclasses.replace(client, client=index, upload=end - 3) for index, end in enumerate(ends)]
+    return RoundSpan(round, began, began + 10, clients)
+
+
+def test_bars_of_clients_are_sorted_by_their_ends_and_last_until_the_end_of_the_round():
+    spans = timelines.first_rounds([span(1, [10.0, 4.0]), span(2, [5.0], "dropped")])
+    (panel,) = timelines.draw(spans).axes
+    # Download, training, upload and waiting of three clients.
+    assert [[(bar.get_x(), bar.get_width()) for bar in container] for container in panel.containers] == [
+        [(0, 1), (0, 1), (10, 1)],
+        [(1, 2), (1, 2), (11, 2)],
+        [(3, 1), (3, 7), (13, 2)],
+        [(4, 6), (10, 0), (15, 0)],
+    ]
+    (missing,) = [line for line in panel.get_lines() if line.get_marker() == "X"]
+    assert (list(missing.get_xdata()), list(missing.get_ydata())) == ([15], [2])
+    assert labels(panel.get_yticklabels()) == ["phone, a"] * 3 and {"round 1", "round 2"} <= set(labels(panel.texts))
+    assert panel.get_xlabel() == "device time (s)"
+    assert timelines.describe(spans) == (
+        "Rounds 1 to 2 take 20 s of device time. Clients wait for 24 % of it. The slowest client, a device phone at level "
+        "a, takes 10 s. 2 of 3 results are merged."
+    )
+
+
+def test_timeline_has_as_many_whole_rounds_as_fit():
+    many = timelines.first_rounds([span(1, [9.0] * 99), span(2, [5.0])])
+    assert [(each.round, len(each.clients)) for each in many] == [(1, timelines.MOST_BARS)]
+    few = timelines.first_rounds([span(round, [9.0] * 16) for round in (1, 2, 3)])
+    assert [each.round for each in few] == [1, 2]
+    assert timelines.first_rounds([RoundSpan(1, 0.0, 1.0, [])]) == []

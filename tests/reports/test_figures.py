@@ -12,9 +12,11 @@ from hetero_tf.runs import published
 from hetero_tf.runs.history import gather, grouped
 
 pytest.importorskip("matplotlib")
+ACCURACY = ("global_accuracy", "round", "range")
+SIZES = ("global_accuracy", "parameters", "range")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def in_style():
     with style.figure_style("plot"):
         yield
@@ -24,52 +26,48 @@ def groups(*folders):
     return grouped(gather(folders)[0])
 
 
-def two_seeds(write_run, folder="runs"):
+def two_seeds(write_run):
     return [
-        write_run(f"{folder}/w0", [10.0, 40.0, 30.0], "name=wide", seconds=2.0),
-        write_run(f"{folder}/w1", [20.0, 50.0], "name=wide", "seed=1", "rounds=3", seconds=4.0),
-        write_run(f"{folder}/n0", [15.0, None, 60.0], "name=narrow"),
+        write_run("w0", [10.0, 40.0, 30.0], "name=wide", seconds=2.0),
+        write_run("w1", [20.0, 50.0], "name=wide", "seed=1", "rounds=3", seconds=4.0),
+        write_run("n0", [15.0, None, 60.0], "name=narrow"),
     ]
 
 
+def curve(label="a", index=0, x=(1,), y=(2,)):
+    return curves.Curve(label, index, list(x), list(y), list(y), list(y), 1)
+
+
 def test_curves_are_means_with_bands_at_common_rounds(write_run):
-    narrow, wide = curves.learning_curves(groups(*two_seeds(write_run)), "global_accuracy", "round", "range")
+    runs = groups(*two_seeds(write_run))
+    narrow, wide = curves.learning_curves(runs, *ACCURACY)
     assert (narrow.label, narrow.x, narrow.mean, narrow.low, narrow.seeds) == ("narrow", [1, 3], [15, 60], [15, 60], 1)
     assert (wide.label, wide.x, wide.mean, wide.low, wide.high) == ("wide", [1, 2], [15, 45], [10, 40], [20, 50])
-    (_, wide) = curves.learning_curves(groups(*two_seeds(write_run, "again")), "global_accuracy", "megabytes", "std")
+    (_, wide) = curves.learning_curves(runs, "global_accuracy", "megabytes", "std")
     assert wide.x == [4e6, 8e6] and wide.high[0] - wide.mean[0] == pytest.approx(50**0.5)
-
-
-def test_losses_are_sorted_ascending_and_curves_in_seconds_need_timings(write_run):
-    runs = groups(*two_seeds(write_run))
+    # Losses are sorted ascending, and curves in seconds need timings.
     assert [one.label for one in curves.learning_curves(runs, "global_loss", "round", "range")] == ["narrow", "wide"]
     (wide,) = curves.learning_curves(runs, "global_accuracy", "seconds", "range")
     assert (wide.label, wide.x) == ("wide", [4.0, 6.0])
 
 
-def test_curves_in_device_time_have_the_last_evaluation_of_each_seed(in_style, write_run):
+def test_curves_in_device_time_have_the_last_evaluation_of_each_seed(write_run):
     folders = [
         write_run("s0", [10.0, 40.0, 70.0], device_seconds=60),
         write_run("s1", [20.0, 50.0], "seed=1", "rounds=3", device_seconds=100),
     ]
-    (curve,) = curves.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
+    (hours,) = curves.learning_curves(groups(*folders), "global_accuracy", "device_hours", "range")
     # From the first evaluation of the slower seed to the last one of the seed that ends first.
-    assert (curve.x, curve.low, curve.high) == ([100, 120, 180], [10, 20, 20], [20, 40, 70])
+    assert (hours.x, hours.low, hours.high) == ([100, 120, 180], [10, 20, 20], [20, 40, 70])
     (energy,) = curves.learning_curves(groups(*folders), "global_accuracy", "energy", "range")
-    assert energy.x == [200, 240, 360] and energy.mean == curve.mean == [15, 30, 45]
-    (panel,) = figures.draw_curves([curve], "global_accuracy", "device_hours", "range").axes
+    assert energy.x == [200, 240, 360] and energy.mean == hours.mean == [15, 30, 45]
+    (panel,) = figures.draw_curves([hours], "global_accuracy", "device_hours", "range").axes
     (line,) = panel.get_lines()
     assert (panel.get_xlabel(), line.get_drawstyle(), list(line.get_xdata())) == (
-        "device time (s)",
-        "steps-post",
-        curve.x,
-    )
+        "device time (s)", "steps-post", hours.x
+    )  # fmt: skip
     (panel,) = figures.draw_curves([energy], "global_accuracy", "energy", "range").axes
     assert panel.get_xlabel() == "energy of all clients (Wh)"
-    assert refusal(curves.learning_curves, groups(write_run("one", [10.0])), "loss", "device_hours", "std") == (
-        "no run has device_hours of an evaluated round; train with --fleet, or add --fleet NAME to time finished runs. "
-        "Received: x=device_hours"
-    )
 
 
 def sized(write_run):
@@ -84,60 +82,51 @@ def sized(write_run):
 
 
 def test_size_series_connect_mixes_and_are_labelled_by_differences(write_run):
-    series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
+    series = curves.size_series(groups(*sized(write_run)), *SIZES)
     assert [one.label for one in series] == ["partition=iid", "partition=labels"]
-    points = series[0].points
-    assert [(point.label, *point.x) for point in points] == [
-        ("c", 2000),
-        ("a1-c3", 2700),
-        ("a-c", 3000),
-        ("a-b-c", pytest.approx(3100)),
-        ("a", 4000),
-    ]
+    assert [(point.label, *point.x) for point in series[0].points] == [
+        ("c", 2000), ("a1-c3", 2700), ("a-c", 3000), ("a-b-c", pytest.approx(3100)), ("a", 4000)
+    ]  # fmt: skip
     assert series[0].lines == [[0, 1, 2, 4]]
-    (alone,) = curves.size_series(groups(sized_one(write_run)), "global_accuracy", "paper_flops", "range")
-    assert (alone.label, alone.points[0].x, alone.lines) == ("", [750 * 4000], [])
-
-
-def sized_one(write_run):
-    return write_run("alone", [5.0], sizes={"a": 4000})
+    # Labels of points overlap neither each other nor the legend. Both ways reach the same values, so that five places
+    # have to hold ten labels.
+    figure = figures.draw_sizes(series, *SIZES)
+    (panel,) = figure.axes
+    assert sorted(text.get_text() for text in panel.texts) == sorted(["a", "a-b-c", "a-c", "a1-c3", "c"] * 2)
+    drawn = [text.get_window_extent() for text in panel.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(drawn, 2))
+    (axes,), (where,), _ = boxes(figure)
+    assert not where.overlaps(axes) and panel.get_xlabel() == "parameters of a client, mean of the mix (thousands)"
 
 
 def reported(mix, *values, metric="global_accuracy"):
     """Published values for a mix."""
-    return [
-        published.PublishedValue("paper/row", metric, value, "A paper", "digits", {"levels.mix": mix})
-        for value in values
-    ]
+    keys = {"levels.mix": mix}
+    return [published.PublishedValue("paper/row", metric, value, "A paper", "digits", keys) for value in values]
 
 
-def test_published_values_are_drawn_for_matching_runs(in_style, write_run):
+def test_published_values_are_drawn_for_matching_runs(write_run):
     runs = groups(
         write_run("a", [10.0], "name=wide", "levels.mix=a"), write_run("c", [20.0], "name=narrow", "levels.mix=c")
     )
     values = [*reported("a", 91.0, 93.0, 91.0), *reported("c", 5.0, metric="local_accuracy")]
-    narrow, wide = drawn = curves.learning_curves(runs, "global_accuracy", "round", "range", values)
+    narrow, wide = drawn = curves.learning_curves(runs, *ACCURACY, values)
     assert (narrow.published, wide.published) == ((), (91.0, 93.0))
-    figure = figures.draw_curves(drawn, "global_accuracy", "round", "range")
+    figure = figures.draw_curves(drawn, *ACCURACY)
     thin = [line for line in figure.axes[0].get_lines() if line.get_linewidth() == figures.PUBLISHED_LINE_WIDTH]
     assert [line.get_ydata()[0] for line in thin] == [91.0, 93.0]
     assert {line.get_color() for line in thin} == {style.line_style(wide.index)["color"]}
     assert figure.legends[0].get_title().get_text() == "thin lines: published"
-    assert refusal(curves.learning_curves, runs, "loss", "round", "range", values) == (
-        "no drawn run matches a published value of loss; omit --published, or name another table. "
-        "Received: --published, which is paper/row"
-    )
-
-
-def test_published_values_are_hollow_points(in_style, write_run):
-    runs, values = groups(sized_one(write_run)), reported("a-b-c", 91.0)
-    series = curves.size_series(runs, "global_accuracy", "parameters", "range", values)
-    figure = figures.draw_sizes(series, "global_accuracy", "parameters", "range")
+    # Over the size of models they are hollow points.
+    runs = groups(write_run("alone", [5.0], sizes={"a": 4000}))
+    series = curves.size_series(runs, *SIZES, reported("a-b-c", 91.0))
+    figure = figures.draw_sizes(series, *SIZES)
     (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
     assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
     assert curves.legend_title(series[0].points, "range", "hollow") == "hollow: published"
-    assert "which is paper/row" in refusal(
-        curves.size_series, runs, "global_accuracy", "parameters", "range", reported("b", 1.0)
+    assert refusal(curves.size_series, runs, *SIZES, reported("b", 1.0)) == (
+        "no drawn run matches a published value of global_accuracy; omit --published, or name another table. "
+        "Received: --published, which is paper/row"
     )
 
 
@@ -145,9 +134,10 @@ def test_figures_without_data_are_refused(write_run):
     runs = groups(write_run("one", [10.0], traffic=False))
     known = "known: global_accuracy, global_loss, loss. Received: metric=local_std"
     assert refusal(curves.learning_curves, runs, "local_std", "round", "range") == f"no run has this metric; {known}"
-    assert refusal(curves.learning_curves, runs, "loss", "seconds", "std") == (
-        "no run has seconds of an evaluated round. Received: x=seconds"
-    )
+    hint = "; train with --fleet, or add --fleet NAME to time finished runs"
+    for x, more in (("seconds", ""), ("device_hours", hint)):
+        message = f"no run has {x} of an evaluated round{more}. Received: x={x}"
+        assert refusal(curves.learning_curves, runs, "loss", x, "std") == message
     assert refusal(curves.size_series, runs, "loss", "parameters", "std") == (
         "no run has costs.json, which resuming the training adds. Received: x=parameters"
     )
@@ -160,47 +150,32 @@ def boxes(figure):
     return axes, [one.get_window_extent() for one in figure.legends], figure.bbox
 
 
-@pytest.mark.parametrize("many", [1, 3, 9])
-def test_figure_shows_curves_and_a_separate_legend(in_style, many):
+@pytest.mark.parametrize("many", [1, 9])
+def test_figure_shows_curves_and_a_separate_legend(many):
     drawn_curves = [
         curves.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)
     ]
     figure = figures.draw_curves(drawn_curves, "level_accuracy_a", "round", "std")
-    (panel,) = figure.axes
+    (panel,), (legend,) = figure.axes, figure.legends
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("round", "accuracy of level a (%)")
-    for line, curve in zip(panel.get_lines(), drawn_curves, strict=True):
-        assert list(line.get_xdata()) == curve.x and list(line.get_ydata()) == curve.mean
+    for line, drawn in zip(panel.get_lines(), drawn_curves, strict=True):
+        assert list(line.get_xdata()) == drawn.x and list(line.get_ydata()) == drawn.mean
     assert len(panel.collections) == many
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [curve.label for curve in drawn_curves]
+    assert [text.get_text() for text in legend.get_texts()] == [drawn.label for drawn in drawn_curves]
     assert legend.get_title().get_text() == "mean and standard deviation of 2 seeds"
     (axes,), (where,), whole = boxes(figure)
     assert not where.overlaps(axes) and whole.x0 <= where.x0 and where.x1 <= whole.x1 and where.y0 >= whole.y0
     assert axes.height > 0.7 * (whole.height - where.height)
 
 
-def test_point_labels_do_not_overlap(in_style, write_run):
-    series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
-    figure = figures.draw_sizes(series, "global_accuracy", "parameters", "range")
-    (panel,) = figure.axes
-    names = [text for text in panel.texts if text.get_text()]
-    assert sorted(text.get_text() for text in names) == sorted(["a", "a-b-c", "a-c", "a1-c3", "c"] * 2)
-    drawn = [text.get_window_extent() for text in names]
-    # Both ways reach the same, so that their points coincide: five places have to hold ten names.
-    assert sum(one.overlaps(other) for one, other in itertools.combinations(drawn, 2)) == 0
-    (axes,), (where,), _ = boxes(figure)
-    assert not where.overlaps(axes) and panel.get_xlabel() == "parameters of a client, mean of the mix (thousands)"
-
-
-def test_wide_range_of_sizes_has_a_logarithmic_axis(in_style):
-    points = [curves.Curve(str(size), 0, [size], [1.0], [1.0], [1.0], 1) for size in (5e3, 9e4, 2e6)]
-    figure = figures.draw_sizes([curves.SizeSeries("", points, [])], "loss", "parameters", "range")
+def test_wide_range_of_sizes_has_a_logarithmic_axis():
+    series = curves.SizeSeries("", [curve(str(size), 0, [size], [1.0]) for size in (5e3, 9e4, 2e6)], [])
+    figure = figures.draw_sizes([series], "loss", "parameters", "range")
     (panel,) = figure.axes
     figure.draw_without_rendering()
-    shown = [label.get_text() for label in panel.get_xticklabels()]
+    shown = {label.get_text(): label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()}
     assert panel.get_xscale() == "log" and {"10", "200", "1,000"} <= set(shown)
-    drawn = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
-    inside = [box for box in drawn if panel.bbox.x0 <= box.x0 and box.x1 <= panel.bbox.x1]
+    inside = [box for box in shown.values() if panel.bbox.x0 <= box.x0 and box.x1 <= panel.bbox.x1]
     assert not any(one.overlaps(other) for one, other in itertools.pairwise(inside))
 
 
@@ -210,9 +185,9 @@ def test_lines_differ_in_grey():
     assert len({tuple(map(str, look.values())) for look in looks}) == 24
 
 
-def test_equal_figures_give_equal_files(in_style, tmp_path):
+def test_equal_figures_give_equal_files(tmp_path):
     for name in ("one", "two"):
-        figure = figures.draw_curves([curves.Curve("a", 0, [1], [2], [2], [2], 1)], "loss", "round", "range")
+        figure = figures.draw_curves([curve()], "loss", "round", "range")
         for suffix in style.SUFFIXES:
             style.save(figure, tmp_path / f"{name}{suffix}")
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
@@ -221,49 +196,35 @@ def test_equal_figures_give_equal_files(in_style, tmp_path):
     assert refusal(style.save, figure, tmp_path / "one.jpeg") == (
         f"--out must end in .png, .svg or .pdf. Received: --out={tmp_path}/one.jpeg"
     )
-    with pytest.raises(DiskProblem, match="none/one.png: could not write: No such file or directory"):
+    with pytest.raises(DiskProblem, match=r"none/one.png: could not write: No such file or directory"):
         style.save(figure, tmp_path / "none" / "one.png")
 
 
-def test_untrusted_names_are_plain_text_in_figures(in_style):
+def test_untrusted_names_are_plain_text_in_figures():
     hostile = "<script>&\x1b[2J\n$\\frac{" + "x" * 99
-    curve = curves.Curve(hostile, 0, [1, 2], [2, 3], [2, 3], [2, 3], 1)
-    text = style.inline_svg(figures.draw_curves([curve], "loss", "round", "range"), hostile, "one")
+    text = style.inline_svg(figures.draw_curves([curve(hostile)], "loss", "round", "range"), hostile, "one")
     assert text.startswith("<svg ") and text.endswith("</svg>") and text.count("<script") == 0 and "\x1b" not in text
     assert 'role="img"' in text and " width=" not in text.partition(">")[0] and "<metadata" not in text
 
 
-def command(capsys, *words):
-    code = main.main(["hetero_tf", "plot", *words])
-    return code, *capsys.readouterr()
-
-
 def test_command_draws_and_reports_the_figure(write_run, capsys, tmp_path, monkeypatch):
+    def command(*words):
+        code = main.main(["hetero_tf", "plot", *folders, *map(str, words)])
+        return code, *capsys.readouterr()
+
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    folders, out = two_seeds(write_run), tmp_path / "curves.png"
-    assert command(capsys, *folders, "--out", str(out)) == (
-        0,
-        f"drew global_accuracy over round into {out}\n",
-        f"not finished: {folders[1]}, 2 of 3 rounds\n",
-    )
-    assert out.read_bytes().startswith(b"\x89PNG")
-    user_file = tmp_path / "own.yaml"
-    user_file.write_text(
-        "- {name: mine, source: A paper, setting: digits, recipe: {}, rows: {any: {global_accuracy: 91}}}\n"
-    )
+    folders, out, user_file = two_seeds(write_run), tmp_path / "curves.png", tmp_path / "own.yaml"
+    assert command("--out", out) == (
+        0, f"drew global_accuracy over round into {out}\n", f"not finished: {folders[1]}, 2 of 3 rounds\n"
+    )  # fmt: skip
     plain = out.read_bytes()
+    rows = "rows: {any: {global_accuracy: 91}}"
+    user_file.write_text(f"- {{name: mine, source: A paper, setting: digits, recipe: {{}}, {rows}}}\n")
     for names in (user_file, f"{user_file},mine/any"):
-        assert command(capsys, *folders, "--out", str(out), "--published", str(names))[0] == 0
-        assert out.read_bytes() != plain
-    assert command(capsys, *folders, "--out", str(out), "--published", "heterofl-cifar10")[0] == 2
-    assert command(capsys, *folders) == (
-        2,
-        "",
-        "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n",
-    )
+        assert command("--out", out, "--published", names)[0] == 0 and out.read_bytes() != plain
+    assert command("--out", out, "--published", "heterofl-cifar10")[0] == 2
+    missing = "hetero_tf: --out is missing; name the picture to write, such as curves.png or curves.svg\n"
+    assert command() == (2, "", missing)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    code, _, err = command(capsys, *folders, "--out", str(out))
-    assert (code, err) == (
-        2,
-        "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n",
-    )
+    missing = "hetero_tf: plot needs matplotlib, which is not installed; pip install 'hetero_tf[plot]'\n"
+    assert command("--out", out)[::2] == (2, missing)
