@@ -1,4 +1,4 @@
-"""Escapes names of users and files for a terminal line, a shell, Markdown, HTML and LaTeX: one function for each.
+"""Escapes names of users and files for a terminal line, a shell, Markdown and HTML: one function for each.
 
 A name of a file, class, column or run may contain any character. Inserted as it is, it could end a line of output,
 move the cursor of a terminal, run a command that a reader pastes, or add an element to a page.
@@ -11,13 +11,6 @@ from collections.abc import Iterable
 
 # Underscores inside of words have no meaning in Markdown.
 _MARKDOWN = re.compile(r"([\\|<>*`\[\]&~$]|(?<![^\W_])_|_(?![^\W_]))")
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    **{char: f"\\{char}" for char in "{}$&#_%"},
-}
 
 
 def escape_unprintable(text: str) -> str:
@@ -69,8 +62,3 @@ def quote_markdown(text: str) -> str:
 def escape_html(text: str) -> str:
     """Escape a name for one line of HTML, in an element or in a quoted attribute."""
     return html.escape(escape_line(text))
-
-
-def escape_latex(text: str) -> str:
-    """Escape the special characters of LaTeX in one line."""
-    return "".join(_LATEX.get(char, char) for char in escape_line(text))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import InputError
+from hetero_tf.base.errors import InputError, require_modules
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.version import __version__
 from hetero_tf.reports import style
@@ -84,6 +84,7 @@ def _format_count(count, noun):
 
 def _render(sections: Sequence[Section], **values: object) -> str:
     """Fill the template; every text is escaped, and becomes one line without control characters."""
+    require_modules("report", ["jinja2"], "plot")
     from jinja2 import Environment
     from markupsafe import Markup, escape
 

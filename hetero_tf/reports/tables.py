@@ -67,9 +67,15 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
             _cell(key, row[key], columns[key][1], len(row["seeds"])) for key in keys
         ]
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
-    for name, setting in dict.fromkeys((value.name, value.setting) for value in requested):
-        values = [value for value in requested if (value.name, value.setting) == (name, setting)]
-        lines.append(_row_of(name, values, len(first) - 1, keys, has_published, sources))
+    for name, source, setting in dict.fromkeys((value.name, value.source, value.setting) for value in requested):
+        number = sources.setdefault(f"{source}: {setting}", len(sources) + 1)
+        cells = {
+            f"{value.metric} last": f"{value.value:g}"
+            for value in requested
+            if (value.name, value.setting) == (name, setting)
+        }
+        cells["run"] = f"{name} [{number}]"
+        lines.append([cells.get(key, "-") for key in (*first, *keys, *(["published"] if has_published else []))])
     notes = [f"[{number}] {text}" for text, number in sources.items()]
     if any(value["difference"] is not None for row in rows for value in row["published"]) and has_published:
         notes.append("published, in brackets: best value of the run minus the published one")
@@ -161,18 +167,6 @@ def _published(values, sources):
         metric = f" {value['metric']}" if has_several_metrics else ""
         texts.append(f"{value['value']:g}{spread}{difference}{metric} [{number}]")
     return ", ".join(texts) or "-"
-
-
-def _row_of(name, values, blank, keys, has_published, sources):
-    """Return a separate row with the values of a paper."""
-    number = sources.setdefault(f"{values[0].source}: {values[0].setting}", len(sources) + 1)
-    cells = {f"{value.metric} last": f"{value.value:g}" for value in values}
-    return [
-        f"{name} [{number}]",
-        *["-"] * blank,
-        *(cells.get(key, "-") for key in keys),
-        *(["-"] if has_published else []),
-    ]
 
 
 def markdown(table: Table) -> str:

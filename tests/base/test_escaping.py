@@ -64,11 +64,10 @@ def test_inline_code_of_markdown_ends_after_the_name(name, code):
     assert escaping.quote_markdown(name) == code
 
 
-def test_html_and_latex_show_a_name_as_text():
+def test_html_shows_a_name_as_text():
     name = "<b title='\"'>&\n"
     assert html.unescape(escaping.escape_html(name)) == escaping.escape_line(name)
     assert not re.search("[<>'\"\n]", escaping.escape_html(name))
-    assert escaping.escape_latex("50 %\n& a_b") == r"50 \%\textbackslash{}n\& a\_b"
 
 
 def test_no_other_module_quotes_or_escapes_by_hand():

@@ -9,7 +9,7 @@ import pytest
 from hetero_tf.base.metrics import all_metrics, format_short
 from hetero_tf.reports import comparison
 from hetero_tf.reports.summaries import Moment
-from hetero_tf.reports.table_formats import to_table
+from hetero_tf.reports.tables import to_table
 from hetero_tf.runs.history import gather, grouped
 from hetero_tf.runs.published import PublishedValue
 
