@@ -24,34 +24,21 @@ from hetero_tf.reports.describe import describe, to_json, to_text
 # every digit that the paper prints (arXiv 2010.01264, tables 1-3 and 7-9; PreResNet of the paper has blocks 1,1,1,2).
 CELLS = {
     ("mnist", (), (28, 28, 1), 10): (
-        (1_556_874, 80_504_320),
-        (391_370, 20_493_056),
-        (98_922, 5_306_752),
-        (25_274, 1_418_432),
-        (6_594, 400_480),
+        (1_556_874, 80_504_320), (391_370, 20_493_056), (98_922, 5_306_752), (25_274, 1_418_432), (6_594, 400_480)
     ),
     ("cifar10", ("model.settings.blocks=[1,1,1,2]",), (32, 32, 3), 10): (
-        (9_622_090, 330_246_144),
-        (2_408_746, 83_334_144),
-        (603_802, 21_219_840),
-        (151_762, 5_498_112),
+        *((9_622_090, 330_246_144), (2_408_746, 83_334_144), (603_802, 21_219_840), (151_762, 5_498_112)),
         (38_350, 1_471_104),
     ),
     ("cifar10", (), (32, 32, 3), 10): (
-        (11_172_170, 557_656_064),
-        (2_796_714, 140_416_000),
-        (701_018, 35_604_992),
-        (176_178, 9_151_744),
+        *((11_172_170, 557_656_064), (2_796_714, 140_416_000), (701_018, 35_604_992), (176_178, 9_151_744)),
         (44_510, 2_413_184),
     ),
     ("wikitext2", (), (64,), 33_279): (
-        (19_263_999, 1_367_965_696),
-        (9_107_967, 614_776_832),
-        (4_435_455, 290_086_912),
-        (2_200_575, 140_718_080),
+        *((19_263_999, 1_367_965_696), (9_107_967, 614_776_832), (4_435_455, 290_086_912), (2_200_575, 140_718_080)),
         (1_108_479, 69_277_696),
     ),
-}
+}  # fmt: skip
 ONE_BLOCK = ("model.settings.blocks=1", "levels.mix=a", "levels.widths={a: 1.0, b: 0.5}")
 DENSE = """
 name: dense
@@ -66,14 +53,14 @@ model:
 levels: {{widths: {{a: 1.0, b: 0.5}}, mix: {mix}}}
 round: {{clients: 2}}
 client: {{batch_size: 5}}
-optimizer: {{learning_rate: 0.1}}
+optimizer: {{name: {optimizer}, learning_rate: 0.1}}
 rounds: 1
 precision: {precision}
 """
 
 
-def small(partition="iid", labels="", mix="a1-b3", precision="float32"):
-    return loads(DENSE.format(partition=partition, labels=labels, mix=mix, precision=precision))
+def small(partition="iid", labels="", mix="a1-b3", precision="float32", optimizer="sgd"):
+    return loads(DENSE.format(partition=partition, labels=labels, mix=mix, precision=precision, optimizer=optimizer))
 
 
 @functools.cache
@@ -135,12 +122,8 @@ def test_every_layer_can_be_counted():
         model = keras.Model(inputs, layer(inputs))
         cost = counting.total(counting.forward(model, shape))
         assert (cost.paper_flops > 0) == bool(model.trainable_variables), name
-        expected = {
-            "Conv1D": 4 * 3 * 2 * 3,
-            "Conv2D": 4 * 4 * 9 * 2 * 3,
-            "DepthwiseConv2D": 4 * 4 * 9 * 2,
-            "Dense": 36 * 2 * 5,
-        }
+        expected = {"Conv1D": 4 * 3 * 2 * 3, "Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2}
+        expected["Dense"] = 36 * 2 * 5
         assert cost.multiply_adds == expected.get(name, 0), name
 
 
@@ -202,12 +185,7 @@ def test_training_memory_grows_with_the_batch_that_clients_can_fill():
 
 @pytest.mark.parametrize("optimizer, slots", [("sgd", 1), ("adam", 2)])
 def test_training_memory_matches_a_manual_count(optimizer, slots):
-    recipe = loads(
-        DENSE.format(partition="iid", labels="", mix="a1-b3", precision="float32"),
-        "small",
-        [f"optimizer={{name: {optimizer}, learning_rate: 0.1}}"],
-    )
-    description = describe_recipe(recipe, (4, 4, 1), 10)
+    description = describe_recipe(small(optimizer=optimizer), (4, 4, 1), 10)
     # Level b: 54 values; in a batch of 5 maps of 4 x 4 x 2 by convolution, Scaler and norm, their means, 10 logits.
     memory = description.levels["b"].memory
     assert (memory.weights, memory.gradients, memory.optimizer) == (4 * 54, 4 * 54, slots * 4 * 54)
@@ -218,7 +196,7 @@ def test_training_memory_matches_a_manual_count(optimizer, slots):
     assert "  training  inference  by unit" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
-def test_level_table_has_clients_and_units_that_suit_small_models():
+def test_tables_of_levels_have_clients_and_units_that_suit_the_numbers():
     description = describe_recipe(small(mix="a1-b3"), (4, 4, 1), 10, labels=[10] * 4)
     text = to_text(description, variables=False)
     rows = [re.split(r"\s{2,}", line) for line in text.split("\n\n")[1].splitlines()]
@@ -230,17 +208,11 @@ def test_level_table_has_clients_and_units_that_suit_small_models():
     ]
     # 16 positions with kernels of 3 x 3 x 4, and 4 x 10 in the dense layer.
     assert rows[1][6] == "616" and max(map(len, text.splitlines())) < 90
-
-
-def test_memory_table_has_a_unit_in_each_cell():
-    description = describe_recipe(small(), (4, 4, 1), 10)
-    memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
-    inference = InferenceMemory(4 * 2**20, 2**18)
+    memory, inference = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19), InferenceMemory(4 * 2**20, 2**18)
     levels = {"a": dataclasses.replace(description.levels["a"], memory=memory, inference=inference)}
     lines = to_text(dataclasses.replace(description, levels=levels, mix={"a": 1.0})).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "  activations  " in line) + 1]
-    expected = ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB", "4 MiB", "256 KiB"]
-    assert re.split(r"\s{2,}", row) == expected
+    assert re.split(r"\s{2,}", row) == ["a", "1 MiB", "2 MiB", "3 MiB", "2.5 MiB", "8.5 MiB", "4 MiB", "256 KiB"]
 
 
 def test_levels_wider_than_the_global_model_are_described():
@@ -253,11 +225,8 @@ def test_levels_wider_than_the_global_model_are_described():
 def test_describe_reads_shapes_and_labels_of_the_process():
     process = hetero_tf.learning_process(small("labels", ", per_client: 5"))
     description = describe(process)
-    assert (description.example, description.classes, description.source) == (
-        (4, 4, 1),
-        10,
-        "synthetic images (seed 0)",
-    )
+    about = (description.example, description.classes, description.source)
+    assert about == ((4, 4, 1), 10, "synthetic images (seed 0)")
     label_counts = process.partition.label_mask.sum(1)
     assert list(description.labels) == list(label_counts) and label_counts.min() < label_counts.max() == 5
     assert description.split == process.partition.summary(process.dataset.train.labels)
@@ -289,11 +258,6 @@ def test_json_is_plain_and_complete():
     assert result["understood"][0] == "pictures: 4 x 4 pixels, grey, uint8" and result["warnings"] == []
 
 
-def test_engine_needs_data():
-    description = describe_recipe(small(), (4, 4, 1), 10)
-    assert to_json(description)["engine"] is None and "engine:" not in to_text(description)
-
-
 def test_text_has_aligned_tables():
     description = describe(hetero_tf.learning_process(small()))
     blocks = to_text(description).split("\n\n")
@@ -312,16 +276,14 @@ def test_text_has_aligned_tables():
     assert to_text(description, variables=False) == "\n\n".join(blocks[:5])
 
 
-def test_text_reports_uneven_labels_and_stand_in_data():
-    description = describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
-    assert "mean over clients with 3 to 100 of 1,000 labels\n" in to_text(description)
+def test_text_reports_what_is_unusual():
+    description = describe_recipe(small(mix="a"), (4, 4, 1), 1000, labels=[3, 100])
+    text = to_text(description)
+    assert "mean over clients with 3 to 100 of 1,000 labels\n" in text
     assert "mean over clients" not in to_text(dataclasses.replace(description, labels=np.array([3, 3])))
+    # Level b is outside of the mix, and the engine needs data.
+    assert next(line for line in text.splitlines() if line.startswith("b ")).split()[:3] == ["b", "0.5", "-"]
+    assert to_json(description)["engine"] is None and "engine:" not in text
     stand_in = dataclasses.replace(description, stand_in_for="mnist", source="digits")
     assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in to_text(stand_in)
     assert to_json(stand_in)["stand_in_for"] == "mnist"
-
-
-def test_levels_outside_the_mix_have_no_share():
-    description = describe_recipe(small(mix="a"), (4, 4, 1), 10)
-    row = next(line for line in to_text(description).splitlines() if line.startswith("b "))
-    assert row.split()[:3] == ["b", "0.5", "-"]

@@ -26,11 +26,6 @@ def test_valid_facts_are_returned_with_round_and_digest():
     assert facts.from_checkpoint(checkpoint_with({**GOOD, "best_seal": "cd"}), "c")["best_seal"] == "cd"
 
 
-def test_checkpoint_of_an_earlier_version_has_the_bytes_alone():
-    info = {name: value for name, value in GOOD.items() if name != "totals"} | {"spent": 7}
-    assert facts.from_checkpoint(checkpoint_with(info), "c")["totals"] == {"bytes": 7}
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_missing_fact_is_reported(name):
     info = {key: value for key, value in GOOD.items() if key != name}
