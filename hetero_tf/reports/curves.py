@@ -107,7 +107,8 @@ def _curve(name, index, runs, seeds, metric, band, published, is_common=True):
     if band == "std":
         deviation = table.std(axis=1).fillna(0.0)
         low, high = mean - deviation, mean + deviation
-    return Curve(name, index, *(each.tolist() for each in (table.index, mean, low, high)), len(seeds), values)
+    xs, middle, bottom, top = (each.tolist() for each in (table.index, mean, low, high))
+    return Curve(name, index, xs, middle, bottom, top, len(seeds), values)
 
 
 def _rounds(run):
@@ -149,7 +150,7 @@ def size_series(
     # Of each series: a run, and the points with their levels.
     series: dict[str, tuple[Run, list[tuple[Curve, frozenset[str]]]]] = {}
     for runs in groups.values():
-        last = [points[-1][1] for run in truncate_to_common_round(runs) if (points := metric_values(run, metric))]
+        last = [values[-1][1] for run in truncate_to_common_round(runs) if (values := metric_values(run, metric))]
         sizes = [run.costs.mix[x] for run in runs if run.costs]
         if last and sizes:
             fixed_keys = {key: value for key, value in runs[0].keys.items() if key not in _FREE_KEYS}

@@ -166,7 +166,7 @@ def _cost_table(groups):
     """Return a table with one line for each level; runs with equal costs share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for name, runs in groups.items():
-        costs = next((run.costs.levels for run in runs if run.costs), {})
+        costs = next((run.costs.levels for run in runs if run.costs), dict[str, dict[str, float]]())
         for level, cost in costs.items():
             cells = (level, *(format(cost[key] / unit, spec) for key, unit, spec in COST_CELLS.values()))
             lines.setdefault(cells, []).append(name)

@@ -69,13 +69,13 @@ def to_table(rows: Sequence[dict], requested: Sequence[PublishedValue], shown: C
         lines.append(cells + ([_published(row["published"], sources)] if has_published else []))
     for name, source, setting in dict.fromkeys((value.name, value.source, value.setting) for value in requested):
         number = sources.setdefault(f"{source}: {setting}", len(sources) + 1)
-        cells = {
+        row = {
             f"{value.metric} last": f"{value.value:g}"
             for value in requested
             if (value.name, value.setting) == (name, setting)
         }
-        cells["run"] = f"{name} [{number}]"
-        lines.append([cells.get(key, "-") for key in (*first, *keys, *(["published"] if has_published else []))])
+        row["run"] = f"{name} [{number}]"
+        lines.append([row.get(key, "-") for key in (*first, *keys, *(["published"] if has_published else []))])
     notes = [f"[{number}] {text}" for text, number in sources.items()]
     if any(value["difference"] is not None for row in rows for value in row["published"]) and has_published:
         notes.append("published, in brackets: best value of the run minus the published one")

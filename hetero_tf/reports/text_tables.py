@@ -66,15 +66,19 @@ def _metric_tables(name, metric, rows, goals, at, requested, width):
     title = f"{name}{f' in {unit}' * bool(unit)}, {'higher' if sign > 0 else 'lower'} is better"
     lines = _block(title, to_table(rows, requested, is_shown), f"{metric} ", width)
     if at:
-        table = to_table(rows, [], lambda key: key.startswith(f"{metric} at "))
+        table = to_table(rows, [], _beginning(f"{metric} at "))
         lines += _block("at a round or device time:", table, f"{metric} at ", width)
     for goal in goals:
         title, prefix = f"to reach {goal:g}{f' {unit}' * bool(unit)}:", f"{metric} reach {goal:g} "
         order = f"{prefix}device_seconds" if f"{prefix}device_seconds" in rows[0] else f"{prefix}round"
         fastest_first = sorted(rows, key=lambda row: (len(row["seeds"]) - row[order]["of"], row[order]["mean"] or 0))
-        table = to_table(fastest_first, [], lambda key, prefix=prefix: key.startswith(prefix))
+        table = to_table(fastest_first, [], _beginning(prefix))
         lines += _block(title, table, f"{metric} to {goal:g}: ", width)
     return lines
+
+
+def _beginning(prefix):
+    return lambda key: key.startswith(prefix)
 
 
 def _block(title, table, prefix, width):

@@ -1,7 +1,7 @@
 """The first rounds of a run on the clock of its fleet: `timeline.jsonl`, which `report` draws."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +82,9 @@ def _round_span(row: dict[str, Any]) -> RoundSpan:
 
 def _client_span(values):
     """Check the values of an untrusted file."""
-    span = ClientSpan(
-        **{
-            each.name: _seconds(values[each.name]) if each.type is float else each.type(values[each.name])
-            for each in fields(ClientSpan)
-        }
-    )
-    return replace(span, device=span.device[:LONGEST_NAME], level=span.level[:LONGEST_NAME])
+    times = {name: _seconds(values[name]) for name in ("start", "download", "compute", "upload")}
+    names: dict[str, Any] = {name: str(values[name])[:LONGEST_NAME] for name in ("device", "level", "status")}
+    return ClientSpan(client=int(values["client"]), **names, **times)
 
 
 def _seconds(value):

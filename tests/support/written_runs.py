@@ -20,17 +20,7 @@ def costs(**parameters):
     return {"levels": levels, "mix": mix, "round": {"levels": work, "draws_stages": False, "reads": 1}}
 
 
-def write(
-    folder,
-    name,
-    accuracies,
-    *overrides,
-    traffic=True,
-    more=(),
-    sizes=None,
-    seconds=None,
-    device_seconds=None,
-):
+def write(folder, name, accuracies, *overrides, traffic=True, more=(), sizes=None, seconds=None, device_seconds=None):
     """Writes a run.
 
     Args:

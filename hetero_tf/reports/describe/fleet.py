@@ -119,14 +119,15 @@ def _loads(process: LearningProcess, level: str, work: LevelWork, examples: int)
     recipe, levels = process.recipe, process.recipe.levels
     labels, devices = _representatives(recipe, len(process.partition.train), work, examples)
     times = work.times(devices, np.full(len(labels), examples))
-    columns = zip(labels, times.download, times.compute, times.upload, times.total, times.energy, devices.memory)
-    for device, *seconds, energy, memory in columns:
+    columns = (times.download, times.compute, times.upload, times.total, times.energy, devices.memory)
+    for device, *seconds, total, energy, memory in zip(labels, *(column.tolist() for column in columns)):
         if recipe.fleet is not None and recipe.fleet.assign == "levels" and device != level:
             continue
-        share = work.memory / float(memory)
-        fits = levels.fit != "device" or share <= 1 and seconds[-1] <= (levels.fit_seconds or np.inf)
-        trains = bool(fits) and level not in levels.idle
-        yield DeviceLoad(level, device, *map(float, seconds), float(energy), share, trains)
+        share = work.memory / memory
+        fits = levels.fit != "device" or share <= 1 and total <= (levels.fit_seconds or np.inf)
+        download, compute, upload = seconds
+        trains = fits and level not in levels.idle
+        yield DeviceLoad(level, device, download, compute, upload, total, energy, share, trains)
 
 
 def _representatives(recipe: Recipe, clients: int, work: LevelWork, examples: int) -> tuple[list[str], Devices]:

@@ -180,7 +180,7 @@ def to_text(loads: Loads) -> str:
     """Return tables of the estimates and budgets of all levels, their stages if any, and the totals of a round."""
     unit, divisor = UNITS[loads.measure]
     levels = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
-    stages = [("level", "stage", "units", unit, "buffer MiB")]
+    stages: list[tuple[str, ...]] = [("level", "stage", "units", unit, "buffer MiB")]
     for name, load in loads.levels.items():
         budget, usage = ["-", "-"], "-"
         if load.budget is not None:
