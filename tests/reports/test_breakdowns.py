@@ -1,7 +1,6 @@
 """Levels, clients, active levels, time, and timelines of clients: the numbers, and that a figure draws them."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -85,17 +84,6 @@ def test_time_needs_timings(groups):
     assert seconds == {"wide": {"training": 4.0, "merging": 0, "measuring": 2.0, "sealing": 0}}
     (panel,) = breakdowns.draw_time(seconds).axes
     assert [(bar.get_x(), bar.get_width()) for bar in panel.patches] == [(0, 4), (4, 0), (4, 2), (6, 0)]
-
-
-def test_incomplete_rows_are_ignored(write_run, tmp_path):
-    folder = tmp_path / "odd"
-    write_run("odd", [10.0])
-    row = {"round": 1, "levels": "many", "global_accuracy": "high", "bytes": True, "loss": 1.0}
-    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    (folder / "timings.jsonl").write_text('{"round":1,"training_seconds":"long"}\n')
-    groups_of_runs = grouped(gather([folder])[0])
-    assert breakdowns.active_by_level(groups_of_runs["tiny_digits"])[1] == {"a": [0], "b": [0], "c": [0]}
-    assert breakdowns.seconds_by_part(groups_of_runs)["tiny_digits"]["training"] == 0
 
 
 def span(round, ends, status="returned"):

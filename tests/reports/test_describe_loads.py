@@ -37,17 +37,13 @@ def test_text_shows_levels_stages_and_totals():
     )
 
 
-def test_stages_and_buffers_are_shown_if_any():
-    assert to_text(described(a=JOINT)).count("\n\n") == 1
+def test_measure_stages_and_buffers_are_those_of_the_recipe():
+    text = to_text(dataclasses.replace(described(a=JOINT), measure="multiply_adds"))
+    assert text.count("\n\n") == 1 and "budget million multiply-adds" in text.splitlines()[0]
+    assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text
     buffered = dataclasses.replace(STAGED, parts=(PARTS[0], StageLoad(("3",), 2.5 * MIB, 1.5 * MIB)))
     assert to_text(described(e=buffered)).split("\n\n")[1].splitlines() == [
         "level  stage   units   MiB  buffer MiB",
         "e          1  1 to 2  3.00           -",
         "e          2       3  2.50        1.50",
     ]
-
-
-def test_text_names_the_measure():
-    text = to_text(dataclasses.replace(described(a=JOINT), measure="multiply_adds"))
-    assert "budget million multiply-adds" in text.splitlines()[0]
-    assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text

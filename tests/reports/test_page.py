@@ -88,8 +88,8 @@ def whole_runs(write_run):
 def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path, out):
     whole_runs(write_run)
     figures = tmp_path / "report_figures"
-    said = f"wrote {out}, and its {len(PICTURES)} figures into {figures}\n"
-    assert report(capsys, tmp_path / "runs", "--out", out) == (0, said, "")
+    message = f"wrote {out}, and its {len(PICTURES)} figures into {figures}\n"
+    assert report(capsys, tmp_path / "runs", "--out", out) == (0, message, "")
     page, text = Page(out), out.read_text()
     assert [value for value in page.of("id") if value in SECTIONS] == SECTIONS
     assert page.of("href")[: len(SECTIONS)] == [f"#{name}" for name in SECTIONS]
@@ -156,8 +156,12 @@ def test_untrusted_numbers_do_not_break_the_page(plain_figures, write_run, capsy
     """Nor do names of metrics lead out of the folder of figures."""
     folder, huge = Path(write_run("one", [10.0])), "9" * 400
     rows = f'{{"round":1,"../../evil":1,"bytes":{huge},"loss":1e308,"levels":{{"a":{huge}}},"local_mean":-1e300}}\n'
+    rows += '{"round":2,"levels":"many","global_accuracy":"high","bytes":true}\n'
     (folder / "metrics.jsonl").write_text(rows)
-    (folder / "timings.jsonl").write_text(f'{{"round":1,"seconds":{huge},"clients":0,"training_seconds":true}}\n')
+    rows = (
+        f'{{"round":1,"seconds":{huge},"clients":0,"training_seconds":true}}\n{{"round":2,"training_seconds":"long"}}\n'
+    )
+    (folder / "timings.jsonl").write_text(rows)
     assert report(capsys, folder, "--out", out)[0] == 0
     assert not list(tmp_path.rglob("*evil*")) and "evil" not in out.read_text()
     (folder / "classes.json").write_text(json.dumps({**CLASSES, "confusion_matrix": [[1, 2]]}))

@@ -18,20 +18,6 @@ def row(name="run", **more):
     return row | {"loss last": {"mean": 12.345, "spread": 0.5, "of": 2}, **more, "published": []}
 
 
-def test_heads_units_and_cells():
-    rows = [
-        row(bytes={"mean": 3e6, "spread": None, "of": 1}, parameters=1500, ratio=None),
-        row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
-    ]
-    rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
-    table = tables.to_table(rows, [])
-    assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "total MB", "parameters (thousands)"]
-    assert table.rows == [
-        ["run", "a-e", "2", "9", "12.35 ± 0.50", "3 (1 of 2)", "1.5"],
-        ["two", "a-e", "2", "4 of 9", "12.35 ± 0.50", "-", "-"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("mean", "spread", "text"),
     [(33, 4.243, "33.0 ± 4.2"), (90.275, 0.00707, "90.28 ± 0.01"), (2, 0.0, "2 ± 0"), (0.198, 1.8e-5, "0.1980 ± 0.0000"),

@@ -62,6 +62,12 @@ def test_list_shows_run_folders_and_subfolders(folder):
     (listed,) = json.loads(run.out)["runs"]
     assert (listed["path"], listed["state"], listed["round"]) == (str(folder), "stopped", 2)
     assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
+    # Runs of a sweep are listed with the folder of all runs.
+    (folder.parent / "s" / "x").mkdir(parents=True)
+    (folder.parent / "s" / "x" / "recipe.yaml").touch()
+    assert overview.run_folders([folder.parent]) == [folder]
+    (folder.parent / "s" / "sweep.yaml").touch()
+    assert overview.run_folders([folder.parent]) == [folder, folder.parent / "s" / "x"]
 
 
 def test_run_with_plugins_is_read_without_them(folder):
@@ -86,14 +92,6 @@ def test_run_of_a_sweep_is_not_described_as_an_edit_of_a_shipped_recipe(tmp_path
     actual = overview.overview(tmp_path / "sweep" / "heterofl")
     assert (actual.sweep, actual.changes) == ("sweep", None)
     assert _format_overview(actual) == "stopped, round 0 of 200  recipe heterofl of the sweep sweep"
-
-
-def test_runs_of_a_sweep_are_listed_with_the_folder_of_all_runs(folder):
-    (folder.parent / "s" / "x").mkdir(parents=True)
-    (folder.parent / "s" / "x" / "recipe.yaml").touch()
-    assert overview.run_folders([folder.parent]) == [folder]
-    (folder.parent / "s" / "sweep.yaml").touch()
-    assert overview.run_folders([folder.parent]) == [folder, folder.parent / "s" / "x"]
 
 
 def test_without_a_folder_the_recipes_are_listed(tmp_path):

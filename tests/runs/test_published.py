@@ -34,10 +34,7 @@ def test_all_result_cells_are_known():
     papers |= {"heterofl_table9": 31, "fedepth_table2": 120, "fedepth_table3": 24, "fedepth_appendix": 34}
     assert cells == papers | {"flower-heterofl": 56, "lg-fedavg": 1} and sum(papers.values()) == 547
     assert Counter(value.table for value in VALUES)["heterofl_table1"] == 12 * 3 + 9
-
-
-def test_only_times_and_fairness_have_no_run():
-    """The paper does not state their split."""
+    # The paper does not state the split of times and fairness, which therefore have no run.
     assert {value.setting for value in VALUES if not value.runs} == {"CIFAR-10; 100 clients"}
     assert {value.metric for value in VALUES if not value.runs} == {"training_seconds", "local_std"}
 
@@ -101,39 +98,28 @@ def test_former_confusions_are_gone():
     both = matches("mnist_noniid", "levels.mix=e")
     assert both["heterofl_table5", "global_accuracy"] == 94.2 and both["heterofl_table1", "global_accuracy"] == 92.84
     assert matches("mnist", "model.settings.scaler=false") == {("heterofl_table4", "global_accuracy"): 99.0}
-    assert matches("cifar10") == {} and matches("digits") == {}
-
-
-def test_a_single_level_matches_under_each_assignment():
+    assert matches("cifar10") == matches("digits") == matches("mnist", "levels.assignment=fixed") == {}
+    # A single level matches under each assignment.
     assert matches("mnist", "levels.mix=b", "levels.assignment=fixed") == matches("mnist", "levels.mix=b") != {}
-    assert matches("mnist", "levels.assignment=fixed") == {}
+
+
+def in_order(values, recipes):
+    keys = {name: keys_of_recipe(load(recipe, words)) for name, (recipe, *words) in recipes.items()}
+    return published.in_order_of_table(values, keys)
 
 
 def test_values_of_runs_are_in_the_order_of_the_table_that_prints_most_of_them():
-    recipes = {
-        "e": ("mnist", "levels.mix=e"),
-        "other": ("digits",),
-        "text": ("wikitext2",),
-        "a": ("mnist_noniid", "levels.mix=a"),
-    }
-    keys = {name: keys_of_recipe(load(recipe, words)) for name, (recipe, *words) in recipes.items()}
-    ordered = published.in_order_of_table(VALUES, keys)
+    ordered = in_order(VALUES, {"e": ("mnist", "levels.mix=e"), "other": ("digits",), "text": ("wikitext2",),
+                                "a": ("mnist_noniid", "levels.mix=a")})  # fmt: skip
     assert list(ordered) == ["a", "e", "other", "text"] and ordered["other"] == []
-    assert [(value.name, value.value) for value in ordered["a"]] == [
-        ("heterofl_table1/a", 99.85),
-        ("heterofl_table1/a", 98.92),
-    ]
+    a = [("heterofl_table1/a", 99.85), ("heterofl_table1/a", 98.92)]
+    assert [(value.name, value.value) for value in ordered["a"]] == a
     assert ordered["text"][0].setting == "WikiText-2; 200 rounds as in the authors' code"
-
-
-def test_values_of_papers_precede_those_of_ports():
-    """Flower's port prints both runs, and each table of the paper one of them."""
+    # Values of papers precede those of ports. Flower's port prints both runs, and each table of the paper one of them.
     recipes = {"mnist": ("mnist", "levels.mix=d"), "cifar10": ("cifar10", "levels.mix=d", BLOCKS)}
-    keys = {name: keys_of_recipe(load(recipe, words)) for name, (recipe, *words) in recipes.items()}
-    ordered = published.in_order_of_table(VALUES, keys)
-    assert [value.value for value in ordered["mnist"]] == [99.17]
+    assert [value.value for value in in_order(VALUES, recipes)["mnist"]] == [99.17]
     ports = [value for value in VALUES if value.table in published.PORTS]
-    assert [value.value for value in published.in_order_of_table(ports, keys)["mnist"]] == [99.07]
+    assert [value.value for value in in_order(ports, recipes)["mnist"]] == [99.07]
 
 
 def test_missing_cells_are_listed_for_half_covered_and_named_tables():

@@ -24,12 +24,12 @@ class StageLoad:
 
     Attributes:
         units: Names of its units.
-        held: Amount that counts against a budget, see `counting.ForwardCost.by`.
+        amount: Amount that counts against a budget, see `counting.ForwardCost.by`.
         buffer: Bytes of the buffer of a client with the mean number of examples; 0: no buffer.
     """
 
     units: tuple[str, ...]
-    held: float
+    amount: float
     buffer: float
 
 
@@ -115,7 +115,7 @@ def _level_load(costs, name, cost, examples):
     recipe, family = costs.family.recipe, costs.family
     flops, budget, parts = costs.train_flops(name), recipe.levels.budget_of(name), _parts(costs, name, examples)
     flops_per_example = sum(flops) / len(flops) if family.drawn else sum(flops)
-    clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part.held for part in parts)
+    clients, estimate = recipe.levels.active(recipe.round.clients)[name], max(part.amount for part in parts)
     share = None if budget is None else estimate / float(as_fraction(budget) * Fraction(costs.full_cost))
     return LevelLoad(
         budget=None if budget is None else str(as_fraction(budget)),
@@ -189,7 +189,7 @@ def to_text(loads: Loads) -> str:
         levels.append((name, *budget, load.trains, _span(load.skipped), f"{load.estimate / divisor:,.2f}", usage))
         for number, part in enumerate(load.parts, 1) if len(load.parts) > 1 else ():
             buffer = f"{part.buffer / MIB:,.2f}" if part.buffer else "-"
-            stages.append((name, str(number), _span(part.units), f"{part.held / divisor:,.2f}", buffer))
+            stages.append((name, str(number), _span(part.units), f"{part.amount / divisor:,.2f}", buffer))
     if all(buffer == "-" for *_, buffer in stages[1:]):
         stages = [row[:-1] for row in stages]
     tables = [format_table(levels), *([format_table(stages)] if len(stages) > 1 else [])]
