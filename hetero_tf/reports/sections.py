@@ -18,7 +18,7 @@ from hetero_tf.reports import curves, figures, style, timelines
 from hetero_tf.reports.breakdowns import breakdowns, round_breakdowns
 from hetero_tf.reports.style import Picture
 from hetero_tf.reports.summaries import known_metrics
-from hetero_tf.reports.tables import Table, is_cost, is_of_level, to_table
+from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
 from hetero_tf.runs import plain_json
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.runs.published import PublishedValue
@@ -89,7 +89,7 @@ def all_sections(
     about_cost = "MB are 10⁶ bytes of weights, in both directions unless stated otherwise."
     class_tables, class_pictures = _classes(groups)
     sections = (
-        Section("reached", "Results", about_results, tables=[results]),
+        Section("reached", "Results", about_results, tables=[_results_first(results)]),
         Section("curves", "Learning curves", pictures=_curves(groups)),
         Section("classes", "Classes", tables=class_tables, pictures=class_pictures),
         Section("levels", "Levels and clients", tables=levels, pictures=breakdowns(groups)),
@@ -99,6 +99,13 @@ def all_sections(
         Section("setting", "Setting", facts=_settings(groups), tables=_non_empty(_differences(groups))),
     )
     return [section for section in sections if section.facts or section.tables or section.pictures]
+
+
+def _results_first(table):
+    """Move the columns that describe the runs, except their names, behind the results."""
+    order = sorted(range(len(table.heads)), key=lambda index: table.heads[index] in FIRST[1:])
+    heads, *rows = ([row[index] for index in order] for row in (table.heads, *table.rows))
+    return Table(heads, rows, table.notes)
 
 
 def _non_empty(*candidates):

@@ -103,7 +103,7 @@ def test_page_is_complete_and_self_contained(write_run, capsys, tmp_path, out):
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))
     assert not page.of("src") and "@import" not in text and "url(http" not in text
     assert len(page.of("id")) == len(set(page.of("id")))
-    assert "4 runs of 2 recipes, 4 finished." in page.text and "of_ a a 2 2 30 ± 0 30 ± 0" in page.text
+    assert "4 runs of 2 recipes, 4 finished." in page.text and "of_ a 30 ± 0 30 ± 0 a 2 2" in page.text
     assert f"cat 4 25.0 100.0 {HOSTILE} (3)".replace("_", "_ ") in page.text
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")
