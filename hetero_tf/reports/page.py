@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,26 +27,13 @@ TEMPLATE = Path(__file__).with_name("report.html")
 KINDS = ("svg", "png")
 
 
-@dataclass(frozen=True)
-class Report:
-    """A page and its figures.
-
-    Attributes:
-        text: HTML of the page.
-        pictures: `{name: Figure}`.
-    """
-
-    text: str
-    pictures: "dict[str, Figure]"
-
-
 def make_report(
     groups: dict[str, list[Run]],
     warnings: Sequence[str],
     published: Sequence[PublishedValue],
     requested: Sequence[PublishedValue],
-) -> Report:
-    """Build the page of some runs, inside a `style.figure_style` block.
+) -> "tuple[str, dict[str, Figure]]":
+    """Return the HTML of a page about runs, and `{name: figure}`, inside a `style.figure_style` block.
 
     Args:
         groups: `{name: [Run]}`, see `runs.grouped`.
@@ -65,7 +51,7 @@ def make_report(
     )
     title = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
     text = _render(title=title, lead=lead, warnings=warnings, sections=sections)
-    return Report(text, {picture.name: picture.figure for section in sections for picture in section.pictures})
+    return text, {picture.name: picture.figure for section in sections for picture in section.pictures}
 
 
 def _best_first(rows):
@@ -107,7 +93,7 @@ def _render(sections: Sequence[Section], **values: object) -> str:
     )
 
 
-def write_report(report: Report, path: Path) -> Path:
+def write_report(text: str, drawn: "dict[str, Figure]", path: Path) -> Path:
     """Write the page and its figures, each atomically; return the folder of the figures.
 
     Raises:
@@ -117,12 +103,12 @@ def write_report(report: Report, path: Path) -> Path:
     check_path(path)
     folder = path.with_name(f"{path.stem}_figures")
     files.check_write_target(folder, folder=True)
-    files.write_atomic(path, report.text.encode())
+    files.write_atomic(path, text.encode())
     with files.disk_errors(folder, "create the folder"):
         folder.mkdir(exist_ok=True)
-    for name, drawn in report.pictures.items():
+    for name, figure in drawn.items():
         for kind in KINDS:
-            files.write_atomic(folder / f"{name}.{kind}", style.encode_figure(drawn, kind))
+            files.write_atomic(folder / f"{name}.{kind}", style.encode_figure(figure, kind))
     return folder
 
 

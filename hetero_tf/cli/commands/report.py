@@ -22,9 +22,9 @@ def run(recipe: None, flags: FlagValues, console: Console) -> dict:
     page.check_path(path)
     runs, sentences = gather_runs(flags, "report")
     with style.figure_style("report"):
-        report = page.make_report(grouped(runs), sentences, *published.select_published(flags.published))
-        pictures = page.write_report(report, path)
-    console.say(f"wrote {path}, and its {len(report.pictures)} figures into {pictures}")
+        text, drawn = page.make_report(grouped(runs), sentences, *published.select_published(flags.published))
+        pictures = page.write_report(text, drawn, path)
+    console.say(f"wrote {path}, and its {len(drawn)} figures into {pictures}")
     for sentence in sentences:
         console.say(sentence)
     if flags.open and not webbrowser.open(path.resolve().as_uri()):
