@@ -8,9 +8,14 @@ from hetero_tf.base.console import format_engine, format_table
 from hetero_tf.base.escaping import escape_line
 from hetero_tf.base.units import MIB, format_bytes, format_count, format_memory
 from hetero_tf.models.costs.cost_report import LevelCost, costs_to_json
+from hetero_tf.models.costs.level_costs import LevelCosts
+from hetero_tf.models.initial_weights import first_weights
+from hetero_tf.planning.selection import reads_state
 from hetero_tf.reports.describe import fleet, loads
-from hetero_tf.reports.describe.fleet import FleetReport
-from hetero_tf.reports.describe.loads import Loads
+from hetero_tf.reports.describe.fleet import FleetReport, fleet_report
+from hetero_tf.reports.describe.loads import Loads, has_unequal_loads, level_loads
+from hetero_tf.run import notes
+from hetero_tf.run.learning_process import LearningProcess
 from hetero_tf.runs.plain_json import finite
 
 # Noun of the outputs by the form of the targets; "classes" for others.
@@ -36,7 +41,7 @@ class Description:
         replica_shares: `(clients, share of the operations)` of each process or device in the first round; empty
             without replicas.
         loads: `loads.Loads` if the levels differ in more than their widths, else None.
-        fleet: `fleet_loads.FleetReport` of a recipe with a fleet, else None.
+        fleet: `fleet.FleetReport` of a recipe with a fleet, else None.
         data: Lines that show how the data were understood.
         warnings: Sentences about the data and the levels.
     """
@@ -57,6 +62,45 @@ class Description:
     replica_shares: tuple[tuple[int, float], ...] = ()
     data: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def describe(process: LearningProcess, replicas: int = 1) -> Description:
+    """Describe the costs of a learning process and the split of its data.
+
+    Args:
+        process: A learning process without replicas.
+        replicas: Number of processes or devices that would share each round.
+
+    Raises:
+        InputError: The initial weights of the recipe are invalid.
+    """
+    if process.recipe.model.initial_weights is not None:
+        first_weights(process.recipe, process.family)
+    recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
+    example, levels, unequal = tuple(process.example_shape), process.costs_of(recipe.levels.widths), None
+    if has_unequal_loads(family):
+        examples_per_client = float(partition.train.sizes.mean()) * len(process.batching.starts)
+        unequal = level_loads(LevelCosts(family, example, family.classes), levels, examples_per_client)
+    # Without training there is no state for a selection to read.
+    cohort = range(recipe.round.clients) if reads_state(recipe) else None
+    return Description(
+        recipe=recipe.name,
+        example=example,
+        classes=dataset.classes,
+        levels=levels,
+        mix=recipe.levels.divided(1),
+        labels=partition.label_mask.sum(axis=1),
+        split=partition.summary(dataset.strata[0]),
+        source=dataset.source,
+        targets=dataset.targets,
+        stand_in_for=dataset.stand_in_for,
+        engine=process.engine_report(),
+        loads=unequal,
+        fleet=None if recipe.fleet is None else fleet_report(process),
+        data=tuple(notes.data_description(process)),
+        warnings=tuple(notes.warnings(process)),
+        replica_shares=process.replica_shares(process.plan(0, cohort), replicas) if replicas > 1 else (),
+    )
 
 
 def to_json(description: Description) -> dict:
