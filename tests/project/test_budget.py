@@ -26,7 +26,7 @@ LINES = {
     "models": 3847,
     "planning": 1955,
     "recipe": 4490,
-    "reports": 2891,
+    "reports": 2889,
     "rounds": 2683,
     "run": 3270,
     "runs": 2815,
