@@ -7,12 +7,15 @@ of actions belongs to the process, like its signal handlers.
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hetero_tf.base.errors import DiskProblem
 
 _ACTIONS: list[Callable[[], object]] = []
+# Set if `atexit` handlers of a library might never end: the program then ends without them.
+SKIPS_CLEANUP = threading.Event()
 
 
 @contextlib.contextmanager

@@ -209,28 +209,6 @@ _FIXED = {
         shown=True,
     ),
 }
-# Metric names or prefixes of earlier versions -> current names.
-FORMER_NAMES = {
-    "flops": "train_flops",
-    "lost": "non_finite",
-    "local_accuracy_": "clients_accuracy_",
-    "simulated_seconds": "round_seconds",
-    "simulated_client_seconds": "client_seconds",
-}
-
-
-def migrate_names(row: dict) -> dict:
-    """Return a row of any version with the current metric names."""
-    return {_current_name(name): value for name, value in row.items()}
-
-
-def _current_name(name):
-    if name in all_metrics():
-        return name
-    for former, now in FORMER_NAMES.items():
-        if name == former or former.endswith("_") and name.startswith(former):
-            return now + name.removeprefix(former)
-    return name
 
 
 def all_metrics() -> dict[str, Metric]:

@@ -92,7 +92,6 @@ FLAGS = {
     "on": Flag("enum", "submit each run of a sweep as a job; default none (train here)", choices=("slurm",)),
     "slurm": Flag("multi_string", "option of the jobs, key=value such as time=240; may be repeated; default none"),
     "word": Flag("multi_string", "word to explain; same as the words after explain; required"),
-    "rewrite": Flag("multi_string", "recipe or sweep to rewrite; same as the words after upgrade; required"),
     "run": Flag("multi_string", "run folders, or folders of them; same as the words after the command"),
     "metric": Flag("list", "metrics, such as global_accuracy,local_std; default the usual ones"),
     "reach": Flag("list", "values of the first metric, such as 95,98: time, rounds and MB to reach each; default none"),

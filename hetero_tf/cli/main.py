@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from hetero_tf.base import hardware, registry
+from hetero_tf.base import exits, hardware, registry
 from hetero_tf.base.console import Console, ProgressDisplay, prepare_streams
 from hetero_tf.base.errors import (
     DiskProblem,
@@ -40,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
             problem, False, DiskProblem.code, "standard output could not be written; free some space"
         )
     _flush(sys.stderr)
-    if code == WorkerLost.code:
-        # At a normal exit, TensorFlow would wait for the other workers.
+    # At a normal exit, TensorFlow would wait for the other workers.
+    if code == WorkerLost.code or exits.SKIPS_CLEANUP.is_set():
         os._exit(code)
     return code
 
@@ -148,7 +148,7 @@ def _print(result, flags):
 
 def _recipe(source, command, flags):
     """Load the recipe of --recipe, or of the run folder if `source` is "run_dir"; exports need none."""
-    from hetero_tf.recipe import load, loads
+    from hetero_tf.recipe import load
     from hetero_tf.runs import facts
     from hetero_tf.runs.run_folder import RunFolder
 
@@ -167,7 +167,7 @@ def _recipe(source, command, flags):
         raise InputError("--run_dir is missing; name the folder of a run, such as runs/digits")
     _check_plugins(command, flags)
     run = RunFolder(flags.run_dir)
-    return loads(facts.read_recipe(run), str(run.recipe), overrides)
+    return facts.load_recipe(run, overrides)
 
 
 def _check_plugins(command, flags):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base import files
+from hetero_tf.base.typed_json import from_json
 
 VARIABLE = "HETERO_TF_FLOWER"
 LIMIT = 2**26
@@ -86,5 +87,4 @@ class Job:
 def current() -> Job:
     """Return the job of this process."""
     path = Path(os.environ[VARIABLE])
-    fields = json.loads(files.read_bytes(path, LIMIT))
-    return Job(**{**fields, "plugins": tuple(fields["plugins"])})
+    return from_json(Job, json.loads(files.read_bytes(path, LIMIT)), path)

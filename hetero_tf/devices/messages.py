@@ -218,7 +218,7 @@ def number(metadata: Mapping[str, Any], name: str) -> float:
 
 
 def parse_times(metadata: Mapping[str, Any]) -> dict[str, float]:
-    """Return the times of a response by the names of `LARGEST_TIMES`; devices of earlier versions report none.
+    """Return the times of a response by the names of `LARGEST_TIMES`.
 
     Raises:
         Refused: A time is negative, too large, or not a number.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -78,19 +78,6 @@ class ClassResults:
             "recall": [None if np.isnan(value) else float(value) for value in self.recall],
             "precision": [None if np.isnan(value) else float(value) for value in self.precision],
         }
-
-    @classmethod
-    def from_json(cls, value: Any) -> "ClassResults":
-        """Return the results of `to_json`.
-
-        Raises:
-            ValueError, TypeError, KeyError: The value is not of this form.
-        """
-        names, matrix = value["names"], np.array(value["confusion_matrix"])
-        is_valid = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
-        if not is_valid or matrix.shape != (len(names),) * 2 or matrix.dtype != np.int64 or matrix.min() < 0:
-            raise ValueError("it does not contain a count for each pair of classes")
-        return cls(tuple(names), matrix)
 
     def draw(self, path: Path) -> None:
         """Draw the matrix into a PNG file, atomically; see `draw_into`.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.recipe import old_spellings
 from hetero_tf.recipe.changes import apply, label_of, read_tree
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.key_rules import check_keys
@@ -107,7 +106,6 @@ def _build(source, overrides, custom_model):
     with errors:
         recipe = _check_tree(root, custom_model)
     if errors:
-        old_spellings.check(root)
         problems += _locate_errors(root, errors, history, custom_model)
     if problems:
         raise join_errors(source.name, problems)
@@ -218,20 +216,16 @@ def _overrides_of(recipe, key):
     return Position(" ".join(labels)) if labels else None
 
 
-_MEMORY = re.compile(r"([0-9] ?)([MG])B\b")
-
-
 def difference(old: str, new: str) -> list[str]:
     """List the keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" for a missing key.
 
     Args:
-        old, new: Resolved texts (`Recipe.source`) of this or an earlier version; missing keys have their defaults.
+        old, new: Resolved texts (`Recipe.source`).
 
     Raises:
         InputError: A text is not a valid recipe.
     """
-    # Earlier versions wrote MB for MiB.
-    old_recipe, new_recipe = (loads(_MEMORY.sub(r"\1\2iB", text), "stored recipe") for text in (old, new))
+    old_recipe, new_recipe = (loads(text, "stored recipe") for text in (old, new))
     changed = differences(old_recipe.source, new_recipe.source)
     if old_recipe.model.layers == new_recipe.model.layers:
         # The same sizes, written in the layers of one recipe and in the settings of the other, give the same model.

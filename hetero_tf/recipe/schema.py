@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 LEVEL = "[A-Za-z]{1,20}"
-MEMORY_SIZE = "[0-9]{1,9}([.][0-9]{1,9})? ?[MG]i?B"
+MEMORY_SIZE = "[0-9]{1,9}([.][0-9]{1,9})? ?[MG]iB"
 MIX = f"{LEVEL}[0-9]{{0,6}}(-{LEVEL}[0-9]{{0,6}})*"
 # Budgets of four levels with equal shares of clients, largest first. With `lack` the smallest budget is too small for
 # the first blocks; with `surplus` the largest fits two models. Source: FeDepth (Zhang et al. 2023), section 5.
@@ -189,7 +189,7 @@ class Device:
         seconds_per_step: constant seconds of each local step, whatever its size
         gflops: training speed in 1e9 floating-point operations per second, counted as `train_flops`; null: only
             seconds_per_step counts
-        memory: memory for training, such as 400 MiB or 2 GiB (MB and GB are older spellings of these units); null:
+        memory: memory for training, such as 400 MiB or 2 GiB; null:
             unlimited
         down_mbit: download rate of the device in Mbit/s; null: unlimited
         up_mbit: upload rate of the device in Mbit/s; null: unlimited
@@ -439,7 +439,6 @@ class Recipe:
     Attributes:
         path: File name in messages.
         source: Resolved YAML text with all defaults.
-        notes: Old spellings in the file and its overrides.
         tree: The values with their positions.
         history: Each override with the tree before it.
     """

@@ -14,7 +14,7 @@ from hetero_tf.recipe.schema import LEVEL, Mebibytes
 LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
 FRACTION = re.compile("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?Mi?B")
+MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MiB")
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _PYTHON_TYPES: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
 

@@ -1,6 +1,7 @@
 """Comparison of runs: one row for each recipe, with mean and spread over its seeds."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.reports.summaries import (
@@ -16,7 +17,7 @@ from hetero_tf.reports.summaries import (
     truncate_to_common_round,
     values_at,
 )
-from hetero_tf.runs.history import MIX, MIX_COST_KEYS, Run
+from hetero_tf.runs.history import MIX, MixCost, Run
 from hetero_tf.runs.published import PublishedValue, matching_values
 
 
@@ -41,7 +42,7 @@ def compare(
         {"name", "levels" (the mix), "seeds", "rounds", "done" (rounds that all seeds have done; later rounds are
         ignored unless all are finished), "finished", "METRIC at MOMENT" for the first metric as `summaries.values_at`,
         "METRIC WHAT" for each metric and each key of `summaries.summarize`, "bytes", "client_bytes", "train_flops",
-        "device_seconds", "energy" and "client_seconds", each as `summaries.mean_and_spread`; each of `MIX_COST_KEYS`,
+        "device_seconds", "energy" and "client_seconds", each as `summaries.mean_and_spread`; each field of `MixCost`,
         None if the runs lack them; "published", a list of `PublishedValue.to_json` with "difference"}.
 
     Raises:
@@ -106,8 +107,8 @@ def _cost_columns(group, timed, totals):
     for name in totals:
         row[name] = mean_and_spread(max(dict(metric_values(run, name)).values(), default=None) for run in group)
     row |= {"client_seconds": mean_and_spread(map(client_seconds, group))} if timed else {}
-    mix_costs = next((run.costs.mix for run in group if run.costs), dict[str, float]())
-    return row | {key: mix_costs.get(key) for key in MIX_COST_KEYS}
+    mix_costs = next((run.costs.mix for run in group if run.costs), None)
+    return row | {field.name: getattr(mix_costs, field.name, None) for field in fields(MixCost)}
 
 
 def _metric_columns(group: Iterable[Run], metric, all_keys, **options):

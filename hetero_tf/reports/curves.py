@@ -151,7 +151,7 @@ def size_series(
     series: dict[str, tuple[Run, list[tuple[Curve, frozenset[str]]]]] = {}
     for runs in groups.values():
         last = [values[-1][1] for run in truncate_to_common_round(runs) if (values := metric_values(run, metric))]
-        sizes = [run.costs.mix[x] for run in runs if run.costs]
+        sizes = [getattr(run.costs.mix, x) for run in runs if run.costs]
         if last and sizes:
             fixed_keys = {key: value for key, value in runs[0].keys.items() if key not in _FREE_KEYS}
             seeds = [{statistics.fmean(sizes): value} for value in last]

@@ -18,7 +18,7 @@ from hetero_tf.planning.level_assignment import assign_levels
 from hetero_tf.planning.plan import DevicePlan, Division, plan_devices
 from hetero_tf.planning.selection import able_clients, pool_of, select_cohort
 from hetero_tf.planning.timing import RETURNED, RoundClock, RoundTiming
-from hetero_tf.recipe import Recipe, loads
+from hetero_tf.recipe import Recipe
 from hetero_tf.reports.summaries import active_clients
 from hetero_tf.run.round_spans import round_span
 from hetero_tf.runs import facts, timeline
@@ -68,9 +68,8 @@ def recipe_on_fleet(run: Run, fleet: str) -> Recipe:
         InputError: The fleet is invalid or does not fit the recipe.
     """
     folder = RunFolder(Path(run.folder))
-    text = facts.read_recipe(folder)
     try:
-        recipe = loads(text, str(folder.recipe))
+        recipe = facts.load_recipe(folder)
     except InputError as error:
         raise NotComputable("its recipe needs plug-in modules") from error
     if recipe.round.policy.name != "wait":
@@ -81,7 +80,7 @@ def recipe_on_fleet(run: Run, fleet: str) -> Recipe:
         raise NotComputable("its levels depend on its own fleet (levels.fit: device)")
     if any(row.get(name) for row in run.rows for name in ("dropped", "late")):
         raise NotComputable("clients of it dropped out or were late")
-    return loads(text, str(folder.recipe), [f"fleet={fleet}"])
+    return facts.load_recipe(folder, [f"fleet={fleet}"])
 
 
 def time_run(run: Run, recipe: Recipe) -> Run:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base import files, metrics
+from hetero_tf.base import metrics
 from hetero_tf.base.errors import InputError, UserError
-from hetero_tf.base.files import Damaged
+from hetero_tf.base.typed_json import Natural
 from hetero_tf.base.units import MB, MIB
 from hetero_tf.data.partitions import drawing
 from hetero_tf.data.partitions.partition import Partition
@@ -19,7 +19,7 @@ from hetero_tf.reports.breakdowns import breakdowns, round_breakdowns
 from hetero_tf.reports.style import Picture
 from hetero_tf.reports.summaries import known_metrics
 from hetero_tf.reports.tables import FIRST, Table, is_cost, is_of_level, to_table
-from hetero_tf.runs import plain_json
+from hetero_tf.runs import environment, plain_json
 from hetero_tf.runs.history import MIX, Run, differences, shown
 from hetero_tf.runs.published import PublishedValue
 from hetero_tf.runs.run_folder import RunFolder
@@ -68,6 +68,19 @@ class Section:
     facts: dict[str, str] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _StoredClasses:
+    state: Literal["best", "last"]
+    round: Natural
+    names: tuple[str, ...]
+    confusion_matrix: tuple[tuple[Natural, ...], ...]
+
+    def __post_init__(self):
+        lengths = {len(self.confusion_matrix), *map(len, self.confusion_matrix)}
+        if not self.names or lengths != {len(self.names)}:
+            raise ValueError("confusion_matrix must have a count for each pair of classes")
 
 
 def all_sections(
@@ -155,11 +168,11 @@ def _classes(groups):
         path = RunFolder(Path(runs[0].folder)).classes
         if not path.exists() or len(pictures) == MOST_FIGURES:
             continue
-        content: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-        try:
-            results, state = ClassResults.from_json(content), f"{content['state']} state, round {int(content['round'])}"
-        except (TypeError, KeyError, ValueError) as error:
-            raise Damaged(f"{path}: does not contain results of classes; delete it: {error}") from error
+        stored = plain_json.read(_StoredClasses, path, "; delete the file")
+        results, state = (
+            ClassResults(stored.names, np.array(stored.confusion_matrix)),
+            f"{stored.state} state, round {stored.round}",
+        )
         figure = style.figure(float(np.clip(0.3 * len(results.names), 3.4, 8)))
         results.draw_into(figure)
         caption = f"Shares of the predictions for the test examples of each class. Global model, {state}."
@@ -173,9 +186,9 @@ def _cost_table(groups):
     """Return a table with one line for each level; runs with equal costs share a line."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for name, runs in groups.items():
-        costs = next((run.costs.levels for run in runs if run.costs), dict[str, dict[str, float]]())
-        for level, cost in costs.items():
-            cells = (level, *(format(cost[key] / unit, spec) for key, unit, spec in COST_CELLS.values()))
+        costs = next((run.costs for run in runs if run.costs), None)
+        for level, cost in costs.levels.items() if costs else ():
+            cells = (level, *(format(getattr(cost, key) / unit, spec) for key, unit, spec in COST_CELLS.values()))
             lines.setdefault(cells, []).append(name)
     notes = [
         "FLOPs: forward pass of one example, counted as in the HeteroFL paper. MB down, MB up: per client and round. "
@@ -224,16 +237,12 @@ def _settings(groups):
 
 def _machine(run):
     """Return processor and versions of a run that stored them, else ""."""
-    path = RunFolder(Path(run.folder)).environment
-    try:
-        environment: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-        versions = environment["versions"]
-        return (
-            f"{environment['cpu']['model']}, {environment['cores']} cores, TensorFlow {versions['tensorflow']}, "
-            f"Keras {versions['keras']}, hetero_tf {versions['hetero_tf']}"
-        )
-    except (UserError, TypeError, KeyError):
+    stored = environment.load(RunFolder(Path(run.folder)).environment)
+    if stored is None:
         return ""
+    packages = {"TensorFlow": "tensorflow", "Keras": "keras", "hetero_tf": "hetero_tf"}
+    versions = ", ".join(f"{title} {stored.versions.get(name)}" for title, name in packages.items())
+    return f"{stored.cpu.model}, {stored.cores} cores, {versions}"
 
 
 def _differences(groups):

@@ -79,7 +79,7 @@ def _difference(best_facts, newest):
         return None
     if best_facts["round"] != known:
         return f"it is of round {best_facts['round']}, and the best round of the run is {known or 'unknown'}"
-    if best_facts["best"] != newest["best"] or newest["best_seal"] not in (None, best_facts["seal"]):
+    if best_facts["best"] != newest["best"] or newest["best_seal"] != best_facts["seal"]:
         return f"it is not the state that the run saved after round {known}"
     return None
 

@@ -105,10 +105,7 @@ def load_description(path: Path) -> DescribedDataset:
         raise files.Damaged(
             f"{path}: its content differs from its sha256, so the file was changed or is damaged{ADVICE}"
         )
-    try:
-        return from_description(value)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise files.Damaged(f"{path}: does not describe a data set: {error}{ADVICE}") from error
+    return from_description(value, path, ADVICE)
 
 
 def _digest(value: Mapping[str, Any]) -> str:

@@ -224,7 +224,6 @@ def _run_environment(process, settings):
         "partition": process.partition.sha256,
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
-    # Recorded only if used, so runs of earlier versions can be resumed.
     fleet = process.recipe.fleet
     extra |= {"trace": trace_digest(fleet.trace)} if fleet is not None and fleet.trace is not None else {}
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
@@ -251,12 +250,8 @@ def _restore(run, process, newest_facts, run_environment, console):
         console.say(f"all {process.recipe.rounds} rounds are done; use --set rounds=N to train more")
     best_metrics, best_digest = best.load_best(run, newest_facts, run_environment, console.say)
     rows = resume.truncate_metrics(run, newest_facts, console.say)
-    history = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics)]
-    patience = stopping_rule(process).count(Patience(), history)
+    patience = stopping_rule(process).count(Patience(), metrics_file.rows(run.metrics))
     last, totals = newest_facts["last"], newest_facts["totals"]
-    if process.clock is not None and "device_seconds" not in totals:
-        # Version 0.2 did not add up the simulated seconds.
-        totals = {**totals, "device_seconds": sum(row.get("round_seconds", 0.0) for row in history)}
     return Progress(newest.state, last, best_metrics, best_digest, totals, rows, patience)
 
 

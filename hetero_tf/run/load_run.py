@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import InputError, NotBuilt
-from hetero_tf.recipe import Recipe, loads
+from hetero_tf.recipe import Recipe
 from hetero_tf.run import best, resume
 from hetero_tf.run.checkpoint import LoadedState, open_newest
 from hetero_tf.run.experiment import Settings, build_described_process, build_process
@@ -49,8 +49,6 @@ def open_state(
     resume.check_stored_recipe(run, newest or state_facts)
     if which == "best":
         best.require(run, state_facts, newest)
-        if newest is not None and newest["best_seal"] is None:
-            say("note: an earlier version saved this run; its best state is identified by its round and metrics")
     for message in loaded.skipped:
         say(f"skipped: {message}")
     return process, loaded
@@ -63,7 +61,7 @@ def load_run(
     if state not in STATES:
         raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
-    recipe = loads(facts.read_recipe(run), str(run.recipe))
+    recipe = facts.load_recipe(run)
     folder = None if data_dir is None else Path(data_dir)
     settings = Settings(run.path, folder, threads or hardware.core_count(), False, "")
     process, loaded = open_state(recipe, settings, state, lambda message: None)

@@ -59,7 +59,7 @@ def check_recipe(run: RunFolder, recipe: Recipe, newest_facts: dict | None) -> N
     """
     if newest_facts is None and not run.started:
         return
-    changed = changed_keys(facts.read_recipe(run) if newest_facts is None else newest_facts["recipe"], recipe.source)
+    changed = changed_keys(run.read_recipe() if newest_facts is None else newest_facts["recipe"], recipe.source)
     if changed:
         raise InputError(
             f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
@@ -87,7 +87,7 @@ def check_best(run: RunFolder, process: LearningProcess, newest_facts: dict | No
 
 def check_stored_recipe(run: RunFolder, newest_facts: dict) -> None:
     """Refuse a `recipe.yaml` that differs from the recipe of the checkpoints."""
-    changed = changed_keys(newest_facts["recipe"], facts.read_recipe(run))
+    changed = changed_keys(newest_facts["recipe"], run.read_recipe())
     if changed:
         raise InputError(
             f"{run.recipe}: was changed after the training ({'; '.join(changed)}); put it back, or run "
@@ -267,7 +267,7 @@ def write_copies(run: RunFolder, recipe: Recipe, run_environment: dict, say: Cal
     """Write the current `recipe.yaml` and `environment.json`."""
     environment.save(run.environment, run_environment)
     try:
-        stored = facts.read_recipe(run) if run.started else None
+        stored = run.read_recipe() if run.started else None
         edited = stored is not None and bool(changed_keys(stored, recipe.source))
     except InputError:
         stored, edited = None, True

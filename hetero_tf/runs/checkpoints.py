@@ -167,7 +167,7 @@ def newest_without_arrays(folder: Path | str) -> Checkpoint | None:
             info = plain_json.parse(_read_verified(path, manifest.INFO, listed, None), path / manifest.INFO)
             if (
                 not isinstance(info, dict)
-                or (path / manifest.ARRAYS).stat().st_size != listed.files[manifest.ARRAYS][0]
+                or (path / manifest.ARRAYS).stat().st_size != listed.files[manifest.ARRAYS].bytes
             ):
                 raise Damaged(f"{path}: does not match its manifest")
         except (Damaged, OSError) as damage:
@@ -222,7 +222,7 @@ def _write_files(temporary, contents, manifest_bytes):
 
 
 def _read_verified(path, name, listed, folder):
-    data = files.read_bytes(path / name, listed.files[name][0], folder)
+    data = files.read_bytes(path / name, listed.files[name].bytes, folder)
     manifest.verify(data, name, listed, path / name)
     return data
 

@@ -44,7 +44,7 @@ def is_stopped_early(keys: Mapping[str, Any], rows: Sequence[dict]) -> bool:
     """Return True if early stopping ends a run after its last row.
 
     Args:
-        keys: `{dotted key: value}` of the resolved recipe; those of earlier versions have no early stopping.
+        keys: `{dotted key: value}` of the resolved recipe.
         rows: Rows of metrics, in order.
     """
     patience, every = keys.get("early_stopping.patience"), keys.get("evaluate.every")

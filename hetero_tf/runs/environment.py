@@ -5,6 +5,7 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -24,7 +25,25 @@ VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
 # Packages whose versions can change results; the others are only recorded.
 ARITHMETIC = ("tensorflow", "keras", "numpy")
 MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
-SECTIONS = ("versions", "cpu", "threads", "settings")
+
+
+@dataclass(frozen=True)
+class Processor:
+    """Model name and hash of the vector instruction flags of a processor, see `processor`."""
+
+    model: str
+    flags: str | None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Content of `environment.json`, see `environment`."""
+
+    versions: dict[str, str | None]
+    cpu: Processor
+    cores: int | None
+    threads: dict[str, int]
+    plugins: tuple[str, ...]
 
 
 def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:
@@ -79,17 +98,21 @@ def save(path: Path, facts: dict) -> None:
     files.write_atomic(path, plain_json.dump(facts, "the environment"))
 
 
+def load(path: Path) -> Environment | None:
+    """Return the content of an `environment.json` for display; None if it cannot be read."""
+    try:
+        return plain_json.read(Environment, path)
+    except UserError:
+        return None
+
+
 def plugins(path: Path) -> tuple[str, ...]:
     """Return the plug-in modules that an `environment.json` names; empty if it cannot be read.
 
     The names are only displayed: a module named by a run folder is never imported.
     """
-    try:
-        facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-    except UserError:
-        return ()
-    names = facts.get("plugins") if isinstance(facts, dict) else None
-    return tuple(name for name in names or () if isinstance(name, str) and MODULE.fullmatch(name))
+    stored = load(path)
+    return () if stored is None else tuple(filter(MODULE.fullmatch, stored.plugins))
 
 
 def decisive(facts: dict) -> dict:

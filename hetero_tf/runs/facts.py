@@ -4,27 +4,87 @@ A checksum detects accidental changes. A forged checkpoint can have a valid chec
 """
 
 import hashlib
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.recipe import Recipe
-from hetero_tf.recipe.old_spellings import in_new_spelling
+from hetero_tf.base.typed_json import Natural, NonNegative, from_json
+from hetero_tf.base.version import __version__
+from hetero_tf.recipe import Recipe, loads
 from hetero_tf.runs import checkpoints, environment
 from hetero_tf.runs.run_folder import RunFolder
 
-# Upper bound of numbers in the info: larger ones are never written.
-LARGEST = 2**63
+
+@dataclass(frozen=True)
+class FileDigest:
+    """Size and sha256 of a file."""
+
+    bytes: Natural
+    sha256: str
 
 
-def read_recipe(run: RunFolder) -> str:
-    """Return the text of `recipe.yaml` in the new spelling: earlier versions wrote old ones.
+@dataclass(frozen=True)
+class Sections:
+    """The entries of an environment that `environment.decisive` reads."""
+
+    versions: dict[str, Any]
+    cpu: dict[str, Any]
+    threads: dict[str, Any]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The info of a checkpoint.
+
+    Attributes:
+        recipe: Resolved text.
+        environment: See `environment.environment`.
+        metrics: Digest of `metrics.jsonl`.
+        last, best: Metrics of the last and of the best evaluation, with their "round"; empty before it.
+        totals: Sums over all rounds, such as "bytes".
+        best_seal: Digest of the best state; the states in `best/` lack it.
+    """
+
+    recipe: str
+    environment: Sections
+    metrics: FileDigest
+    last: dict[str, int | float | None]
+    best: dict[str, int | float | None]
+    totals: dict[str, NonNegative]
+    best_seal: str | None = None
+
+    def __post_init__(self):
+        for name, evaluation in (("last", self.last), ("best", self.best)):
+            round = evaluation.get("round", None if evaluation else 0)
+            if not isinstance(round, int) or round < 0:
+                raise ValueError(f"{name}.round must be a whole number from 0")
+        if not float.is_integer(self.totals.get("bytes", 0.5)):
+            raise ValueError("totals.bytes must be a whole number")
+
+
+def load_recipe(run: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of a run folder.
+
+    Args:
+        run: The folder.
+        overrides: Texts `path=value`.
 
     Raises:
-        InputError: The folder holds no run, or the file is damaged.
+        InputError: The folder holds no run, the file is damaged, or another version wrote it.
     """
-    return in_new_spelling(run.read_recipe(), str(run.recipe))[0]
+    text = run.read_recipe()
+    try:
+        return loads(text, str(run.recipe), overrides)
+    except InputError as error:
+        stored = environment.load(run.environment)
+        writer = __version__ if stored is None else stored.versions.get("hetero_tf")
+        if writer in (None, __version__):
+            raise
+        raise InputError(
+            f"{error}\nThe run was written by hetero_tf {shorten_repr(writer, 20)}; install that version to read it"
+        ) from error
 
 
 def checkpoint_info(recipe: Recipe, run_environment: dict, rows: bytes) -> dict:
@@ -62,8 +122,6 @@ def best(run: RunFolder) -> dict | None:
 def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
     """Return the facts of a checkpoint after all checks, with its "round" and "seal" (digest).
 
-    The recipe is in the new spelling.
-
     Args:
         checkpoint: The checkpoint.
         folder: Its folder, for error messages.
@@ -71,65 +129,10 @@ def from_checkpoint(checkpoint: checkpoints.Checkpoint, folder: object) -> dict:
     Raises:
         InputError: A fact is missing or has a wrong type.
     """
-    info = checkpoint.info
-    missing = [name for name in RULES if name not in info and name not in LATER]
-    if missing:
-        raise InputError(
-            f"{folder}: round {checkpoint.round} was saved without {', '.join(missing)}, by another "
-            "version of hetero_tf; continue with that version, or choose another folder by --run_dir"
-        )
-    for name, (holds, expected) in RULES.items():
-        if name in info and not holds(info[name]):
-            raise InputError(
-                f"{folder}: round {checkpoint.round} was not saved by hetero_tf: its `{name}` must be {expected}; "
-                f"restore the folder from a copy. Received: {name}={shorten_repr(info[name], 60)}"
-            )
-    text, _ = in_new_spelling(info["recipe"], str(folder))
-    return {**dict.fromkeys(LATER), **info, "recipe": text, "round": checkpoint.round, "seal": checkpoint.digest}
-
-
-def _is_natural(value):
-    return type(value) is int and 0 <= value < LARGEST
-
-
-def _is_metric_value(value):
-    return value is None or type(value) is float or type(value) is int and abs(value) < LARGEST
-
-
-def _is_evaluation(value):
-    if value == {}:
-        return True
-    return isinstance(value, dict) and _is_natural(value.get("round")) and all(map(_is_metric_value, value.values()))
-
-
-def _is_totals(value):
-    return (
-        isinstance(value, dict)
-        and _is_natural(value.get("bytes"))
-        and all(_is_natural(each) or type(each) is float and 0 <= each < math.inf for each in value.values())
+    from_json(
+        Facts,
+        checkpoint.info,
+        f"{folder}: round {checkpoint.round} was not saved by this version of hetero_tf",
+        "; continue with the version that saved it, restore the folder from a copy, or choose another one by --run_dir",
     )
-
-
-def _is_environment(value):
-    return isinstance(value, dict) and all(isinstance(value.get(name), dict) for name in environment.SECTIONS)
-
-
-def _is_file_digest(value):
-    return isinstance(value, dict) and _is_natural(value.get("bytes")) and isinstance(value.get("sha256"), str)
-
-
-def _is_digest(value):
-    return value is None or isinstance(value, str)
-
-
-RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "recipe": (lambda value: isinstance(value, str), "the text of a recipe"),
-    "environment": (_is_environment, "a dict with " + ", ".join(environment.SECTIONS)),
-    "metrics": (_is_file_digest, "a dict with bytes and sha256"),
-    "last": (_is_evaluation, "a dict of numbers with a round"),
-    "best": (_is_evaluation, "a dict of numbers with a round"),
-    "totals": (_is_totals, "a dict of finite numbers from 0, with bytes"),
-    "best_seal": (_is_digest, "the digest of the best state"),
-}
-# Facts that earlier versions did not save.
-LATER = ("best_seal",)
+    return {"best_seal": None, **checkpoint.info, "round": checkpoint.round, "seal": checkpoint.digest}

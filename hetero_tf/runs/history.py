@@ -1,18 +1,19 @@
 """Reads run folders, finished or running, and groups runs that differ only in their seed."""
 
+import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 
 from hetero_tf.base import files
+from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.base.files import Damaged
-from hetero_tf.base.metrics import migrate_names
-from hetero_tf.recipe import Recipe, keys_of, loads
+from hetero_tf.base.typed_json import from_json
+from hetero_tf.recipe import Recipe, keys_of
 from hetero_tf.recipe.nodes import format_value
 from hetero_tf.runs import environment, facts, metrics_file, plain_json, timeline
 from hetero_tf.runs.early_stopping import is_stopped_early
@@ -20,6 +21,8 @@ from hetero_tf.runs.run_folder import RunFolder
 
 LARGEST = 1e100
 MOST_READS = 10**6
+Number = int | float
+Work = Annotated[float, Range(low=0, high=1e30)]
 # Floats cannot represent larger integers exactly.
 LAST_ROUND = 2**53
 
@@ -27,12 +30,6 @@ LAST_ROUND = 2**53
 def is_number(value: object) -> TypeGuard[float]:
     """Return True if a value of a JSON file is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
-
-
-# Costs of a level: of its sub-model, of a forward pass of one example, and of one client and round.
-LEVEL_COST_KEYS = ("width", "parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "training_bytes")
-# Means over the clients of the mix; the last one, the largest memory of a level as a share of its budget, is optional.
-MIX_COST_KEYS = ("parameters", "paper_flops", "multiply_adds", "ratio", "budget_share")
 
 
 @dataclass(frozen=True)
@@ -56,61 +53,103 @@ class RoundWork:
 
 
 @dataclass(frozen=True)
+class LevelCost:
+    """Costs of a level: of its sub-model, of a forward pass of one example, and of one client and round."""
+
+    width: Number
+    parameters: Number
+    paper_flops: Number
+    multiply_adds: Number
+    bytes_down: Number
+    bytes_up: Number
+    training_bytes: Number
+
+
+@dataclass(frozen=True)
+class MixCost:
+    """Means over the clients.
+
+    Attributes:
+        ratio: Ratio of the mean number of parameters to that of the global model.
+        budget_share: The largest memory of a level as a share of its budget; None without budgets.
+    """
+
+    parameters: Number
+    paper_flops: Number
+    multiply_adds: Number
+    ratio: Number
+    budget_share: Number | None = None
+
+
+@dataclass(frozen=True)
+class _LevelWork:
+    bytes_down: Work
+    bytes_up: Work
+    train_flops: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
+class _StoredWork:
+    levels: dict[str, _LevelWork]
+    reads: Annotated[int, Range(low=1, high=MOST_READS)]
+    draws_stages: bool
+
+    def __post_init__(self):
+        if not all(level.train_flops for level in self.levels.values()):
+            raise ValueError("each level must have a stage")
+
+
+@dataclass(frozen=True)
+class _RecipeKeys:
+    name: str
+    seed: int
+    rounds: int
+    mix: dict[str, Annotated[float, Range(above=0)]]
+
+    def __post_init__(self):
+        if not self.mix:
+            raise ValueError("levels.mix is missing")
+
+
+@dataclass(frozen=True)
+class _DataSource:
+    stand_in_for: str | None
+
+
+@dataclass(frozen=True)
 class RunCosts:
     """Costs of a run, as `describe` reports them.
 
     Attributes:
-        levels: `{level: {each of LEVEL_COST_KEYS}}`, the levels of the mix.
-        mix: `{each of MIX_COST_KEYS}`, "ratio" is that of mean parameters to the global model's; no "budget_share"
-            without budgets.
-        work: Work of a round.
+        levels: Costs of the levels of the mix, by name.
+        mix: Means over the clients.
+        round: Work of a round by level.
     """
 
-    levels: dict[str, dict[str, float]]
-    mix: dict[str, float]
-    work: RoundWork
+    levels: dict[str, LevelCost]
+    mix: MixCost
+    round: _StoredWork
+
+    @functools.cached_property
+    def work(self) -> RoundWork:
+        """Work of a client in a round."""
+        levels = self.round.levels.values()
+        stages = tuple(len(level.train_flops) for level in levels)
+        flops = np.zeros((len(stages), max(stages, default=0)))
+        for row, level in zip(flops, levels):
+            row[: len(level.train_flops)] = level.train_flops
+        down, up = (np.asarray([getattr(level, name) for level in levels]) for name in ("bytes_down", "bytes_up"))
+        return RoundWork(down, up, flops, stages, self.round.draws_stages, self.round.reads)
 
 
 def read_costs(path: Path) -> RunCosts | None:
-    """Read `costs.json`; return None if it is missing.
+    """Read `costs.json`; None if it is missing.
 
     Raises:
         Damaged: The content is not that of a run.
     """
-    if not path.exists():
-        return None
-    document: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-    try:
-        levels = {
-            str(level): {key: _number(cost[key]) for key in LEVEL_COST_KEYS}
-            for level, cost in document["levels"].items()
-        }
-        known = MIX_COST_KEYS if document["mix"][MIX_COST_KEYS[-1]] is not None else MIX_COST_KEYS[:-1]
-        mix = {key: _number(document["mix"][key]) for key in known}
-        return RunCosts(levels, mix, _round_work(document["round"]))
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise Damaged(
-            f"{path}: does not contain the costs of a run; delete it, and run the training command again to restore it"
-        ) from error
-
-
-def _number(value):
-    if not is_number(value):
-        raise ValueError("not a number")
-    return value
-
-
-def _round_work(document):
-    levels = list(document["levels"].values())
-    down, up = (np.asarray([float(level[name]) for level in levels]) for name in ("bytes_down", "bytes_up"))
-    stages = tuple(len(level["train_flops"]) for level in levels)
-    flops = np.zeros((len(levels), max(stages)))
-    for row, level in zip(flops, levels):
-        row[: len(level["train_flops"])] = level["train_flops"]
-    reads = int(document["reads"])
-    if not (min(stages) > 0 and 0 < reads <= MOST_READS and np.isfinite([down, up, flops.sum(axis=1)]).all()):
-        raise ValueError("not a number")
-    return RoundWork(down, up, flops, stages, bool(document["draws_stages"]), reads)
+    advice = "; delete the file, and run the training command again to restore it"
+    return plain_json.read(RunCosts, path, advice) if path.exists() else None
 
 
 # Runs with more differences are named by their folders.
@@ -138,7 +177,7 @@ class Run:
             replaced the data, "data.stand_in_for" names them.
         rows: Rows of metrics, at least one.
         timings: Rows of `timings.jsonl`.
-        costs: Costs of a client of each level; None if their file is missing.
+        costs: Costs of a client of each level; None if the file is missing.
         timeline: Times of the clients of the first rounds on the fleet; empty without a fleet.
     """
 
@@ -211,21 +250,20 @@ def read(folder: str | Path) -> Run | None:
         InputError: The folder holds no run, or a file of it is damaged.
     """
     run = RunFolder(Path(folder))
-    text = facts.read_recipe(run)
     try:
-        text = loads(text, str(run.recipe)).source
+        text = facts.load_recipe(run).source
     except InputError:
         if not environment.plugins(run.environment):
             raise
-    rows = [migrate_names(row) for row in _rows(run.metrics)]
+        text = run.read_recipe()
+    rows = _rows(run.metrics)
     if not rows:
         return None
     keys, mix = checked_keys(text, run.recipe)
     keys[MIX] = mix_text(mix)
     if keys.get("data.fallback") and run.data.exists():
-        data = plain_json.parse(files.read_bytes(run.data, plain_json.LIMIT), run.data)
-        if isinstance(data, dict) and data.get("stand_in_for"):
-            keys["data.stand_in_for"] = str(data["stand_in_for"])
+        stand_in_for = plain_json.read(_DataSource, run.data).stand_in_for
+        keys |= {"data.stand_in_for": stand_in_for} if stand_in_for else {}
     timings = _rows(run.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     spans = timeline.read(run.timeline)
@@ -277,14 +315,7 @@ def checked_keys(text: str, path: Path) -> tuple[dict[str, Any], dict[str, float
         InputError: The name, the seed, the number of rounds or the mix is not one of a recipe.
     """
     keys, mix = recipe_keys(text, str(path))
-    for name, kind in (("name", str), ("seed", int), ("rounds", int)):
-        if type(keys.get(name)) is not kind:
-            raise InputError(
-                f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
-                f"Received: {name}={shorten_repr(keys.get(name), 60)}"
-            )
-    if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
-        raise InputError(f"{path}: {MIX} must give each level a positive share. Received: {shorten_repr(mix, 60)}")
+    from_json(_RecipeKeys, {**keys, "mix": mix}, path)
     return keys, mix
 
 

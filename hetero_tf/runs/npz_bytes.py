@@ -6,13 +6,17 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, cast, get_args
 
 import numpy as np
 
+from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 
-DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
+DType = Literal["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
+DTYPES = get_args(DType)
+Axis = Annotated[int, Range(low=0, high=2**40)]
 # Upper bound in bytes of the zip and npy headers of one array.
 OVERHEAD = 1024
 
@@ -22,8 +26,8 @@ class Spec:
     """One stored array: its name (any text, '/' included), shape and NumPy dtype string such as "<f4"."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[Axis, ...]
+    dtype: DType
 
     @property
     def nbytes(self) -> int:
@@ -47,7 +51,7 @@ def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]
         InputError: A name is not text, or a dtype cannot be stored (objects, strings, records, big-endian).
     """
     values = [np.asarray(value, order="C") for value in arrays.values()]
-    specs = tuple(Spec(name, value.shape, value.dtype.str) for name, value in zip(arrays, values))
+    specs = tuple(Spec(name, value.shape, cast(DType, value.dtype.str)) for name, value in zip(arrays, values))
     for spec in specs:
         if not isinstance(spec.name, str):
             raise InputError(f"array names must be text. Received: name={spec.name!r}")

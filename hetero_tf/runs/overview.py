@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf import recipe
-from hetero_tf.base import metrics, registry
+from hetero_tf.base import registry
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs import checkpoints, environment, facts, metrics_file
@@ -93,13 +93,13 @@ def _read_run(run):
     checkpoint = checkpoints.newest_without_arrays(run.checkpoints)
     info = {} if checkpoint is None else facts.from_checkpoint(checkpoint, run.checkpoints)
     missing = tuple(name for name in environment.plugins(run.environment) if name not in registry.plugin_modules())
-    text = info["recipe"] if info else facts.read_recipe(run)
+    text = info["recipe"] if info else run.read_recipe()
     resolved, keys = _read_keys(text, run, missing)
     done, last, best = info.get("round", 0), info.get("last") or {}, info.get("best") or {}
     metric = selection_metric(keys, [last]) if last or keys.get("evaluate.best") else ""
     # The recipe that was last requested: `recipe.yaml` has its number of rounds before the next checkpoint does.
     try:
-        _, requested = _read_keys(facts.read_recipe(run), run, missing)
+        _, requested = _read_keys(run.read_recipe(), run, missing)
     except InputError:
         requested = keys
     if run.holder is not None:
@@ -144,7 +144,7 @@ def is_finished(run: RunFolder, done: int, requested: Mapping[str, Any]) -> bool
     """
     if done >= requested["rounds"] or requested.get("early_stopping.patience") is None:
         return done >= requested["rounds"]
-    rows = [metrics.migrate_names(row) for row in metrics_file.rows(run.metrics) if row["round"] <= done]
+    rows = [row for row in metrics_file.rows(run.metrics) if row["round"] <= done]
     return is_stopped_early(requested, rows)
 
 

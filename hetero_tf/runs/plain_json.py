@@ -3,11 +3,15 @@
 import json
 import math
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
+from hetero_tf.base.typed_json import from_json
 
+T = TypeVar("T")
 LIMIT = 4 * 2**20
 DEPTH = 32
 # Never backtracks, even in an unterminated string, so crafted text costs one pass and no memory.
@@ -54,6 +58,11 @@ def parse(data: bytes, source: object, limit: int = LIMIT) -> object:
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{source}: is not plain JSON: {error}") from error
     return value
+
+
+def read(kind: type[T], path: Path, advice: str = "") -> T:
+    """Return the content of a file as an object of a class, see `typed_json.from_json`."""
+    return from_json(kind, parse(files.read_bytes(path, LIMIT), path), path, advice)
 
 
 def depth(text: str) -> int:

@@ -25,10 +25,9 @@ RECIPE = "recipe.yaml"
 # The definition of a sweep, stored in the folder of its runs.
 SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
-# Temporary files that killed processes leave; version 0.1 wrote `.partition.npz.PROCESS`.
+# Temporary files that killed processes leave.
 _LEFT = re.compile(
     r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|classes\.json|data\.json|fleet\.yaml|fleet_trace\.csv|mlflow\.json|wandb\.json|(?:metrics|timings|timeline)\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
-    r"|\.partition\.npz\.[0-9]+"
 )
 
 

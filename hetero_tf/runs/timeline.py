@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from hetero_tf.base.files import Damaged
+from hetero_tf.base.constraints import Range, Text
+from hetero_tf.base.typed_json import from_json
 from hetero_tf.runs import metrics_file
 
 # Rounds of a run, and clients of a round, that are stored.
 MOST_ROUNDS, MOST_CLIENTS = 10, 50
-LONGEST_NAME = 64
-LARGEST = 1e15
+Seconds = Annotated[float, Range(low=0, high=1e15)]
+Name = Annotated[str, Text(pattern=".{0,64}")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +29,13 @@ class ClientSpan:
     """
 
     client: int
-    device: str
-    level: str
-    start: float
-    download: float
-    compute: float
-    upload: float
-    status: str
+    device: Name
+    level: Name
+    start: Seconds
+    download: Seconds
+    compute: Seconds
+    upload: Seconds
+    status: Name
 
     @property
     def end(self) -> float:
@@ -47,8 +48,8 @@ class RoundSpan:
     """One round: its number from 1, its begin and end in seconds of device time, and its clients."""
 
     round: int
-    began: float
-    ended: float
+    began: Seconds
+    ended: Seconds
     clients: list[ClientSpan]
 
 
@@ -68,26 +69,5 @@ def read(path: Path) -> list[RoundSpan]:
     Raises:
         Damaged: A line has other content.
     """
-    try:
-        spans = {row["round"]: _round_span(row) for row in metrics_file.rows(path)}
-        return [spans[round] for round in sorted(spans)][:MOST_ROUNDS]
-    except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"{path}: does not contain the times of clients; delete it: {error}") from error
-
-
-def _round_span(row: dict[str, Any]) -> RoundSpan:
-    clients = [_client_span(client) for client in row["clients"][:MOST_CLIENTS]]
-    return RoundSpan(int(row["round"]), _seconds(row["began"]), _seconds(row["ended"]), clients)
-
-
-def _client_span(values):
-    """Check the values of an untrusted file."""
-    times = {name: _seconds(values[name]) for name in ("start", "download", "compute", "upload")}
-    names: dict[str, Any] = {name: str(values[name])[:LONGEST_NAME] for name in ("device", "level", "status")}
-    return ClientSpan(client=int(values["client"]), **names, **times)
-
-
-def _seconds(value):
-    if not 0 <= value <= LARGEST:
-        raise ValueError(f"seconds must be from 0 to {LARGEST:g}. Received: {value}")
-    return float(value)
+    spans = [from_json(RoundSpan, row, path, "; delete the file") for row in metrics_file.rows(path)]
+    return [span for _, span in sorted({span.round: span for span in spans}.items())][:MOST_ROUNDS]

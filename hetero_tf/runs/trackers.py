@@ -1,20 +1,164 @@
-"""Live logging to the trackers of `--log`: starts a process for each of them, which follows the metrics of the run."""
+"""Live logging to the trackers of `--log`: a thread for each of them follows the metrics of a run.
+
+A file in the run folder stores the id of the tracker's run and the last logged round; a resumed run continues there.
+"""
 
 import contextlib
-import signal
-import sys
+import json
+import logging
+import os
+import re
+import secrets
+import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from hetero_tf.base import children
+from hetero_tf.base import exits, files
+from hetero_tf.base.constraints import Text
 from hetero_tf.base.errors import InputError, did_you_mean, require_modules
-from hetero_tf.runs import tracker_process
-from hetero_tf.runs.run_folder import RunFolder
+from hetero_tf.base.typed_json import Natural
+from hetero_tf.base.version import __version__
+from hetero_tf.runs import plain_json
+from hetero_tf.runs.history import MIX, hyperparameters, is_number, method_of, mix_text, recipe_keys
+from hetero_tf.runs.run_folder import SWEEP, RunFolder
 
-# Seconds after the last moment at which a process ends itself.
-GRACE_SECONDS = 5
-# The module that each tracker needs; its name is also the extra of this package.
-TRACKERS = {"mlflow": "mlflow", "wandb": "wandb"}
+# MLflow experiment and W&B project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another one.
+PROJECT = "hetero_tf"
+# What a user checks when a tracker fails, and characters of its error that the warning quotes.
+SETTINGS = {"mlflow": "MLFLOW_TRACKING_URI and its server", "wandb": "WANDB_API_KEY, WANDB_MODE and the network"}
+MAX_CAUSE = 300
+# Seconds between two looks at the metrics; seconds for the rest after the end of the run, and after a signal.
+PAUSE, MAX_FLUSH_SECONDS, MAX_SIGNAL_SECONDS = 1.0, 20.0, 5.0
+# Limits of MLflow: parameters and metrics of a request, and characters of a value. W&B: characters of a tag.
+MLFLOW_PARAMETERS, MLFLOW_METRICS, MLFLOW_VALUE, WANDB_TAG = 100, 1000, 6000, 64
+# Libraries of trackers must not write into the output of a run: its standard output may be read as JSON.
+QUIET = {"WANDB_SILENT": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+LOGGERS = ("mlflow", "urllib3", "wandb")
+# The rows of some rounds: (round, metrics).
+Rows = Sequence[tuple[int, dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """A run, as trackers list it.
+
+    Attributes:
+        name: Name of the run folder.
+        sweep: Name of the folder of its sweep, which groups its runs; None for a single run.
+        parameters: Keys of the recipe.
+        tags: Method, seed, levels, data and version.
+    """
+
+    name: str
+    sweep: str | None
+    parameters: dict[str, bool | float | str]
+    tags: dict[str, str]
+
+
+def describe_run(run: RunFolder) -> RunDescription:
+    """Return the description of a run for trackers."""
+    keys, mix = recipe_keys(run.read_recipe(), str(run.recipe))
+    keys[MIX] = mix_text(mix)
+    tags = {
+        "recipe": str(keys["name"]),
+        "method": method_of(keys),
+        "seed": str(keys["seed"]),
+        "levels": mix_text(mix),
+        "data": str(keys.get("data.dataset", keys["data.name"])),
+        "hetero_tf": __version__,
+    }
+    parent = run.path.parent
+    sweep = parent.name if (parent / SWEEP).is_file() else None
+    return RunDescription(run.path.name, sweep, hyperparameters(keys), tags)
+
+
+class MlflowTracker:
+    """A run of MLflow, at the server or folder of MLFLOW_TRACKING_URI. Any method of a tracker may raise any exception.
+
+    Attributes:
+        id: Id with which a later process continues the run.
+        address: Where the user finds the run.
+    """
+
+    def __init__(self, description: RunDescription, run_id: str | None):
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient()
+        self.id = run_id or self._create(description)
+        if run_id:
+            self._client.update_run(run_id, status="RUNNING")
+        self.address = f"{self._client.tracking_uri}, run {self.id}"
+
+    def _create(self, description):
+        from mlflow import set_experiment
+        from mlflow.entities import Param
+
+        # It also creates the experiment, which another run of the sweep may do at the same time.
+        experiment = set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)).experiment_id
+        tags = description.tags | ({"sweep": description.sweep} if description.sweep else {})
+        run_id = self._client.create_run(experiment, tags=tags, run_name=description.name).info.run_id
+        parameters = [
+            Param(re.sub(r"[^\w.\- :/]", "_", key), str(value)[:MLFLOW_VALUE])
+            for key, value in description.parameters.items()
+        ]
+        for start in range(0, len(parameters), MLFLOW_PARAMETERS):
+            self._client.log_batch(run_id, params=parameters[start : start + MLFLOW_PARAMETERS])
+        return run_id
+
+    def log(self, rows: Rows) -> None:
+        """Log the metrics of some rounds, in as few requests as MLflow allows."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        values = [Metric(name, value, now, round) for round, metrics in rows for name, value in metrics.items()]
+        for start in range(0, len(values), MLFLOW_METRICS):
+            self._client.log_batch(self.id, metrics=values[start : start + MLFLOW_METRICS])
+
+    def finish(self, succeeded: bool) -> None:
+        """Mark the run as finished or failed."""
+        self._client.set_terminated(self.id, "FINISHED" if succeeded else "FAILED")
+
+
+class WandbTracker:
+    """A run of Weights & Biases; WANDB_MODE, WANDB_ENTITY and its other variables apply."""
+
+    def __init__(self, description: RunDescription, run_id: str | None):
+        import wandb
+
+        self.id = run_id or secrets.token_hex(4)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=description.name,
+            group=description.sweep,
+            id=self.id,
+            resume="allow" if run_id else None,
+            config=description.parameters,
+            allow_val_change=True,
+            tags=[f"{name}: {value}"[:WANDB_TAG] for name, value in description.tags.items()],
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        # A resumed run may log rounds again, which W&B's own step would reject.
+        self._run.define_metric("round")
+        self._run.define_metric("*", step_metric="round")
+        folder = Path(self._run.dir).parent
+        self.address = f"{folder} (offline; `wandb sync` uploads it)" if self._run.offline else str(self._run.url)
+
+    def log(self, rows: Rows) -> None:
+        """Log the metrics of some rounds."""
+        for round, metrics in rows:
+            self._run.log({"round": round, **metrics})
+
+    def finish(self, succeeded: bool) -> None:
+        """Send everything, and mark the run as finished or failed."""
+        self._run.finish(0 if succeeded else 1)
+
+
+# The name of a tracker is also that of its module and of the extra of this package.
+TRACKERS: dict[str, type[MlflowTracker] | type[WandbTracker]] = {"mlflow": MlflowTracker, "wandb": WandbTracker}
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -22,62 +166,128 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in TRACKERS:
             raise InputError(f"--log: no such tracker{did_you_mean(name, TRACKERS)} Received: --log={name}")
-        require_modules(f"--log {name}", [TRACKERS[name]], name)
+        require_modules(f"--log {name}", [name], name)
 
 
 @contextlib.contextmanager
 def log_live(names: Sequence[str], run: RunFolder, say: Callable[[str], None]) -> Iterator[None]:
     """Log the metrics of a run to trackers while the block runs.
 
-    Trackers run in other processes, so a slow server delays no round, and no error of a tracker ends the training.
+    Trackers run in threads, so a slow server delays no round, and no error of a tracker ends the training.
 
     Args:
         names: Keys of `TRACKERS`.
         run: Folder of the run, with its recipe.
-        say: Prints the messages of the processes.
+        say: Prints the messages about trackers.
     """
+    if names:
+        os.environ.update(QUIET)
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     followers = [_Follower(name, run, say) for name in names]
-    outcome = ""
-    try:
-        yield
-        outcome = tracker_process.FINISHED
-    finally:
+
+    def end(succeeded, seconds):
         for follower in followers:
-            follower.end(outcome)
+            follower.end(succeeded)
+        until = time.monotonic() + seconds
         for follower in followers:
-            follower.wait()
+            follower.wait(until - time.monotonic())
+
+    with exits.before_exit(lambda: end(False, MAX_SIGNAL_SECONDS)):
+        succeeded = False
+        try:
+            yield
+            succeeded = True
+        finally:
+            end(succeeded, MAX_FLUSH_SECONDS)
 
 
 class _Follower:
-    """A process that logs the metrics of a run to one tracker."""
+    """A thread that logs the rows of a run to one tracker until `end`."""
 
     def __init__(self, name: str, run: RunFolder, say: Callable[[str], None]):
-        self._name, self._say = name, say
-        self._process = children.start([sys.executable, tracker_process.__file__, name, str(run.path.absolute())])
-        self._reader = threading.Thread(target=self._print_lines, name=f"log-{name}", daemon=True)
-        self._reader.start()
+        self._name, self._run, self._say = name, run, say
+        self._ended, self._succeeded = threading.Event(), False
+        self._thread = threading.Thread(target=self._follow_safely, name=f"log-{name}", daemon=True)
+        self._thread.start()
 
-    def _print_lines(self):
-        for line in children.read_lines(self._process, lambda: self._process.poll() is not None):
-            self._say(line)
+    def _follow_safely(self):
+        try:
+            self._follow()
+        # Libraries of trackers raise errors of many types.
+        except Exception as error:
+            cause = textwrap.shorten(str(error), MAX_CAUSE, placeholder=" ...") or type(error).__name__
+            self._warn(f"failed: {cause}; check {SETTINGS[self._name]}")
 
-    def end(self, outcome: str) -> None:
-        """Report the outcome of the run. If a signal ends this process, its end of the pipe closes too."""
-        assert self._process.stdin is not None
-        # The process has ended after an error of the tracker.
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(outcome)
-            self._process.stdin.close()
+    def _follow(self):
+        path, reader, is_running = Path(getattr(self._run, self._name)), MetricsReader(self._run.metrics), True
+        progress = read_progress(path)
+        tracker = TRACKERS[self._name](describe_run(self._run), progress.id)
+        self._say(f"logging to {self._name}: {tracker.address}")
+        logged = progress.round
+        write_progress(path, tracker.id, logged)
+        while is_running:
+            # Read the last rows after the end.
+            is_running = not self._ended.wait(PAUSE)
+            if rows := reader.read_new(logged):
+                tracker.log(rows)
+                logged = rows[-1][0]
+                write_progress(path, tracker.id, logged)
+        tracker.finish(self._succeeded)
 
-    def wait(self) -> None:
-        """Wait until the tracker has all rounds, at most for some seconds."""
-        self._reader.join(tracker_process.MAX_FLUSH_SECONDS + GRACE_SECONDS)
-        is_late = self._reader.is_alive()
-        if is_late:
-            self._process.kill()
-        code = self._process.wait()
-        # The process also stops itself, by an alarm.
-        if is_late or code == -signal.SIGALRM:
-            self._say(tracker_process.warning(self._name, "did not receive all rounds in time"))
-        elif code < 0:
-            self._say(tracker_process.warning(self._name, children.describe_exit(code)))
+    def _warn(self, problem):
+        # At a normal exit, the library of the tracker might wait for its server without end.
+        exits.SKIPS_CLEANUP.set()
+        advice = "the training continues, and the same command logs the missing rounds"
+        self._say(f"warning: --log {self._name} {problem}; {advice}")
+
+    def end(self, succeeded: bool) -> None:
+        """Report the end of the run, after which the thread logs the remaining rows."""
+        self._succeeded = succeeded
+        self._ended.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the tracker has all rounds, but not longer than some seconds."""
+        self._thread.join(max(seconds, 0))
+        if self._thread.is_alive():
+            self._warn("did not receive all rounds in time")
+
+
+class MetricsReader:
+    """Reads the rows that a run appends to its metrics."""
+
+    def __init__(self, path: Path):
+        self._path, self._offset = path, 0
+
+    def read_new(self, after: int) -> Rows:
+        """Return the complete rows since the last call whose round is larger than `after`."""
+        if not self._path.exists():
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            complete = file.read().rpartition(b"\n")[0]
+        self._offset += len(complete) + bool(complete)
+        rows = map(json.loads, complete.splitlines())
+        return [(row["round"], _numbers(row)) for row in rows if row["round"] > after]
+
+
+def _numbers(row):
+    return {name: float(value) for name, value in row.items() if is_number(value) and name != "round"}
+
+
+@dataclass(frozen=True)
+class LogProgress:
+    """Id of the tracker's run, or None for a new run, and the last logged round."""
+
+    id: Annotated[str, Text(pattern="[0-9A-Za-z_-]{1,64}")] | None
+    round: Natural
+
+
+def read_progress(path: Path) -> LogProgress:
+    """Return the progress that `write_progress` stored."""
+    return plain_json.read(LogProgress, path, "; delete the file") if path.exists() else LogProgress(None, 0)
+
+
+def write_progress(path: Path, run_id: str, logged: int) -> None:
+    """Store the id of the tracker's run and the last logged round, atomically."""
+    files.write_atomic(path, plain_json.dump({"id": run_id, "round": logged}, "the id of a logged run"))

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
-from hetero_tf.recipe import old_spellings
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.nodes import Node, Position, error_at, format_value, to_plain
 from hetero_tf.recipe.reader import parse
@@ -69,7 +68,6 @@ def read(path: str | Path) -> tuple[SweepPart, ...]:
 def reads(text: str, label: str) -> tuple[SweepPart, ...]:
     """Parse the text of a sweep; `label` is its file name in errors."""
     root = parse(text, label)
-    old_spellings.check(root)
     keys = _mapping(root, (), "a sweep must be a mapping with keys such as recipe and grid", KEYS)
     parts = keys.pop("parts", None)
     if parts is None:

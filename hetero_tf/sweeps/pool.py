@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
-from hetero_tf.base import files
 from hetero_tf.base.console import Console, ProgressDisplay
 from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys, keys_of
-from hetero_tf.runs import facts, overview, plain_json
+from hetero_tf.runs import environment, overview
 from hetero_tf.runs.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import SweepRun
 from hetero_tf.sweeps.launcher import Launcher, Program
@@ -167,7 +165,7 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
     is_damaged = run_overview.state == overview.DAMAGED
     is_finished = not is_damaged and overview.is_finished(run_folder, run_overview.round, keys_of(run.recipe))
     if is_finished:
-        changed = changed_keys(facts.read_recipe(run_folder), run.recipe.source)
+        changed = changed_keys(run_folder.read_recipe(), run.recipe.source)
         if changed:
             raise UserError(f"{folder}: contains a run of another recipe ({'; '.join(changed)})")
     # For a damaged folder, the program reports the error.
@@ -176,11 +174,6 @@ def read_progress(run: SweepRun, folder: Path, threads: int) -> tuple[int, bool,
 
 def _stored_threads(run_folder, default):
     """Return the stored thread count of a run."""
-    try:
-        environment: Any = plain_json.parse(
-            files.read_bytes(run_folder.environment, plain_json.LIMIT), run_folder.environment
-        )
-        threads = environment["threads"]["inter_op"]
-    except (UserError, KeyError, TypeError):
-        return default
-    return threads if type(threads) is int and threads > 0 else default
+    stored = environment.load(run_folder.environment)
+    threads = 0 if stored is None else stored.threads.get("inter_op", 0)
+    return threads if threads > 0 else default

@@ -13,7 +13,6 @@ from pathlib import Path
 from hetero_tf.base import files
 from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import changed_keys
-from hetero_tf.recipe.old_spellings import in_new_spelling
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.runs.run_folder import SWEEP
 from hetero_tf.sweeps import definition
@@ -75,7 +74,7 @@ class SweepFolder:
         if not os.path.lexists(self.definition_file):
             return
         label = str(self.definition_file)
-        text, _ = in_new_spelling(files.decode(files.read_bytes(label, LARGEST_FILE), label), label)
+        text = files.decode(files.read_bytes(label, LARGEST_FILE), label)
         runs_by_name = {run.name: run for run in runs}
         for run in expand(definition.reads(text, label), label):
             if run.name not in runs_by_name:

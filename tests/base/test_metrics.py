@@ -55,18 +55,6 @@ def test_selection_metrics_have_a_direction():
     assert metrics.selection_metrics("positions", ()) == names
 
 
-def test_rows_of_earlier_versions_are_migrated():
-    before = {"round": 1, "flops": 2, "lost": 0, "local_accuracy": 3.0, "local_accuracy_b": 4.0, "bytes_up": 5}
-    assert metrics.migrate_names(before) == {
-        "round": 1,
-        "train_flops": 2,
-        "non_finite": 0,
-        "local_accuracy": 3.0,
-        "clients_accuracy_b": 4.0,
-        "bytes_up": 5,
-    }
-
-
 def test_validation_metric_is_the_default_selection_metric():
     assert metrics.default_selection_metric("accuracy", True) == "validation_accuracy"
     assert metrics.default_selection_metric("perplexity", False) == "global_perplexity"

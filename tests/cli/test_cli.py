@@ -24,7 +24,7 @@ LONG = "a" * 300
 WRONG = """
 --recpe=small.yaml => unknown flag --recpe; did you mean 'recipe'?
 --recipe=small.yaml --thread=2 => unknown flag --thread; did you mean 'threads'?
---recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, engine, estimate, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, rewrite, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes
+--recipe=small.yaml --nosuch => unknown flag --nosuch; known: address, allow_host, allow_other_machine, append, as, at, band, certificates, classes, client, commands, copy_columns, data_dir, deadline, debug, definition, devices, draw, dry_run, engine, estimate, export_dir, export_version, file, fleet, fork, format, help, host, input, jobs, json, key, label, level, levels, litert, local, log, maps, max_examples, metric, name, on, only, open, out, over_selection, pair, patience, plugin, plugins, port, published, quiet, quorum, reach, recipe, role, run, run_dir, seeds, set, slurm, state, sweep, task, threads, top, verbose, version, versions, word, worker, workers, x, y, yes
 --recipe=small.yaml --rounds 5 => unknown flag --rounds; use --set rounds=5
 --recipe=small.yaml --seed=1 => unknown flag --seed; use --set seed=1
 --recipe=small.yaml --lr=0.1 => unknown flag --lr; use --set optimizer.learning_rate=0.1
@@ -50,7 +50,7 @@ describe --recipe=missing.yaml => missing.yaml: unknown recipe; known: audio_ton
 --recipe=binary.yaml => binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8
 trian --recipe=small.yaml => unknown command 'trian'; did you mean 'train'?
 Train --recipe=small.yaml => unknown command 'Train'; did you mean 'train'?
-small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train, upgrade
+small.yaml => unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, measure-device, new, plot, predict, report, schema, serve, similarity, sweep, tensorboard, train
 train evaluate --recipe=small.yaml => unexpected word 'evaluate' after 'train'; flags begin with --
 evaluate => --run_dir is missing; name the folder of a run, such as runs/digits
 export => --run_dir is missing; name the folder of a run, such as runs/digits
@@ -152,7 +152,6 @@ COMMAND_FLAGS = {
     "tensorboard": "run out",
     "explain": "word plugin",
     "schema": "plugin",
-    "upgrade": "rewrite",
 }
 OF_RECIPES = ["train", "launch", "sweep", "describe", "evaluate", "similarity", "export", "predict", "flower"]
 COMMAND_FLAGS = {

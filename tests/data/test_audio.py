@@ -1,6 +1,7 @@
 """A folder of WAV files for each class: which clip has which label and length; what is rejected and how."""
 
 import functools
+import json
 
 import folders
 import numpy as np
@@ -96,7 +97,7 @@ def test_arrays_of_clips_in_memory():
 
 def test_a_description_has_the_rate_and_the_range_of_samples(root):
     dataset = load(root)
-    described = from_description(describe(dataset))
+    described = from_description(json.loads(json.dumps(describe(dataset))), "data")
     assert (described.kind, described.rate, described.sha256) == ("audio", 8000, dataset.sha256)
     assert (
         described.train.x.dtype == np.int16 and described.train.x.min() < -9000 and described.train.x.shape[1] == 2000

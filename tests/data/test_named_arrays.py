@@ -66,13 +66,13 @@ def test_tf_data_and_descriptions_have_the_same_arrays():
     pairs = tf.data.Dataset.from_tensor_slices((X, Y))
     assert from_tf_data(pairs, pairs.take(4)).sha256 == dataset.sha256
     description = json.loads(json.dumps(describe(dataset)))
-    described = from_description(description)
+    described = from_description(description, "data")
     assert (described.arrays, described.sha256) == (dataset.arrays, dataset.sha256)
     words = unpack(described.arrays, described.train.x)["words"]
     assert words.min() >= 0 and words.max() <= X["words"].max()
-    description["arrays"][0][1] = [4, 5, 2]
-    with pytest.raises(ValueError, match="its arrays do not match its values"):
-        from_description(description)
+    description["arrays"][0]["shape"] = [4, 5, 2]
+    with pytest.raises(InputError, match="data: arrays must fit the other values"):
+        from_description(description, "data")
     assert describe_data(dataset)[:2] == ["inputs: 5 arrays of 6 training examples", "input: picture, uint8 [4, 5, 1]"]
 
 

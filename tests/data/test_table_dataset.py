@@ -295,7 +295,7 @@ def test_card_and_description_state_fill_values_and_dates(filled):
         "date": "ymd",
         "fill": "2024-01-31",
     }
-    described = from_description(json.loads(json.dumps(describe(process.dataset))))
+    described = from_description(json.loads(json.dumps(describe(process.dataset))), "data")
     assert described.columns == process.dataset.columns
     np.testing.assert_array_equal(described.feature_statistics, process.dataset.feature_statistics)
     x = process.dataset.train.x

@@ -60,15 +60,6 @@ def test_evaluate_prints_and_draws_the_classes(tmp_path):
     assert stored == {**written["classes"], "state": "best", "round": written["round"]}
 
 
-def test_results_are_read_from_json_and_other_values_are_rejected():
-    value = RESULTS.to_json()
-    read = ClassResults.from_json(value)
-    assert read.names == RESULTS.names and read.matrix.tolist() == RESULTS.matrix.tolist()
-    for matrix in ([[1, 2]], [[1, 2, 3], [1, 2, 3], [1, 2, -3]], [[1.5] * 3] * 3):
-        with pytest.raises(ValueError, match="does not contain a count for each pair of classes"):
-            ClassResults.from_json({**value, "confusion_matrix": matrix})
-
-
 @pytest.mark.parametrize(("classes", "names", "cells"), [(3, 3, 3), (20, 20, 0), (40, 0, 0)])
 def test_a_figure_shows_shares_and_names_if_they_fit(classes, names, cells):
     figure = Figure()

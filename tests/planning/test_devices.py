@@ -11,8 +11,8 @@ from hetero_tf import recipe
 from hetero_tf.planning.fleets.devices import devices_of, is_available
 from hetero_tf.recipe.schema import Device, Fleet
 
-FAST = Device(share=1, gflops=20, seconds_per_step=0.5, memory="400 MB", down_mbit=8, train_watts=4, dropout=0.25)
-SLOW = Device(share=3, gflops=2, memory="1.5GB", up_mbit=16, radio_watts=1)
+FAST = Device(share=1, gflops=20, seconds_per_step=0.5, memory="400 MiB", down_mbit=8, train_watts=4, dropout=0.25)
+SLOW = Device(share=3, gflops=2, memory="1.5GiB", up_mbit=16, radio_watts=1)
 FLEET = Fleet(devices={"fast": FAST, "slow": SLOW})
 
 

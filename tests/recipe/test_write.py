@@ -64,12 +64,6 @@ def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
     ]
 
 
-def test_the_old_name_of_the_unit_of_memory_is_no_difference():
-    text = recipe.loads(BASE, overrides=["fleet=phones"]).source
-    assert "2 GiB" in text or "MiB" in text
-    assert recipe.changed_keys(text.replace("iB", "B"), text) == []
-
-
 def test_a_part_that_is_null_on_one_side_is_one_line():
     old = recipe.loads(BASE).source
     clipped = recipe.loads(BASE, overrides=["client.update={name: clip, norm: 2}"]).source

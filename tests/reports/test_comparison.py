@@ -8,7 +8,7 @@ import pytest
 from hetero_tf.cli import interrupts, main
 from hetero_tf.reports.summaries import summarize
 from hetero_tf.reports.text_tables import to_text
-from hetero_tf.runs import metrics_file
+from hetero_tf.runs import environment, metrics_file
 from hetero_tf.runs.history import differences, distinct_names, grouped, read
 from hetero_tf.runs.run_folder import RunFolder
 
@@ -277,10 +277,14 @@ def test_stored_costs_are_columns(write_run, capsys):
     path = RunFolder(folders[0]).costs
     path.write_text(path.read_text().replace('"budget_share": null', '"budget_share": 1.664'))
     assert table(capsys, folders[0])[0][0]["% of budget"] == "166.4"
-    for text in ("[]", '{"levels": {"a": {}}, "mix": {}}', '{"levels": {}, "mix": {"parameters": "many"}}'):
+    for text, problem in (
+        ("[]", "levels is missing"),
+        ('{"levels": {"a": {}}, "mix": {}}', "levels.a.width is missing"),
+        ('{"levels": {}, "mix": {"parameters": "many"}}', "mix.parameters must be a number. Received: 'many'"),
+    ):
         path.write_text(text)
         assert printed(capsys, folders[0])[2] == (
-            f"hetero_tf: {path}: does not contain the costs of a run; delete it, and run the training command again to restore it\n"
+            f"hetero_tf: {path}: {problem}; delete the file, and run the training command again to restore it\n"
         )
 
 
@@ -323,16 +327,13 @@ def test_recipe_with_plugins_is_read_without_them(write_run, capsys):
     text = folder.recipe.read_text()
     folder.recipe.write_text(text.replace("submodel: {name: prefix}", "submodel: {name: windows, step: 2}"))
     assert printed(capsys, folder.path)[0] == 2
-    folder.environment.write_text('{"plugins": ["windows"]}')
+    environment.save(folder.environment, environment.environment({}, {}, ["windows"]))
     assert names(table(capsys, folder.path)[0]) == ["tiny_digits"]
     for changed, message in (
-        (
-            folder.recipe.read_text().replace("seed: 0", "seed: none"),
-            "seed must be a whole number. Received: seed='none'",
-        ),
+        (folder.recipe.read_text().replace("seed: 0", "seed: none"), "seed must be a whole number. Received: 'none'"),
         (
             text.replace("prefix", "windows").replace("mix: {a: 1, b: 1, c: 1}", "mix: {a: -1}"),
-            "levels.mix must give each level a positive share. Received: {'a': -1}",
+            "mix.a must be a number above 0. Received: -1",
         ),
     ):
         folder.recipe.write_text(changed)

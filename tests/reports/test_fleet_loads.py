@@ -12,8 +12,8 @@ from hetero_tf.reports.describe.fleet import DeviceLoad, FleetReport, Forecast
 
 # One operation of `slow` takes 1 us and one byte of its upload 1 us.
 DEVICES = (
-    "{fast: {seconds_per_step: 0.5, memory: 1 MB, train_watts: 4}, "
-    "slow: {gflops: 0.001, up_mbit: 8, memory: 0.001 MB, radio_watts: 2}}"
+    "{fast: {seconds_per_step: 0.5, memory: 1 MiB, train_watts: 4}, "
+    "slow: {gflops: 0.001, up_mbit: 8, memory: 0.001 MiB, radio_watts: 2}}"
 )
 FLEET = f"fleet={{devices: {DEVICES}, spread: 0.5}}"
 
@@ -38,7 +38,7 @@ def test_loads_are_those_of_the_mean_client(description):
     assert (slow.compute, slow.upload) == pytest.approx((6e-6 * sum(cost.train_flops), 1e-6 * cost.bytes_up))
     assert slow.energy == pytest.approx(2 * slow.upload)
     memory = process.costs_of("b")["b"].memory.total
-    assert slow.memory == pytest.approx(memory / memory_bytes("0.001 MB"))
+    assert slow.memory == pytest.approx(memory / memory_bytes("0.001 MiB"))
     slowest = max(load.total for load in report.loads)
     assert [load.idle for load in report.loads] == pytest.approx([1 - load.total / slowest for load in report.loads])
     assert fleet.to_text(report) in to_text(description)
@@ -47,7 +47,7 @@ def test_loads_are_those_of_the_mean_client(description):
 
 def test_clients_that_never_train_are_not_waited_for():
     changes = ("levels.fit=device", "levels.assignment=fixed", "round.clients=1")
-    slow = FLEET.replace("0.001 MB", "0.0001 MB").replace("gflops: 0.001", "gflops: 0.000001")
+    slow = FLEET.replace("0.001 MiB", "0.0001 MiB").replace("gflops: 0.001", "gflops: 0.000001")
     report = describe(tiny.process(tiny.DENSE, slow, *changes)).fleet
     assert [load.trains for load in report.loads if load.device == "slow"] == [False] * 3
     assert [load.idle for load in report.loads] == [0, None] * 3

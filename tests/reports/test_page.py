@@ -145,7 +145,8 @@ def test_untrusted_names_are_escaped_on_the_page(write_run, capsys, tmp_path, ou
     recipe = (folder / "recipe.yaml").read_text()
     recipe = re.sub("^name: .*$", lambda _: f"name: '{HOSTILE}\x85'", recipe, count=1, flags=re.MULTILINE)
     (folder / "recipe.yaml").write_text(recipe)
-    (folder / "environment.json").write_text('{"plugins": ["mine"], "cpu": {"model": "<b>"}, "versions": 3}')
+    stored = {"plugins": ["mine"], "cpu": {"model": "<b>", "flags": None}, "versions": {}, "threads": {}, "cores": 2}
+    (folder / "environment.json").write_text(json.dumps(stored))
     assert report(capsys, folder, "--out", out)[::2] == (0, "")
     page = Page(out)
     assert "img" not in page.tags and not page.of("onerror") and any(HOSTILE in text for text in page.output)
@@ -164,9 +165,10 @@ def test_untrusted_numbers_do_not_break_the_page(plain_figures, write_run, capsy
     (folder / "timings.jsonl").write_text(rows)
     assert report(capsys, folder, "--out", out)[0] == 0
     assert not list(tmp_path.rglob("*evil*")) and "evil" not in out.read_text()
-    (folder / "classes.json").write_text(json.dumps({**CLASSES, "confusion_matrix": [[1, 2]]}))
-    code, _, err = report(capsys, folder, "--out", out)
-    assert code == 2 and f"{folder}/classes.json: does not contain results of classes; delete it" in err
+    for matrix in ([[1, 2]], [[1, -3], [1, 2]], [[1.5, 1], [1, 1]]):
+        (folder / "classes.json").write_text(json.dumps({**CLASSES, "confusion_matrix": matrix}))
+        code, _, err = report(capsys, folder, "--out", out)
+        assert code == 2 and f"{folder}/classes.json: confusion_matrix" in err and "; delete the file" in err
     for round in ("0", huge):
         (folder / "metrics.jsonl").write_text(f'{{"round":{round}}}\n')
         code, _, err = report(capsys, folder, "--out", out)

@@ -8,7 +8,7 @@ import runs
 from refusals import refusal
 
 from hetero_tf.run import best
-from hetero_tf.runs import checkpoints, facts
+from hetero_tf.runs import facts
 from hetero_tf.runs.run_folder import RunFolder
 
 RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
@@ -69,21 +69,6 @@ def test_a_best_state_of_another_run_is_refused(run):
     assert refusal(check, run) == refusal_message(run, "it is not the state that the run saved after round 2")
     runs.resave(run / "best", **same)
     check(run)
-
-
-def test_best_state_of_an_earlier_version_is_identified_by_round_and_metrics(train_stub, run):
-    """Its checkpoints name no seal; the next one does."""
-    runs.resave(run / "checkpoints", best_seal=None)
-    assert "best_seal" not in checkpoints.load_newest(run / "checkpoints").info
-    check(run)
-    _, output = train_stub(run, RECIPE, *MORE, "rounds=3")
-    assert output.count("note:") == 1 and "note: local_*" in output
-    newest = facts.newest(RunFolder(run))
-    assert newest["best_seal"] == facts.best(RunFolder(run))["seal"]
-    runs.resave(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
-    assert refusal(check, run).startswith(
-        refusal_message(run, "it is not the state that the run saved after round")[:90]
-    )
 
 
 def test_best_state_after_the_newest_checkpoint_is_confirmed_by_the_metrics(train_stub, tmp_path):

@@ -57,19 +57,21 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
-        ({"shape": [-1]}, InputError, "does not describe a data set"),
-        ({"dtype": "object"}, InputError, "does not describe a data set: an entry has an invalid value"),
-        ({"statistics": [[1], [2]]}, InputError, "its statistics do not match its features"),
-        ({"statistics": []}, InputError, "its statistics do not match its features"),
-        ({"class_names": [1, 2]}, InputError, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
-        ({"columns": [["a", ["x", 1], True]]}, InputError, "names must be texts"),
-        ({"columns": [["a", [], True, "ydm"]]}, InputError, "column 'a' has an unknown format"),
-        ({"columns": [["a", [], True, None, None, False, "roman", "none"]]}, InputError, "has an unknown format"),
+        ({"shape": [10**12], "statistics": None}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
+        ({"shape": [-1]}, InputError, r"data.json: shape\[0\] must be a number from 1"),
+        ({"dtype": "object"}, InputError, "dtype must be 'uint8', .*. Received: 'object'"),
+        ({"statistics": [[1], [2]]}, InputError, "statistics must fit the other values; put it back, or delete"),
+        ({"statistics": []}, InputError, "statistics must be a list of 2 items"),
+        ({"class_names": [1, 2]}, InputError, r"class_names\[0\] must be text. Received: 1; put it back, or delete it"),
+        ({"columns": [["a", ["x", 1], True]]}, InputError, r"columns\[0\].categories\[1\] must be text"),
+        ({"columns": [["a", [], True, "ydm"]]}, InputError, "date must be '.*. Received: 'ydm'"),
+        (
+            {"columns": [["a", [], True, None, None, False, "roman", "none"]]},
+            InputError,
+            "notation must be 'plain', .*. Received: 'roman'",
+        ),
         ({"columns": [["a", [], True, None, "x"]]}, InputError, "column 'a' must be a finite number. Received: 'x'"),
-        ({"classes": 10**30}, InputError, "does not describe a data set: Python int too large"),
-        ({"vocabulary": 5}, InputError, "names must be texts, not 5"),
-        ({"data": 5}, InputError, "an entry has an invalid value"),
+        ({"classes": 10**30}, InputError, "classes must be a whole number of at most 64 bits"),
     ],
 )
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):

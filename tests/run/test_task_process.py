@@ -109,7 +109,7 @@ def test_an_export_undoes_relative_series(tmp_path):
     process, state, rows = trained(source, *SERIES[1:])
     windows = np.lib.stride_tricks.sliding_window_view(values, 7)[-len(process.dataset.test.x) :].astype(np.float32)
     described = learning_process(
-        process.recipe, dataset=from_description(json.loads(json.dumps(describe(process.dataset))))
+        process.recipe, dataset=from_description(json.loads(json.dumps(describe(process.dataset))), "data")
     )
     for each in (process, described):
         folder, _ = export.export(each, state, process.statistics(state), tmp_path / each.dataset.source[:4], {})

@@ -232,14 +232,7 @@ def test_folder_without_a_run_is_refused(tmp_path):
 
 def test_sweep_only_removes_temporary_files_of_this_program(tmp_path):
     """Drafts of files under the lock belong to no run."""
-    left = [
-        ".tmp-recipe.yaml.7",
-        ".tmp-metrics.jsonl.7",
-        ".tmp-partition.npz",
-        ".tmp-costs.json.7",
-        ".tmp-data.json.7",
-        ".partition.npz.7",
-    ]
+    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".tmp-costs.json.7", ".tmp-data.json.7"]
     left.append(f".tmp-environment.json.{os.getppid()}")
     mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")

@@ -27,15 +27,12 @@ def test_first_rounds_are_stored_and_the_last_repetition_counts(tmp_path):
     assert spans[1].clients[0].end == 18.0
 
 
-@pytest.mark.parametrize(
-    "changes", [{"began": -1}, {"ended": "late"}, {"clients": [{}]}, {"clients": 3}, {"clients": [{"start": 1e99}]}]
-)
+@pytest.mark.parametrize("changes", [{"began": -1}, {"ended": 1e99}, {"clients": [{}]}])
 def test_other_content_is_refused(tmp_path, changes):
     path = tmp_path / "timeline.jsonl"
     timeline.append(path, [span(1)])
-    row = json.loads(path.read_text())
-    if changes.get("clients") and isinstance(changes["clients"], list) and changes["clients"][0]:
-        changes = {"clients": [row["clients"][0] | changes["clients"][0]]}
-    path.write_text(json.dumps(row | changes) + "\n")
-    with pytest.raises(Damaged, match="timeline.jsonl: does not contain the times of clients; delete it"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes) + "\n")
+    with pytest.raises(
+        Damaged, match=r"timeline.jsonl: (began|ended|clients).* (must be|is missing).*; delete the file$"
+    ):
         timeline.read(path)

@@ -1,17 +1,31 @@
 """Live logging: to MLflow's local store and W&B's offline mode, resumed, unreachable, hanging and missing trackers."""
 
+import functools
 import json
 import os
 import struct
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from refusals import refusal
 
-from hetero_tf.runs import metrics_file, tracker_process, trackers
+from hetero_tf.base import exits
+from hetero_tf.base.version import __version__
+from hetero_tf.runs import metrics_file, trackers
 from hetero_tf.runs.run_folder import RunFolder
 
 ADVICE = "the training continues, and the same command logs the missing rounds"
+
+
+@pytest.fixture(autouse=True)
+def cleanup():
+    """Later tests of this process call `main`, which must not end it."""
+    yield
+    exits.SKIPS_CLEANUP.clear()
 
 
 class Stopped(Exception):
@@ -112,24 +126,87 @@ def test_unreachable_server_warns_once_and_names_the_cause(sweep_run, monkeypatc
     assert message.endswith(f"; check MLFLOW_TRACKING_URI and its server; {ADVICE}") and not sweep_run.mlflow.exists()
 
 
-def test_hanging_tracker_ends_with_the_run(sweep_run, tmp_path, monkeypatch):
-    program, messages = tmp_path / "hangs.py", []
-    program.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(tracker_process, "__file__", str(program))
-    monkeypatch.setattr(tracker_process, "MAX_FLUSH_SECONDS", 0.1)
-    monkeypatch.setattr(trackers, "GRACE_SECONDS", 0.1)
-    with trackers.log_live(("wandb",), sweep_run, messages.append):
-        pass
-    assert messages == [f"warning: --log wandb did not receive all rounds in time; {ADVICE}"]
+class SilentTracker:
+    """A tracker whose server does not respond from some call on."""
+
+    id, address = "1", "nowhere"
+
+    def __init__(self, description, run_id, hanging=""):
+        self.hanging, self.rows, self.succeeded = hanging, [], None
+        self.wait("init")
+
+    def wait(self, call):
+        if call == self.hanging:
+            threading.Event().wait(60)
+
+    def log(self, rows):
+        self.wait("log")
+        self.rows += rows
+
+    def finish(self, succeeded):
+        self.wait("finish")
+        self.succeeded = succeeded
 
 
-def test_a_killed_tracker_is_not_called_late(sweep_run, tmp_path, monkeypatch):
-    program, messages = tmp_path / "killed.py", []
-    program.write_text("import os; os.kill(os.getpid(), 9)")
-    monkeypatch.setattr(tracker_process, "__file__", str(program))
+@pytest.mark.parametrize("call", ["init", "log", "finish"])
+def test_hanging_tracker_ends_with_the_run(sweep_run, monkeypatch, call):
+    monkeypatch.setattr(trackers, "MAX_FLUSH_SECONDS", 0.1)
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", functools.partial(SilentTracker, hanging=call))
+    messages, began = [], time.monotonic()
     with trackers.log_live(("wandb",), sweep_run, messages.append):
         pass
-    assert messages == [f"warning: --log wandb was stopped by SIGKILL; {ADVICE}"]
+    assert time.monotonic() - began < 5 and exits.SKIPS_CLEANUP.is_set()
+    assert messages[-1] == f"warning: --log wandb did not receive all rounds in time; {ADVICE}"
+
+
+def test_failing_tracker_is_reported_and_the_block_goes_on(sweep_run, monkeypatch):
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", functools.partial(SilentTracker, hanging=None))
+    monkeypatch.setattr(SilentTracker, "log", lambda self, rows: 1 / 0)
+    messages = []
+    with trackers.log_live(("wandb",), sweep_run, messages.append):
+        pass
+    assert exits.SKIPS_CLEANUP.is_set() and messages == [
+        "logging to wandb: nowhere",
+        f"warning: --log wandb failed: division by zero; check {trackers.SETTINGS['wandb']}; {ADVICE}",
+    ]
+
+
+def test_a_signal_marks_the_run_as_failed(sweep_run, monkeypatch):
+    started = []
+    monkeypatch.setattr(trackers, "PAUSE", 0.01)
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda *words: started.append(SilentTracker(*words)) or started[0])
+    with trackers.log_live(("mlflow",), sweep_run, lambda message: None):
+        # The handler of the command line, which ends the process afterwards.
+        exits.run_actions()
+        (tracker,) = started
+        assert tracker.succeeded is False and [round for round, _ in tracker.rows] == [1, 2, 3]
+
+
+def test_program_ends_despite_the_exit_handlers_of_a_failed_tracker(tmp_path):
+    program = (
+        "import atexit, sys, time; from hetero_tf.base import exits; from hetero_tf.cli import main\n"
+        "exits.SKIPS_CLEANUP.set(); atexit.register(time.sleep, 60); sys.exit(main.main(['hetero_tf', '--version']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout) == (0, f"{__version__}\n")
+
+
+def test_damaged_progress_is_reported(tmp_path):
+    path = tmp_path / "wandb.json"
+    path.write_text('{"id": "../x", "round": 1}')
+    assert refusal(trackers.read_progress, path) == (
+        f"{path}: id must be text like [0-9A-Za-z_-]{{1,64}}. Received: '../x'; delete the file"
+    )
+
+
+def test_reader_waits_for_the_end_of_a_line(tmp_path):
+    path, reader = tmp_path / "metrics.jsonl", trackers.MetricsReader(tmp_path / "metrics.jsonl")
+    assert reader.read_new(0) == []
+    path.write_bytes(b'{"round": 1, "loss": 2}\n{"round": 2, "lo')
+    assert reader.read_new(0) == [(1, {"loss": 2.0})]
+    with path.open("ab") as file:
+        file.write(b'ss": null, "global_loss": 1}\n')
+    assert reader.read_new(1) == [(2, {"global_loss": 1.0})] and reader.read_new(2) == []
 
 
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):

@@ -115,7 +115,6 @@ recipe: digits | set: {base: x} => s.yaml:2:7: set.base: must be the path of a r
 recipe: digits | seeds: 3-1 => s.yaml:2:8: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'
 recipe: digits | parts: [{parts: 1}] => s.yaml:2:10: parts[0].parts: unknown key; known: grid, list, recipe, seeds, set
 recipe: digits | grid: {levels.mix: [a, z]} => s.yaml:2:24: levels.mix: levels.widths has no level 'z'; known: a, b, c, d, e
-recipe: digits | set: {engine: cohort} => s.yaml:2:15: set.engine: cohort is an old spelling; use set.engine: stacked
 recipe: digits | set: |   roundz: 3 => s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?
 recipe: digits | seeds: 0-99 | parts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}] => s.yaml: defines 10,100 runs, at most 10,000 are allowed; split it
 """
@@ -130,7 +129,6 @@ WRONG_FLAGS = """
 levels.mix => --sweep levels.mix: must be path=value,value,..., such as --sweep levels.mix=a,a-e
 levels.mix= => --sweep levels.mix=: must be path=value,value,..., such as --sweep levels.mix=a,a-e
 levels.mix=a,z => --sweep levels.mix=a,z: levels.mix: levels.widths has no level 'z'; known: a, b, c...
-engine=auto,cohort => --sweep engine=auto,cohort: engine: cohort is an old spelling; use engine: stacked
 --seeds x => --seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'
 """
 

@@ -190,17 +190,6 @@ def test_sweep_in_a_folder_can_only_grow(tmp_path):
     assert "(its run digits-seed=0 has another recipe: client.epochs: 5 -> 1)" in message
 
 
-def test_sweep_of_an_earlier_version_is_the_same_sweep(tmp_path):
-    folder = SweepFolder(tmp_path / "s")
-    parts, runs = sweep_of("0-1", more=("round.non_finite_share=0.25",))
-    with folder.lock(print):
-        folder.write_definition(parts, print)
-    old = folder.definition_file.read_text().replace("non_finite_share", "lost_share")
-    folder.definition_file.write_text(old)
-    assert "round.lost_share: 0.25" in old
-    folder.check(runs)
-
-
 def test_folders_with_other_files_are_refused(tmp_path):
     def lock(path):
         with SweepFolder(path).lock(print):

@@ -25,7 +25,7 @@ _ORDER = (
         "flower",
         "measure-device",
     ),
-    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
 )
 
 
@@ -39,7 +39,7 @@ NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(module_name(na
 # Commands that do not load TensorFlow.
 WITHOUT_TENSORFLOW = (
     *("new", "sweep", "flower", "measure-device"),
-    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema", "upgrade"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
 )
 # Commands that continue a stopped run when called again.
 RESUMABLE = ("train", "launch", "sweep", "flower")

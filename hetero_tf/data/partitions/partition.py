@@ -15,7 +15,7 @@ from hetero_tf.data.partitions.shares import ClientExamples
 from hetero_tf.data.partitions.statistics import label_distances
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
-# Only in files of partitions with held-out examples; earlier versions did not write them.
+# Only in files of partitions with held-out examples.
 OPTIONAL_NAMES = ("held_out_ids", "held_out_sizes")
 # Labels per step of `label_mask`.
 BLOCK = 2**22
@@ -182,7 +182,6 @@ def check_clients(clients: int, examples: int) -> None:
 def _to_arrays(partition):
     """Return the arrays of the file: example ids grouped by client, and sizes."""
     arrays, splits = {}, {"train": partition.train, "test": partition.test}
-    # Without held-out examples, the file and digest equal those of earlier versions.
     if partition.held_out.ids.size:
         splits["held_out"] = partition.held_out
     for name, examples in splits.items():
