@@ -30,6 +30,7 @@ REQUIRED = [
     "keras>=3.10,<4",  # models and layers are files of Keras 3, whose paths of variables are keys
     NUMPY,
     PANDAS,
+    "pillow>=10.1,<14",  # BMP, GIF and WebP files; major versions change the modes of pixels
     PYARROW,
     TABULATE,
     TENSORFLOW,

@@ -158,7 +158,10 @@ def _check_space(folder, size, source):
 def _entry(name, options, source):
     """Returns the folder of an entry: NAME-KEY, with a hash of the options, the package versions and the files."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
-    versions = [__version__, *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets"))]
+    versions = [
+        __version__,
+        *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets", "pillow")),
+    ]
     key = hashlib.sha256(json.dumps([options, versions, files]).encode()).hexdigest()[:KEY]
     return FOLDER.expanduser() / f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{key}"
 

@@ -11,15 +11,14 @@ import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.files import check_utf8, open_file, read_bytes
-from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
+from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.data.data_files import TEST_NAMES, find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import folder_name, is_large, load_cached, open_cached, stamp_files
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.held_out import hold_out
-from hetero_tf.data.inspection import HEADER_BYTES, MAX_PICTURES, inspect_pictures, sample
-from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_blocks, decode_pictures
+from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
+from hetero_tf.data.picture_files import ENDINGS, FORMATS, LARGEST_FILE, decode_blocks, decode_pictures
 
 # Subfolders on the way to a picture's class: the split and the class.
 CLASS_LEVELS = 2
@@ -91,7 +90,7 @@ def load(
 
     The layout is FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, where a share of each
     class becomes the test split. Pictures are resized by area averaging, rotated by their Exif orientation, and
-    converted to grey or colour; exports use the same preprocessing. Decoded pixels are cached, see `decoded`; above 2
+    converted to grey or colour; exports resize and convert alike. Decoded pixels are cached, see `decoded`; above 2
     GiB, or a quarter of memory, the pixels of a split stay on disk.
 
     Args:
@@ -107,15 +106,9 @@ def load(
     splits = (read(train), read(test)) if test else hold_out(read(train), test_share, str(folder))
     file_sizes = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
     on_disk = f"; {sum(file_sizes.values()) / 2**30:.1f} GiB of pixels stay on disk" if file_sizes else ""
-    pictures = inspect_pictures(map(read_begin, sample(train.files, MAX_PICTURES)))
+    pictures = inspect_pictures(sample(train.files, MAX_PICTURES))
     source = f"pictures ({folder}{on_disk})"
     return Dataset(splits[0], splits[1], len(names), source, class_names=names, pictures=pictures)
-
-
-def read_begin(path: Path | str) -> bytes:
-    """Return the first bytes of a file, which include the header of most pictures."""
-    with open_file(path) as file:
-        return file.read(HEADER_BYTES)
 
 
 def split_folders(folder: Path) -> tuple[Path, Path | None]:
@@ -210,22 +203,13 @@ def _iterate_files(folder, linked_levels, depth):
             yield entry
 
 
-def read_picture(path: str) -> bytes:
-    """Reads a picture; rejects GIF and WebP content with another file extension, since GIFs may have many frames."""
-    content = read_bytes(path, LARGEST_FILE, follow=True)
-    for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
-        if is_kind and not path.lower().endswith(ending):
-            raise InputError(f"{path}: has the content of a {ending[1:]} file; rename it to end in {ending}")
-    return content
-
-
 def _read_split(part, size, channels):
     return Split(read_pictures(part.folder, part.files, size, channels), np.array(part.labels, np.int32))
 
 
 def read_pictures(folder: Path, files: Sequence[str], size: int, channels: int) -> np.ndarray | DiskArray:
     """Returns the pixels uint8 `[n, size, size, channels]` of picture files, from the cache if they are unchanged."""
-    readers = ((path, functools.partial(read_picture, path)) for path in files)
+    readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
     name, shape = f"{folder_name('folder', folder)}-{size}x{size}x{channels}", (len(files), size, size, channels)
     options = [stamp_files(files)]
     if is_large(math.prod(shape)):

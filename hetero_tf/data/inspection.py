@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.picture_files import picture_header
 from hetero_tf.data.columns import (
     NOTATIONS,
     Notation,
@@ -23,6 +22,7 @@ from hetero_tf.data.columns import (
     to_plain_number,
 )
 from hetero_tf.data.dates import DateOrder, date_orders, parse_date, parse_time
+from hetero_tf.data.picture_files import picture_header
 from hetero_tf.data.raw_table import RawTable, TextColumn
 
 # A column with more distinct texts than this share of its rows has names or free texts, not categories.
@@ -31,8 +31,8 @@ MAX_DISTINCT_SHARE = 0.5
 FEW_TEXTS, FEW_NUMBERS = 10, 20
 # Most frequent values in a summary.
 MOST_FREQUENT = 5
-# Pictures that a loader examines, and the bytes that it reads of each; a header after longer metadata is skipped.
-MAX_PICTURES, HEADER_BYTES = 100, 2**18
+# Pictures that a loader examines.
+MAX_PICTURES = 100
 ColumnType = Literal["number", "category", "date", "text", "id"]
 ColumnUse = Literal["feature", "label", "owner", "time", "ignored"]
 
@@ -114,9 +114,9 @@ class SoundSummary:
     rates: tuple[tuple[int, int], ...]
 
 
-def inspect_pictures(contents: Iterable[bytes]) -> PictureSummary | None:
-    """Summarize the beginnings of picture files; None if no header is readable."""
-    headers = [header for content in contents if (header := picture_header(content))]
+def inspect_pictures(sources: Iterable[bytes | str]) -> PictureSummary | None:
+    """Summarize picture files, given by their contents or paths; None if no header is readable."""
+    headers = [header for source in sources if (header := picture_header(source))]
     if not headers:
         return None
     sizes = sorted(((height, width) for width, height, _ in headers), key=lambda size: (size[0] * size[1], size))

@@ -1,9 +1,8 @@
 """Loads pictures of the user with masks: PNG files whose pixel values are classes."""
 
 import functools
+import io
 import itertools
-import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,15 +13,15 @@ from hetero_tf.base.constraints import Pixels, Range, TestShare
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.picture_files import JPEG, PNG, describe_file_fault, picture_header
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import folder_name, load_cached, stamp_files
-from hetero_tf.data.folder import PICTURES, iterate_files, read_picture, read_pictures, split_folders
+from hetero_tf.data.folder import PICTURES, iterate_files, read_pictures, split_folders
 from hetero_tf.data.held_out import hold_out
-from hetero_tf.data.picture_arrays import LARGEST_FILE
+from hetero_tf.data.picture_files import LARGEST_FILE, open_picture, picture_header
 
-GREY, PALETTE = 0, 3
+# Position of the bits per value in a PNG.
+BIT_DEPTH = 24
 # Values of an error message.
 LISTED = 10
 Value = Annotated[int, Range(low=0, high=255)]
@@ -104,11 +103,8 @@ def _read_mask(picture_path, mask_path, size):
     """Returns the pixel values of a mask, uint8 `[size, size]`."""
     mask = decode_mask(mask_path, read_bytes(mask_path, LARGEST_FILE, follow=True))
     height, width = mask.shape
-    picture = read_picture(picture_path)
-    if (fault := describe_file_fault(picture)) is not None:
-        raise InputError(f"{picture_path}: {fault}")
-    expected = upright_size(picture)
-    if (width, height) != expected:
+    expected = picture_header(picture_path) or (0, 0)
+    if (width, height) != expected[:2]:
         raise InputError(
             f"{mask_path}: a mask must have the size of its upright picture, {expected[0]} x {expected[1]} pixels. "
             f"Received: {width} x {height}"
@@ -117,44 +113,27 @@ def _read_mask(picture_path, mask_path, size):
     return mask[np.ix_(rows, columns)]
 
 
-def upright_size(content: bytes) -> tuple[int, int]:
-    """Returns the width and height of a valid picture file after its rotation by the Exif orientation."""
-    import tensorflow as tf
-
-    from hetero_tf.base.picture_decoding import EXIF_SEARCH_BYTES, orientation
-
-    has_exif = content.startswith(JPEG) and b"Exif\0\0" in content[:EXIF_SEARCH_BYTES]
-    is_turned = has_exif and orientation(tf.constant(content)) > 4
-    width, height, _ = picture_header(content) or (0, 0, "")
-    return (height, width) if is_turned else (width, height)
-
-
 def decode_mask(path: str, content: bytes) -> np.ndarray:
     """Decode a grey or palette PNG to its grey values or palette indices, uint8 `[height, width]`.
 
     Raises:
         InputError: The file is damaged, or has another format, colours, alpha or 16 bits.
     """
-    import tensorflow as tf
-
-    fault = describe_file_fault(content)
-    if fault is None and not content.startswith(PNG):
-        fault = "is not a PNG file; save the mask as PNG, which keeps every value"
-    if fault is not None:
-        raise InputError(f"{path}: {fault}")
     try:
-        header, pixels = _read_chunks(content)
-        bits, color_type = header[8:10]
-        if color_type not in (GREY, PALETTE) or bits > 8:
+        image = open_picture(content)
+        if image.format != "PNG":
+            raise InputError("is not a PNG file; save the mask as PNG, which keeps every value")
+        bits = content[BIT_DEPTH]
+        if image.mode not in ("1", "L", "P"):
             kind = "more than 8 bits per value" if bits > 8 else "colours or alpha"
-            raise InputError(f"{path}: has {kind}; save the mask as grey or palette PNG with a value for each class")
-        # TensorFlow converts palette indices to colours, so the header declares them as grey values.
-        grey = b"".join((PNG, _chunk(b"IHDR", header[:9] + bytes([GREY]) + header[10:]), _chunk(b"IDAT", pixels)))
-        decoded = tf.io.decode_png(grey + _chunk(b"IEND", b""), channels=1).numpy()[..., 0]
-    except (ValueError, struct.error, tf.errors.InvalidArgumentError) as error:
+            raise InputError(f"has {kind}; save the mask as grey or palette PNG with a value for each class")
+        values = np.asarray(image).astype(np.uint8)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"{path}: is damaged; save or copy it again") from error
-    # The decoder stretches values of fewer bits to 0..255.
-    return decoded // (255 // (2**bits - 1))
+    # Pillow stretches grey values of 2 and 4 bits to 0..255.
+    return values // (255 // (2**bits - 1)) if image.mode == "L" else values
 
 
 def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
@@ -164,29 +143,12 @@ def encode_mask(mask: np.ndarray, palette: np.ndarray) -> bytes:
         mask: Palette indices, uint8 `[height, width]`.
         palette: Colors of the indices, uint8 `[256, 3]`.
     """
-    height, width = mask.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, PALETTE, 0, 0, 0)
-    # Each row begins with its filter: 0, none.
-    pixels = zlib.compress(np.pad(mask, [[0, 0], [1, 0]]).tobytes())
-    chunks = {b"IHDR": header, b"PLTE": palette.tobytes(), b"IDAT": pixels, b"IEND": b""}
-    return PNG + b"".join(_chunk(kind, data) for kind, data in chunks.items())
+    from PIL import Image
 
-
-def _read_chunks(content):
-    """Returns the header and the compressed pixels of a PNG."""
-    header, pixels, position, kind = b"", [], len(PNG), b""
-    while kind != b"IEND":
-        length, kind = struct.unpack_from(">I4s", content, position)
-        data, position = content[position + 8 : position + 8 + length], position + 12 + length
-        if kind == b"IHDR":
-            header = data
-        elif kind == b"IDAT":
-            pixels.append(data)
-    return header, b"".join(pixels)
-
-
-def _chunk(kind, data):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    image, file = Image.fromarray(mask), io.BytesIO()
+    image.putpalette(palette.tobytes())
+    image.save(file, "PNG")
+    return file.getvalue()
 
 
 def _class_values(folder, masks, values, class_names):

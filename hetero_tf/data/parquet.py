@@ -17,7 +17,7 @@ from hetero_tf.data.data_files import LOADERS, TEST_NAMES, find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import hold_out
 from hetero_tf.data.inspection import MAX_PICTURES, inspect_pictures, sample
-from hetero_tf.data.picture_arrays import decode_pictures
+from hetero_tf.data.picture_files import decode_pictures
 from hetero_tf.data.raw_table import RawTable, TextColumn, to_names
 from hetero_tf.data.table_dataset import table_dataset
 from hetero_tf.data.targets import LABEL

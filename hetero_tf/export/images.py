@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.picture_decoding import decode
-from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
+from hetero_tf.base.picture_decoding import FORMATS, LARGEST_GIF, LARGEST_PICTURE, decode
 from hetero_tf.export.labelled import LabelledTask
 
 
@@ -18,7 +17,7 @@ class ImageTask(LabelledTask):
     """
 
     INPUT_NAME = "image"
-    PREDICT_SIGNATURE, PREDICT_DATA = "serve_bytes", "pictures of 1 or 3 channels"
+    PREDICT_SIGNATURE, PREDICT_DATA = "serving_default", "pictures of 1 or 3 channels"
     PORTABLE_SIGNATURE = "serving_default"
     NOUN = "images"
 
@@ -72,9 +71,9 @@ class ImageTask(LabelledTask):
         ]
         if "serve_bytes" in signatures:
             sentences += [
-                f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, the first frame of a GIF, "
-                "and no animated WebP. It applies the Exif orientation of a JPEG, resizes pictures by area means, and "
-                "converts them to the channels of the model.",
+                f"`serve_bytes` takes {FORMATS} of up to {LARGEST_PICTURE:,} pixels, and the first frame of a GIF of "
+                f"up to {LARGEST_GIF // 2**10} KiB. It resizes pictures by area means and converts them to the "
+                "channels of the model; it does not rotate them by their Exif orientation.",
                 f"A picture that is damaged, translucent, too large or of another format gets {self.invalid}.",
             ]
         return sentences + self.target_notes

@@ -1,6 +1,5 @@
 """Reads the inputs of `predict` one at a time: pictures, clips, rows and texts. An invalid item has its error."""
 
-import functools
 import itertools
 import json
 import os
@@ -13,7 +12,6 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file, read_bytes, read_errors
-from hetero_tf.base.picture_files import describe_file_fault
 from hetero_tf.base.sound_files import FULL_SCALE
 from hetero_tf.data.audio import SOUNDS, read_file
 from hetero_tf.data.column_targets import read_numbers
@@ -30,7 +28,7 @@ from hetero_tf.data.csv import (
 )
 from hetero_tf.data.folder import PICTURES, iterate_files
 from hetero_tf.data.labelled_text import JSON_LINES
-from hetero_tf.data.picture_arrays import LARGEST_FILE
+from hetero_tf.data.picture_files import LARGEST_FILE, decode_picture, picture_header
 from hetero_tf.data.targets import LABEL
 from hetero_tf.data.text_lines import TextLines
 
@@ -51,7 +49,8 @@ class ItemForm:
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
         columns: Columns of a table, or channels of series; None for other kinds or if they are unknown.
-        shape: Positions and channels of a series, or samples of a clip; None for other kinds.
+        shape: Height, width and channels of pictures, positions and channels of series, or samples of clips; None for
+            other kinds.
         text: Column of the text in a file with several.
         labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
@@ -85,11 +84,12 @@ class Item:
 
     Attributes:
         source: Path of a picture or clip, FILE:LINE of a row or text in a file, or the row or text of the command line.
-        value: Content of a picture file, samples of a clip in -1..1, numbers [time, channels] of a series, features of
-            a row, or UTF-8 text; None if the item is invalid.
+        value: Pixels of a picture in 0..1, samples of a clip in -1..1, numbers [time, channels] of a series, features
+            of a row, or UTF-8 text; None if the item is invalid.
         error: Reason why the item cannot be read; None if it is valid.
         label: Name of its class; None if unknown.
         fields: Texts of a row by column name.
+        size: Width and height of a picture file, upright.
     """
 
     source: str
@@ -97,6 +97,7 @@ class Item:
     error: str | None = None
     label: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
+    size: tuple[int, int] | None = None
 
 
 def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], object]) -> Iterator[Item]:
@@ -122,15 +123,15 @@ def open_items(inputs: Sequence[str], form: ItemForm, on_note: Callable[[str], o
 
 
 def _open_files(path, form):
-    kind, read = (PICTURES, _read_picture) if form.kind == "images" else (SOUNDS, functools.partial(_read_clip, form))
+    kind, read = (PICTURES, _read_picture) if form.kind == "images" else (SOUNDS, _read_clip)
     if not os.path.isdir(path):
-        return (read(file, None) for file in [path])
+        return (read(form, file, None) for file in [path])
     endings = (*kind.endings, *kind.unsupported)
     with read_errors(path):
         files = sorted(file for file in iterate_files(Path(path)) if file.suffix.lower() in endings)
     if not files:
         raise InputError(f"{path}: expected {', '.join(kind.endings)} files. Received: none")
-    return (read(str(file), _label_of(file.relative_to(path), form)) for file in files)
+    return (read(form, str(file), _label_of(file.relative_to(path), form)) for file in files)
 
 
 def _label_of(file, form):
@@ -138,14 +139,13 @@ def _label_of(file, form):
     return next(filter(None, map(form.to_label, file.parts[:-1])), None)
 
 
-def _read_picture(path, label):
+def _read_picture(form, path, label):
     try:
         content = read_bytes(path, LARGEST_FILE, follow=True)
+        pixels, header = decode_picture(content, form.shape), picture_header(content)
     except UserError as error:
         return Item(path, error=str(error).removeprefix(f"{path}: "), label=label)
-    # TensorFlow's decoders print warnings about truncated files.
-    fault = describe_file_fault(content)
-    return Item(path, content, label=label) if fault is None else Item(path, error=fault, label=label)
+    return Item(path, pixels, label=label, size=header and header[:2])
 
 
 def _read_clip(form, path, label):

@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
-from hetero_tf.base.picture_decoding import describe_fault
 from hetero_tf.data.columns import Column
 from hetero_tf.data.described import build_columns
-from hetero_tf.data.masks import upright_size
 from hetero_tf.data.targets import LABEL_MAP
 from hetero_tf.export.class_maps import ClassMap
 from hetero_tf.export.kinds import task_of
@@ -24,7 +22,7 @@ from hetero_tf.export.serve.loading import read_manifest, verify_files
 from hetero_tf.export.task import ExportTask
 from hetero_tf.run.learning_process import LearningProcess
 
-# Largest batch: examples, the share of the examples that a request may have, and bytes of pictures.
+# Largest batch: examples, the share of the examples that a request may have, and bytes of its examples.
 BATCH_EXAMPLES, REQUEST_SHARE, BATCH_BYTES = 256, 16, 2**26
 LONGEST_MESSAGE = 300
 
@@ -156,6 +154,10 @@ def _to_lists(values):
 
 def _build_form(spec, items, classes, class_names):
     kind, shape = spec["kind"], tuple(spec["shape"]) if spec["kind"] in ("audio", "series") else None
+    if kind == "images":
+        shape = spec["height"], spec["width"], spec["channels"]
+        if shape[-1] not in (1, 3):
+            raise InputError(f"predict needs a model for pictures of 1 or 3 channels. Received: {shape[-1]} channels")
     names = () if kind in WORDS else tuple(class_names or map(str, range(classes)))
     columns = build_columns(items["columns"])
     labels = tuple(items["labels"])
@@ -187,7 +189,7 @@ def _batches(predictor, items):
     batch: list[Item] = []
     longest = 0
     for item in items:
-        size = 0 if item.value is None else len(item.value)
+        size = 0 if item.value is None else getattr(item.value, "nbytes", None) or len(item.value)
         if batch and not predictor.fits(len(batch) + 1, max(longest, size)):
             yield batch
             batch, longest = [], 0
@@ -228,7 +230,7 @@ def _read_outputs(form, item, outputs, top):
         fields = to_fields(form, outputs, top)
     except InputError as problem:
         fields = to_fields(form, None, top)
-        error = describe_fault(item.value) if form.kind == "images" else str(problem)
+        error = str(problem)
     has_map = form.kind == "images" and form.targets == LABEL_MAP and error is None
-    class_map = ClassMap(outputs["class"], upright_size(item.value)) if has_map else None
+    class_map = ClassMap(outputs["class"], item.size) if has_map else None
     return Prediction(replace(item, value=None), fields, error, class_map)

@@ -7,11 +7,10 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import read_bytes
-from hetero_tf.base.picture_files import picture_header
-from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, read_begin, split_folders
+from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import sample
 from hetero_tf.data.masks import decode_mask
-from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE
+from hetero_tf.data.picture_files import ENDINGS, LARGEST_FILE, picture_header
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 
 # Pictures whose size and channels are read.
@@ -23,7 +22,7 @@ LARGEST_UNCHANGED, SIZES = 96, (96, 64, 32)
 def draft_folder(folder: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a folder with one folder of pictures for each class."""
     task = requested_task(request, LABEL_TASKS)
-    options = choose_size(map(read_begin, _sample_files(folder)))
+    options = choose_size(_sample_files(folder))
     loader = {"name": Choice("folder"), "path": Choice(request.path)}
     return DataDraft({**loader, **options}, task or Choice("classification", "one folder for each class"))
 
@@ -32,7 +31,7 @@ def draft_masks(folder: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a folder with images/ and masks/."""
     task = requested_task(request, ["segmentation"])
     train, _ = split_folders(folder)
-    options = choose_size(map(read_begin, _sample_files(train / "images")))
+    options = choose_size(_sample_files(train / "images"))
     loader = {"name": Choice("masks"), "path": Choice(request.path)}
     present = {int(value) for file in _sample_files(train / "masks") for value in _mask_values(file)}
     if present != set(range(len(present))):
@@ -50,13 +49,13 @@ def _sample_files(folder):
     return sample(files, SAMPLED_PICTURES)
 
 
-def choose_size(contents: Iterable[bytes]) -> dict[str, Choice]:
-    """Choose the options `size` and `channels` from the beginnings of picture files.
+def choose_size(sources: Iterable[bytes | Path]) -> dict[str, Choice]:
+    """Choose the options `size` and `channels` from the contents or paths of picture files.
 
     Raises:
         InputError: No header is readable.
     """
-    headers = [header for content in contents if (header := picture_header(content))]
+    headers = [header for source in sources if (header := picture_header(source))]
     if not headers:
         raise InputError("none of the sampled pictures has a readable header; save them as PNG or JPEG")
     is_grey = all(mode == "grey" for *_, mode in headers)

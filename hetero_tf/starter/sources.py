@@ -13,7 +13,7 @@ from hetero_tf.data.folder import CLASS_LEVELS, iterate_files, split_folders
 from hetero_tf.data.inspection import inspect_table, sample
 from hetero_tf.data.labelled_text import JSON_LINES, read_rows
 from hetero_tf.data.parquet import ENDINGS, find_splits, read_splits
-from hetero_tf.data.picture_arrays import ENDINGS as PICTURES
+from hetero_tf.data.picture_files import ENDINGS as PICTURES
 from hetero_tf.data.text_folders import has_text_folders, read_text_folders
 from hetero_tf.data.tfds import NAME
 from hetero_tf.data.words import read_words

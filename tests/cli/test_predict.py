@@ -136,6 +136,6 @@ def test_pictures_of_a_folder(tmp_path):
         "deep/c.png",
     ]
     assert run.code == 2 and run.err.splitlines() == [
-        f"{folder}/broken.png: is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP",
+        f"{folder}/broken.png: is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
         "hetero_tf: 1 of 4 items could not be read",
     ]

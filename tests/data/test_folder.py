@@ -3,18 +3,15 @@
 import os
 import struct
 
-import folders
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from hetero_tf.base.errors import InputError
-from hetero_tf.base.picture_decoding import decode
 from hetero_tf.data import decoded, folder
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.held_out import held_out
 
-shared_decoder = folders.shared_decoder
 SHADES = {"bat": 40, "cat": 120, "dog": 200}
 
 
@@ -93,9 +90,8 @@ def test_exif_orientation_is_applied(tmp_path):
             (tmp_path / "own" / "bat" / f"{number}.{ending}").unlink(missing_ok=True)
         (tmp_path / "own" / "bat" / f"{number}.jpg").write_bytes(rotated)
     bat = load(tmp_path / "own").train.x[0, ..., 0].astype(int)
-    # Turned clockwise, the upper half is the right one; it is what an export makes of the same file.
+    # Turned clockwise, the upper half is the right one.
     assert (bat[:, :2] < 60).all() and (bat[:, 2:] > 190).all()
-    assert np.abs(bat - np.round(255 * decode(tf.constant(rotated), (4, 4, 1))[..., 0])).max() == 0
 
 
 def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
@@ -130,14 +126,13 @@ def test_invalid_picture_is_reported(root):
     translucent = np.full((4, 4, 4), 100, np.uint8)
     for name, content, message in (
         ("1.tiff", b"x", r"bat/1.tiff: .tiff files are not supported; convert it to PNG, JPEG, BMP, GIF or WebP"),
-        ("z.png", b"GIF89a", r"bat/z.png: has the content of a gif file; rename it to end in .gif"),
-        ("z.png", b"RIFF....WEBP", r"bat/z.png: has the content of a webp file; rename it to end in .webp"),
+        ("z.png", b"GIF89a", r"bat/z.png: is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it"),
         (
             "z.png",
             tf.io.encode_png(translucent).numpy(),
             r"bat/z.png: has translucent pixels, whose background is unknown",
         ),
-        ("z.png", png(7)[:45], r"bat/z.png: is cut off before its end; copy it again"),
+        ("z.png", png(7)[:45], r"bat/z.png: is damaged or cut off; save or copy it again"),
         ("z.jpg", b"", r"bat/z.jpg: is empty; copy it again"),
     ):
         path = root / "bat" / name

@@ -1,10 +1,10 @@
 """Summaries of columns: types, ranges, missing values and notations."""
 
-import struct
+import io
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from PIL import Image
 
 from hetero_tf.data.inspection import PictureSummary, inspect_column, inspect_pictures, inspect_table, sample
 from hetero_tf.data.raw_table import RawTable, TextColumn
@@ -71,13 +71,16 @@ def test_many_numbers_are_continuous_unless_they_number_classes(numbers, expecte
 
 
 def test_sizes_and_modes_of_pictures_are_in_their_headers():
-    grey, color = np.zeros((7, 9, 1), np.uint8), np.zeros((8, 20, 3), np.uint8)
-    encoders = (tf.io.encode_png, tf.io.encode_jpeg)
-    contents = [encode(pixels).numpy() for encode in encoders for pixels in (grey, color)]
-    contents.append(b"GIF89a" + struct.pack("<HH", 30, 10))
-    contents.append(b"BM" + bytes(16) + struct.pack("<iiHH", 9, -9, 1, 24) + bytes(20))
+    contents = []
+    for kind, mode, size in (
+        *[("PNG", "L", (9, 7)), ("PNG", "RGB", (20, 8)), ("JPEG", "L", (9, 7)), ("JPEG", "RGB", (20, 8))],
+        *[("GIF", "P", (30, 10)), ("BMP", "RGB", (9, 9)), ("JPEG", "CMYK", (9, 9))],
+    ):
+        file = io.BytesIO()
+        Image.new(mode, size, 1).save(file, kind)
+        contents.append(file.getvalue())
     summary = inspect_pictures([*contents, b"", b"GIF8", contents[0][:20], b"no picture"])
-    assert summary == PictureSummary(6, (7, 9), (10, 30), (("color", 3), ("grey", 2), ("palette", 1)))
+    assert summary == PictureSummary(7, (7, 9), (10, 30), (("color", 3), ("grey", 2), ("palette", 1), ("CMYK", 1)))
     assert inspect_pictures([b"no picture"]) is None
 
 

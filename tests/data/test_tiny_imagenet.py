@@ -72,19 +72,8 @@ def test_damaged_image_is_named(copied):
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     for content in (file.read_bytes()[:200], b"", b"text"):
         file.write_bytes(content)
-        with pytest.raises(InputError, match=f"{file}: is not a complete JPEG image; it is "):
+        with pytest.raises(InputError, match=f"{file}: is not a complete JPEG image; copy it again"):
             load(root)
-
-
-def test_image_that_claims_to_be_huge_is_not_decoded(copied):
-    root, _ = copied
-    file = root / "train" / "n02" / "images" / "n02_1.JPEG"
-    content = file.read_bytes()
-    # The header of the frame: marker, its length, 8 bits, height, width.
-    frame = content.index(b"\xff\xc0") + 5
-    file.write_bytes(content[:frame] + b"\xff\xdc\x40\x00" + content[frame + 4 :])
-    with pytest.raises(InputError, match=f"{file}: must have at most 16,777,216 pixels. Received: 16384 x 65500"):
-        load(root)
 
 
 def test_pipe_instead_of_an_image_is_rejected(copied):

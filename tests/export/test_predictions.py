@@ -92,10 +92,10 @@ def test_an_invalid_item_does_not_lose_the_others(pictures, sentences, tmp_path)
     results = predicted.run(pictures[2], paths)
     assert [prediction.error for prediction in results] == [
         None,
-        "is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP",
+        "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
         "has translucent pixels, whose background is unknown; save it without transparency",
-        "is cut off before its end; copy it again",
-        "is damaged; save or copy it again",
+        "is not a readable PNG, JPEG, BMP, GIF or WebP picture; convert it, or copy it again",
+        "is damaged or cut off; save or copy it again",
         "could not read: No such file or directory",
         None,
     ]

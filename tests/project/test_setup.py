@@ -424,7 +424,7 @@ def imported_modules(node):
 
 
 def test_every_required_package_is_checked_at_start(metadata):
-    modules = {"absl-py": "absl", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
+    modules = {"absl-py": "absl", "pillow": "PIL", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
     names = [need.split(">=")[0] for need in metadata["install_requires"]]
     assert sorted(NEEDED) == sorted(modules.get(name, name) for name in names)
 

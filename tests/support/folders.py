@@ -1,27 +1,14 @@
 """Small data folders in the format of the real ones, and damaged files."""
 
 import dataclasses
-import functools
 import json
 import struct
 
 import numpy as np
-import pytest
 
-from hetero_tf.data import picture_arrays
 from hetero_tf.data.disk_array import DiskArray
 
 TFDS_EXAMPLES = {"train": 30, "test": 12}
-
-
-# The graph that decodes pictures of a size; a load traces it for each split.
-_decoder = functools.cache(picture_arrays._decoder)
-
-
-@pytest.fixture(autouse=True)
-def shared_decoder(monkeypatch):
-    """Trace the decoder of a size once for all loads; a test module names this as its own fixture."""
-    monkeypatch.setattr(picture_arrays, "_decoder", _decoder)
 
 
 def damaged(content, times, seed=0, cuts=2):
