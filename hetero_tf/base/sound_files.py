@@ -1,10 +1,11 @@
-"""Reads WAV files, also damaged and hostile ones: sizes and rates in a header are only claims; without TensorFlow.
+"""Reads WAV files without TensorFlow.
 
-Reference: Multimedia Programming Interface and Data Specifications 1.0 (RIFF WAVE); Microsoft's WAVEFORMATEXTENSIBLE.
+Reference for the codes of formats: Microsoft's WAVEFORMATEX and WAVEFORMATEXTENSIBLE.
 """
 
+import io
 import math
-import struct
+import wave
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +17,12 @@ ENDINGS = (".wav", ".wave")
 HEADER_BYTES = 2**12
 # Samples per second of supported files.
 LOWEST_RATE, HIGHEST_RATE = 1000, 384_000
-# Chunks to search for the format and the samples.
-MOST_CHUNKS = 1000
 # Size in the header of a file that was written to a pipe.
 UNKNOWN_SIZE = 2**32 - 1
 # Seconds after a clip that resampling reads, since its filter treats a clip as periodic.
 MARGIN = 0.1
 FULL_SCALE = 2**15
-PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+PCM, FLOAT, EXTENSIBLE = 1, 3, b"\xfe\xff"
 # NumPy type of the samples by the code of the format and the bits of a sample; 24 bits are read as bytes.
 ENCODINGS = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "u1", (PCM, 32): "<i4", (FLOAT, 32): "<f4"}
 _ADVICE = "save it as WAV of 8, 16, 24 or 32 bits, or 32-bit floats"
@@ -70,49 +69,36 @@ def read_header(content: bytes, file_bytes: int) -> WavHeader:
     """
     if not content:
         raise InputError("is empty; copy it again")
-    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        raise InputError(f"is not a WAV file: it begins with {content[:8]!r}; {_ADVICE}")
-    position, layout = 12, None
-    for _ in range(MOST_CHUNKS):
-        if len(content) < position + 8:
-            break
-        name, size = struct.unpack_from("<4sI", content, position)
-        position += 8
-        if name == b"fmt ":
-            layout = _read_format(content[position : position + min(size, 40)])
-        elif name == b"data" and layout is not None:
-            return _locate_samples(layout, position, size, file_bytes)
-        # Chunks begin at even positions.
-        position += size + size % 2
-    raise InputError("has no format or no samples in its header; copy it again")
-
-
-def _read_format(chunk):
-    """Return (rate, channels, encoding) of a format chunk."""
-    if len(chunk) < 16:
-        raise InputError("is cut off within its header; copy it again")
-    code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
-    if code == EXTENSIBLE and len(chunk) >= 26:
-        (code,) = struct.unpack_from("<H", chunk, 24)
-    if (code, bits) not in ENCODINGS:
-        raise InputError(f"has an unsupported format (code {code}, {bits} bits); {_ADVICE}")
-    if channels < 1 or not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise InputError(
-            f"must have at least one channel and {LOWEST_RATE:,} to {HIGHEST_RATE:,} samples per second. "
-            f"Received: {channels} channels, {rate:,} per second"
-        )
-    return rate, channels, (code, bits)
-
-
-def _locate_samples(layout, position, size, file_bytes):
-    rate, channels, encoding = layout
-    available = max(file_bytes - position, 0)
-    if size > available and size != UNKNOWN_SIZE:
+    code, pcm = _declare_pcm(content)
+    file = io.BytesIO(pcm)
+    try:
+        with wave.open(file) as reader:
+            first, encoding = file.tell(), (code, 8 * reader.getsampwidth())
+            channels, _, rate, declared, *_ = reader.getparams()
+    except (wave.Error, EOFError) as error:
+        raise InputError(f"is not a readable WAV file: {error or 'it is cut off'}; {_ADVICE}") from error
+    if encoding not in ENCODINGS:
+        raise InputError(f"has an unsupported format (code {code}, {encoding[1]} bits); {_ADVICE}")
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        limits = f"{LOWEST_RATE:,} to {HIGHEST_RATE:,} samples per second"
+        raise InputError(f"must have {limits}. Received: {rate:,}")
+    frame_bytes = channels * encoding[1] // 8
+    available = max(file_bytes - first, 0) // frame_bytes
+    if declared > available and declared != UNKNOWN_SIZE // frame_bytes:
         raise InputError("is cut off before its end; copy it again")
-    frames = min(size, available) // (channels * encoding[1] // 8)
-    if not frames:
+    if not min(declared, available):
         raise InputError("has no samples; remove it or copy it again")
-    return WavHeader(rate, channels, encoding, position, frames)
+    return WavHeader(rate, channels, encoding, first, min(declared, available))
+
+
+def _declare_pcm(content):
+    """Return the format code of a file, and its content with the code of PCM if `wave` does not read it."""
+    position = content.find(b"fmt ") + 8
+    codes = content[position : position + 2], content[position + 24 : position + 26]
+    code = int.from_bytes(codes[codes[0] == EXTENSIBLE], "little")
+    pcm = (PCM if code == FLOAT or codes[0] == EXTENSIBLE else code).to_bytes(2, "little")
+    # A program that writes to a pipe may leave the size after RIFF empty.
+    return code, b"".join([content[:4], b"\xff" * 4, content[8:position], pcm, content[position + 2 :]])
 
 
 def read_clip(content: bytes, rate: int, count: int) -> np.ndarray:

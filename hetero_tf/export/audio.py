@@ -72,7 +72,7 @@ class AudioTask(LabelledTask):
             f"A clip has {samples:,} samples of one channel in -1..1, {samples / self.rate:g} seconds at {self.rate:,} "
             "samples per second; zeros follow the end of a shorter one. The model computes the spectrogram.",
             f"A clip with a sample that is not finite gets {self.invalid}.",
-            "`serve_bytes` takes WAV files of 8, 16, 24 or 32 bits or 32-bit floats. It averages the channels, "
+            "`serve_bytes` takes WAV files of 16 bits, any rate and any number of channels. It averages the channels, "
             f"converts the rate by the Fourier transform, and uses the first {samples / self.rate:g} seconds.",
             f"A file that is damaged or of another format gets {self.invalid}.",
             *self.target_notes,

@@ -60,9 +60,7 @@ def test_rate_and_seconds_determine_the_samples(root):
 def test_bad_files_are_named(root):
     bad = root / "low" / "bad.wav"
     bad.write_bytes(b"RIFF")
-    assert refusal(load, root) == (
-        f"{bad}: is not a WAV file: it begins with b'RIFF'; save it as WAV of 8, 16, 24 or 32 bits, or 32-bit floats"
-    )
+    assert refusal(load, root).startswith(f"{bad}: is not a readable WAV file: ")
     bad.rename(bad.with_suffix(".mp3"))
     assert refusal(load, root) == f"{bad.with_suffix('.mp3')}: .mp3 files are not supported; convert it to WAV"
 

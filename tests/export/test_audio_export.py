@@ -49,14 +49,14 @@ def test_files_and_samples_have_equal_outputs(exported):
     process, _, folder, about = exported
     signatures = tf.saved_model.load(str(folder)).signatures
     wave = folders.tone(600, 8000)
-    contents = [folders.wav(wave, 8000), b"RIFF", folders.wav(wave[::2], 4000, 3, 32)]
+    contents = [folders.wav(wave, 8000), b"RIFF", folders.wav(wave[::2], 4000)]
     outputs = signatures["serve_bytes"](audio_bytes=tf.constant(contents))
     samples = np.stack([wave[::2][:800], np.full(800, np.nan)]).astype(np.float32)
     expected = signatures["serving_default"](samples=samples)
     assert outputs["class"].numpy().tolist() == [*expected["class"].numpy(), expected["class"][0]]
     assert outputs["class"][1] == -1 and np.isnan(outputs["logits"][1]).all()
     np.testing.assert_allclose(outputs["logits"][0], expected["logits"][0], atol=0.05)
-    np.testing.assert_allclose(outputs["logits"][2], expected["logits"][0], atol=1e-4)
+    np.testing.assert_allclose(outputs["logits"][2], expected["logits"][0], atol=1e-3)
     assert outputs["class_name"][0] == ("high", "low")[int(outputs["class"][0])]
     assert about["input"]["rate"] == 4000 and about["limits"]["clips"] > 1000
 

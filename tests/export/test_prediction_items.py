@@ -196,7 +196,7 @@ def test_clips_of_folders_have_labels_and_a_bad_file_does_not_hide_the_others(tm
     form = ItemForm("audio", "label", 2, ("high", "low"), None, (500,), "text", (), True, 4000)
     read, _ = items(form, tmp_path / "own", tmp_path / "own" / "high" / "0.wav")
     assert [label for *_, label in read] == ["high", "high", "low", "low", None]
-    assert [error and error[:17] for _, _, error, _ in read] == [None, None, None, "is not a WAV file", None]
+    assert [error and error[:17] for _, _, error, _ in read] == [None, None, None, "is not a readable", None]
     assert read[3][0] == str(bad)
     assert read[0][1].shape == (500,) and abs(read[0][1]).max() > 0.49
     (tmp_path / "empty").mkdir()

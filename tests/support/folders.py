@@ -171,7 +171,7 @@ def wav(samples, rate, code=1, bits=16, is_extensible=False):
     layout = struct.pack("<HHIIHH", code, samples.shape[1], rate, rate * frame, frame, bits)
     if is_extensible:
         layout = struct.pack("<H", 0xFFFE) + layout[2:] + struct.pack("<HHIH", 22, bits, 0, code) + bytes(14)
-    chunks = [(b"fmt ", layout), (b"LIST", b"odd"), (b"data", data)]
+    chunks = [(b"fmt ", layout), (b"LIST", b"even"), (b"data", data)]
     body = b"".join(name + struct.pack("<I", len(part)) + part + bytes(len(part) % 2) for name, part in chunks)
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body
 
