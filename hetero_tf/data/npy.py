@@ -12,9 +12,7 @@ from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.in_memory import from_arrays
-
-NAMES = ("x_train", "y_train", "x_test", "y_test")
-OWNERS = ("train_owners", "test_owners")
+from hetero_tf.data.npz import NAMES, OWNERS
 
 
 def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:

@@ -9,12 +9,11 @@ import numpy as np
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import open_file
-from hetero_tf.base.npz_reader import array_bytes, array_names, read_arrays
+from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.data.data_files import LOADERS, find_file
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.targets import LABEL
-from hetero_tf.data.unpacked import check_unpacked
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
@@ -53,7 +52,6 @@ def load(
     stored = array_names(file)
     parts = {name: [part for part in stored if part.startswith(f"{name}.")] or [name] for name in NAMES}
     names = [*itertools.chain.from_iterable(parts.values()), *({*OWNERS, *TEXTS} & set(stored))]
-    check_unpacked(file, array_bytes(file, names), file.stat().st_size)
     data = read_arrays(file, names)
     for name in TEXTS:
         if name in data and (data[name].dtype.kind != "U" or data[name].ndim != 1):

@@ -4,18 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.npz_reader import array_bytes, read_arrays
+from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.inspection import inspect_column
-from hetero_tf.data.unpacked import check_unpacked
 from hetero_tf.starter.choices import LABEL_TASKS, Choice, DataDraft, Request, requested_task
 from hetero_tf.starter.labels import task_of_numbers
 
 
 def draft_npz(file: Path, request: Request) -> DataDraft:
     """Draft how a recipe reads a .npz file."""
-    names = ["x_train", "y_train"]
-    check_unpacked(file, array_bytes(file, names), file.stat().st_size)
-    x, y = read_arrays(file, names).values()
+    x, y = read_arrays(file, ["x_train", "y_train"]).values()
     options = {"name": Choice("npz"), "path": Choice(request.path)}
     if x.ndim == 3 and x.dtype.kind == "f" and ((x < 0) | (x > 1)).any():
         reason = f"x_train {list(x.shape)} has numbers outside 0 to 1, so its axes are examples, time and channels"

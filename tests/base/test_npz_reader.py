@@ -1,4 +1,4 @@
-"""Untrusted .npz files: each damage is reported, and no memory is allocated before headers are checked."""
+"""Damaged .npz files, and those with objects, are reported."""
 
 import io
 import zipfile
@@ -11,12 +11,9 @@ from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
 
-
-def header(shape, descr="|u1"):
-    """An .npy header with a shape, but without data."""
-    packed = io.BytesIO()
-    np.lib.format.write_array_header_1_0(packed, {"descr": descr, "fortran_order": False, "shape": shape})
-    return packed.getvalue()
+PACKED = io.BytesIO()
+np.save(PACKED, np.arange(2, dtype=np.uint8))
+ARRAY = PACKED.getvalue()
 
 
 def zipped(path, content):
@@ -43,22 +40,9 @@ def test_names_are_listed_without_reading_the_arrays(tmp_path):
         array_names(tmp_path / "b.npz")
 
 
-@pytest.mark.parametrize(
-    ("shape", "claim"), [((2**40,), str(2**40)), ((2**35, 2**35), str(2**70)), ((3,), "3"), ((1,), "1")]
-)
-def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
-    path = zipped(tmp_path / "a.npz", header(shape) + b"12")
-    with pytest.raises(
-        InputError,
-        match=rf"array 'x.npy' must have {claim} bytes, the size in its header for "
-        rf"uint8 .*\. Received: 2 bytes",
-    ):
-        read_arrays(path, ["x"])
-
-
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
-    with pytest.raises(InputError, match="array 'x.npy' contains Python objects, which could run code when read"):
+    with pytest.raises(InputError, match="contains Python objects, which could run code when read"):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
@@ -86,7 +70,7 @@ def test_other_files_are_refused(tmp_path, content):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", header((2,))[:20], header((2,), "|zz") + b"12"])
+@pytest.mark.parametrize("content", [b"", b"hello", ARRAY[:20], ARRAY[:-1], ARRAY.replace(b"|u1", b"|zz")])
 def test_damaged_members_are_refused(tmp_path, content):
     with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
         read_arrays(zipped(tmp_path / "a.npz", content), ["x"])

@@ -56,7 +56,7 @@ def with_pixel(value):
         ({"x_train": GOOD["x_train"].astype("U3")}, r"Received: <U3; convert it"),
         ({"x_train": GOOD["x_train"][0, 0]}, r"must have shape \[n, height, width\] .* Received: \(5,\)"),
         ({"x_train": GOOD["x_train"][:0]}, r"all dimensions above 0. Received: \(0, 4, 5, 1\)"),
-        ({"x_train": GOOD["x_train"].astype(object)}, r"array 'x_train.npy' contains Python objects"),
+        ({"x_train": GOOD["x_train"].astype(object)}, r"contains Python objects"),
         (
             {"y_train": np.full(6, 0.5)},
             r"y_train must be whole numbers 0..k-1, texts or one-hot rows, .* Received: float64 \(6,\)",

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hetero_tf.base.errors import InputError, MemoryProblem
-from hetero_tf.data import arrow_files, csv, npz, parquet, unpacked
+from hetero_tf.data import arrow_files, csv, parquet, unpacked
 from hetero_tf.data.parquet_pages import read_pages
 
 ROWS = 400_000
@@ -111,13 +111,6 @@ def test_categories_that_become_large_are_rejected(tmp_path):
     with pytest.raises(InputError, match=message):
         csv.load(tmp_path, path="small.csv", label="label")
     assert csv.load(tmp_path, path="small.csv", label="label", categories="numbers").train.x.shape == (2400, 1)
-
-
-def test_arrays_that_become_large_are_rejected(tmp_path):
-    x, y = np.zeros((60, 200, 200), np.uint8), np.arange(60) % 2
-    np.savez_compressed(tmp_path / "small.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    with pytest.raises(InputError, match=r"small.npz: needs 5 MiB unpacked, but at most \d"):
-        npz.load(tmp_path, path="small.npz")
 
 
 def test_proportional_data_must_fit_into_memory(monkeypatch):
