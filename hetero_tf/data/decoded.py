@@ -30,21 +30,18 @@ from hetero_tf.base.files import (
     disk_errors,
     draft_path,
     hold_lock,
-    read_bytes,
     remove,
     remove_leftovers,
 )
 from hetero_tf.base.hardware import memory_limit
 from hetero_tf.base.version import __version__
-from hetero_tf.data.disk_array import DiskArray, update_digest
+from hetero_tf.data.disk_array import DiskArray
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets load in less than a second; larger ones stay on disk.
 SMALLEST, LARGEST = 10_000, 2**31
 # Hexadecimal digits of the hash in the name of an entry.
 KEY = 16
-# File with the SHA-256 of all arrays of an entry, and its size.
-DIGEST, DIGEST_BYTES = "sha256", 32
 
 
 def is_large(size: int) -> bool:
@@ -84,15 +81,12 @@ def load_cached(
     except (RuntimeError, OSError):
         return read()
     with contextlib.suppress(UserError, OSError, MemoryError):
-        arrays = {each: DiskArray.open(folder / f"{each}.npy")[:] for each in names}
-        if read_bytes(folder / DIGEST, DIGEST_BYTES) == _digest(arrays.values()):
-            return arrays
+        return {each: DiskArray.open(folder / f"{each}.npy")[:] for each in names}
     arrays = read()
 
     def save(draft):
         for each, array in arrays.items():
             np.save(draft / f"{each}.npy", np.ascontiguousarray(array))
-        (draft / DIGEST).write_bytes(_digest(arrays.values()))
 
     if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
         with contextlib.suppress(OSError, UserError):
@@ -164,12 +158,6 @@ def _entry(name, options, source):
     ]
     key = hashlib.sha256(json.dumps([options, versions, files]).encode()).hexdigest()[:KEY]
     return FOLDER.expanduser() / f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-{key}"
-
-
-def _digest(arrays):
-    digest = hashlib.sha256()
-    update_digest(digest, arrays)
-    return digest.digest()
 
 
 def _stem(folder):

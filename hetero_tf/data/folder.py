@@ -22,8 +22,6 @@ from hetero_tf.data.picture_files import ENDINGS, FORMATS, LARGEST_FILE, decode_
 
 # Subfolders on the way to a picture's class: the split and the class.
 CLASS_LEVELS = 2
-# Nested folders of a class; deeper ones are a mistake, and each level needs a call of Python.
-MAX_DEPTH = 32
 # Folders of thumbnails and deleted files made by operating systems and file servers. Hidden folders are skipped too.
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
@@ -180,25 +178,12 @@ def iterate_files(folder: Path, linked_levels: int = 0) -> Iterator[Path]:
     Args:
         folder: The folder.
         linked_levels: Levels of subfolders that may be symbolic links, such as `CLASS_LEVELS`.
-
-    Raises:
-        InputError: Folders are nested too deeply, or one is a link to a folder that contains it.
     """
-    return _iterate_files(folder, linked_levels, 0)
-
-
-def _iterate_files(folder, linked_levels, depth):
-    if depth > MAX_DEPTH:
-        raise InputError(
-            f"{str(folder)[:200]}...: folders of data must be nested at most {MAX_DEPTH} levels deep; move the files up"
-        )
     for entry in folder.iterdir():
         if _is_system(entry.name):
             continue
         if entry.is_dir() and (linked_levels > 0 or not entry.is_symlink()):
-            if entry.is_symlink() and folder.resolve().is_relative_to(entry.resolve()):
-                raise InputError(f"{entry}: is a link to {entry.resolve()}, which contains it; remove the link")
-            yield from _iterate_files(entry, linked_levels - 1, depth + 1)
+            yield from iterate_files(entry, linked_levels - 1)
         else:
             yield entry
 

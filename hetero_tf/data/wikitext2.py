@@ -5,7 +5,10 @@ import hashlib
 import io
 import os
 import sys
+import urllib.request
 import zipfile
+from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +17,6 @@ from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import discard, disk_errors, hold_lock, remove, write_atomic
 from hetero_tf.data.dataset import Dataset, NotAvailable
-from hetero_tf.data.fetch import Unreachable, fetch
 from hetero_tf.data.words import TokenOptions, read_words, text_dataset
 
 CACHE = "~/.cache/hetero_tf"
@@ -42,6 +44,24 @@ ARCHIVE = (
 )
 # URL of the single files, used if no archive can be downloaded.
 SINGLE = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
+
+# Time limit of each step of a download.
+SECONDS = 10
+
+
+class Unreachable(Exception):
+    """No address delivered the published bytes.
+
+    Args:
+        failures: Pairs `(server, reason)`.
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, str]]):
+        servers: dict[str, list[str]] = {}
+        for server, reason in failures:
+            servers.setdefault(reason, []).append(server)
+        super().__init__(", ".join(f"{', '.join(names)}: {reason}" for reason, names in servers.items()))
+        self.failures = failures
 
 
 def load(
@@ -139,6 +159,32 @@ def _download(root, is_default):
         with contextlib.suppress(OSError):
             folder.rmdir()
         raise
+
+
+def fetch(addresses: Sequence[str], size: int, sha256: str) -> bytes:
+    """Return the bytes of a published file from the first address that delivers them.
+
+    Args:
+        addresses: URLs, tried in order.
+        size: Size of the file, or an upper bound.
+        sha256: Hex digest of its bytes.
+
+    Raises:
+        Unreachable: No address delivered the file.
+    """
+    failures = []
+    for address in addresses:
+        try:
+            with urllib.request.urlopen(address, timeout=SECONDS) as response:
+                content = response.read(size)
+            if hashlib.sha256(content).hexdigest() == sha256:
+                return content
+            reason = "it sent a file that differs from the published one"
+        except (OSError, HTTPException, ValueError) as error:
+            cause = getattr(error, "reason", error)
+            reason = str(getattr(cause, "strerror", None) or cause)
+        failures.append((address.split("/")[2], reason))
+    raise Unreachable(failures)
 
 
 def _fetch_texts(folder):

@@ -52,7 +52,7 @@ def files():
 def test_second_load_uses_the_cache(load):
     (first, read), (second, again) = load(), load()
     assert (read, again) == (True, False) and len(files()) == 1 and files()[0].startswith("set-1.0-")
-    assert sorted(path.name for path in (decoded.FOLDER / files()[0]).iterdir()) == ["sha256", "x.npy", "y.npy"]
+    assert sorted(path.name for path in (decoded.FOLDER / files()[0]).iterdir()) == ["x.npy", "y.npy"]
     assert first.keys() == second.keys() == set(NAMES)
     for name in NAMES:
         assert first[name].dtype == second[name].dtype
@@ -80,14 +80,12 @@ def test_every_dependency_invalidates_the_cache(load, source, monkeypatch, chang
     assert len(files()) == 1, "the stale one is replaced"
 
 
-@pytest.mark.parametrize("name", ["x.npy", "y.npy", "sha256"])
-def test_every_flip_and_cut_is_noticed(load, name):
+def test_a_cut_file_is_decoded_again(load):
     load()
-    path = decoded.FOLDER / files()[0] / name
-    for broken in folders.damaged(path.read_bytes(), 40):
-        path.write_bytes(broken)
-        arrays, _ = load()
-        assert arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist() and arrays["y"].tolist() == [5, 6]
+    path = decoded.FOLDER / files()[0] / "x.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    arrays, read = load()
+    assert read and arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist()
 
 
 def test_small_and_very_large_sets_are_not_cached(load, monkeypatch):

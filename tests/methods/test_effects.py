@@ -98,7 +98,7 @@ ELSEWHERE = {
     ("data", "series"): "data/test_series.py: needs a file of series",
     ("data", "csv"): "data/test_csv.py: needs tables",
     ("data", "parquet"): "data/test_parquet.py: needs tables and pyarrow",
-    ("data", "wikitext2", "download"): "data/test_fetch.py: needs a server",
+    ("data", "wikitext2", "download"): "data/test_wikitext2.py: needs a server",
     ("data", "wikitext2", "verify"): "data/test_text_data.py: needs the published text",
     ("layers", "Embedding", "padding"): "layers/test_layers_recurrent.py: steps that later layers leave out",
     ("layers", "Dropout", "rate"): "layers/test_layers_dropout.py: draws by an ambient key",
