@@ -1,7 +1,6 @@
 """A folder of pictures for each class: which picture has which label, size and colour; what is refused and how."""
 
 import os
-import struct
 
 import numpy as np
 import pytest
@@ -77,21 +76,6 @@ def test_train_and_test_folders_are_the_splits(tmp_path, tests):
 def test_train_folder_without_test_folder_is_split(tmp_path):
     write(tmp_path / "own" / "train", 4)
     assert len(load(tmp_path / "own", test_share=0.25).test.x) == 3
-
-
-def test_exif_orientation_is_applied(tmp_path):
-    half = np.concatenate([np.full((8, 16, 3), 250, np.uint8), np.full((8, 16, 3), 10, np.uint8)])
-    data = tf.io.encode_jpeg(half, quality=100).numpy()
-    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    rotated = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
-    write(tmp_path / "own", 4)
-    for number in range(4):
-        for ending in ("png", "JPG"):
-            (tmp_path / "own" / "bat" / f"{number}.{ending}").unlink(missing_ok=True)
-        (tmp_path / "own" / "bat" / f"{number}.jpg").write_bytes(rotated)
-    bat = load(tmp_path / "own").train.x[0, ..., 0].astype(int)
-    # Turned clockwise, the upper half is the right one.
-    assert (bat[:, :2] < 60).all() and (bat[:, 2:] > 190).all()
 
 
 def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():

@@ -77,6 +77,15 @@ def test_every_format_has_the_same_pixels_in_exports(decode_in_graph, name, data
             decode_in_graph(data)
 
 
+def test_pixels_are_resized_and_become_grey_or_colour():
+    luma = PIXELS @ np.array([0.299, 0.587, 0.114])[:, None]
+    np.testing.assert_allclose(255 * decode_picture(encoded(COLOR, "PNG"), (HEIGHT, WIDTH, 1)), luma, atol=0.01)
+    grey = encoded(Image.fromarray(PIXELS[..., 0]), "PNG")
+    for channels in (1, 3):
+        mean = decode_picture(grey, (1, 1, channels))
+        np.testing.assert_allclose(255 * mean, np.full((1, 1, channels), PIXELS[..., 0].mean()), atol=0.01)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_jpeg_is_rotated_by_its_exif_orientation(orientation):
     """The eight orientations of Exif 2.32, defined by the visual position of the first row and column."""

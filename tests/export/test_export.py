@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -506,42 +505,6 @@ def test_words_are_split_as_in_training(tmp_path):
     assert masked_text.encode(tf.constant(["b\nb"]), GraphTokenizer("words", numbers, (), 0), 4)[
         0
     ].numpy().tolist() == [[3, 3]]
-
-
-def bmp(pixels):
-    """Return a 24-bit BMP file of uint8 pixels [height, width, 3] whose rows need no padding."""
-    height, width, _ = pixels.shape
-    body = pixels[::-1, :, ::-1].tobytes()
-    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(body), 0, 0, 0, 0)
-    return b"BM" + struct.pack("<IHHI", 54 + len(body), 0, 0, 54) + head + body
-
-
-def test_pictures_of_all_kinds_are_decoded():
-    rng = np.random.default_rng(0)
-    colour, alpha = (rng.integers(0, 256, (4, 4, depth)).astype(np.uint8) for depth in (3, 4))
-    alpha[..., 1::2] = 255
-    grey, grey_alpha = colour[..., :1], alpha[..., :2]
-    weights = np.array([0.299, 0.587, 0.114])
-    cases = [
-        (tf.io.encode_png(colour), 3, colour),
-        (bmp(colour), 3, colour),
-        (tf.io.encode_png(alpha), 3, alpha[..., :3]),
-        (tf.io.encode_png(grey), 1, grey),
-        (tf.io.encode_png(grey_alpha), 1, alpha[..., :1]),
-        (tf.io.encode_png(grey), 3, np.repeat(grey, 3, 2)),
-        (tf.io.encode_png(colour), 1, colour @ weights[:, None]),
-        (bmp(colour), 1, colour @ weights[:, None]),
-    ]
-    for data, depth, expected in cases:
-        pixels = picture_decoding.decode(tf.constant(data), (4, 4, depth))
-        np.testing.assert_allclose(pixels, expected / 255, atol=1e-6)
-    # The background of a translucent picture is unknown.
-    for data, depth in ((tf.io.encode_png(colour[..., :2]), 1), (tf.io.encode_png(alpha[..., [0, 1, 3, 2]]), 3)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="a translucent picture"):
-            picture_decoding.decode(data, (4, 4, depth))
-    # A JPEG of another size is resized.
-    jpeg = tf.io.encode_jpeg(np.full((30, 20, 3), 100, np.uint8))
-    np.testing.assert_allclose(picture_decoding.decode(jpeg, (4, 4, 1)), np.full((4, 4, 1), 100 / 255), atol=0.01)
 
 
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
