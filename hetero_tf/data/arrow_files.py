@@ -1,8 +1,7 @@
-"""Reads columns of untrusted Parquet and Arrow files with pyarrow."""
+"""Reads columns of Parquet and Arrow files with pyarrow."""
 
 import contextlib
 import itertools
-import os
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,21 +12,15 @@ import numpy as np
 
 from hetero_tf.base.errors import InputError, UserError, did_you_mean, shorten_repr
 from hetero_tf.base.files import open_file
-from hetero_tf.data.arrow_messages import unpacked_bytes
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import LOADERS
-from hetero_tf.data.parquet_pages import columns_in, read_pages
 from hetero_tf.data.raw_table import RawTable, TextColumn
-from hetero_tf.data.unpacked import check_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Peak memory of a table while its columns become arrays, in multiples of its unpacked size.
 MEMORY = 4
-# Overhead of a value in bytes: its index into the dictionary and its list entry.
-PER_VALUE = 16
-# Rows per batch, and bytes per batch if values may be longer than their pages.
-BATCH_ROWS, BATCH_BYTES = 2**16, 2**25
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class ColumnSelection:
     image: str | None
 
     def select(self, path: Path, schema: "pa.Schema") -> list[str]:
-        """Returns the names of the columns to read, after a check of their types; other columns are never unpacked."""
+        """Returns the names of the columns to read, after a check of their types; other columns are not read."""
         names = schema.names
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
@@ -128,8 +121,7 @@ def read_table(source: str, files: Sequence[Path], selection: ColumnSelection) -
         name: _convert_column(name, combined.column(name), locate, name == selection.image)
         for name in combined.column_names
     }
-    size = sum(path.stat().st_size for path in files)
-    return RawTable(source, columns, locate, size), combined.schema.metadata or {}
+    return RawTable(source, columns, locate), combined.schema.metadata or {}
 
 
 def column_contents(path: Path) -> dict[str, str]:
@@ -149,7 +141,10 @@ def column_contents(path: Path) -> dict[str, str]:
 def _read_file(path, selection):
     """Reads the selected columns of a file into a fully validated `pyarrow.Table`."""
     with _open(path) as (file, is_parquet):
-        return (_read_parquet if is_parquet else _read_arrow)(path, file, selection)
+        table = (_read_parquet if is_parquet else _read_arrow)(path, file, selection)
+        # Otherwise pyarrow trusts the offsets and strings of damaged files.
+        table.validate(full=True)
+        return table
 
 
 @contextlib.contextmanager
@@ -177,56 +172,28 @@ def _first_byte(file):
 def _read_parquet(path, file, selection):
     import pyarrow.parquet as pq
 
-    reader = pq.ParquetFile(file)
-    schema, metadata = reader.schema_arrow, reader.metadata
+    schema, metadata = pq.read_schema(file), pq.read_metadata(file)
     names = selection.select(path, schema)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
     # pyarrow cannot read this encoding into a dictionary.
-    texts = {name for name in names if _content(schema.field(name).type) == "texts"}
-    texts -= columns_in(metadata, "DELTA_BYTE_ARRAY")
-    pages = read_pages(file, metadata, set(names), set(names) - texts)
-    packed, values = os.fstat(file.fileno()).st_size, max(pages.values, metadata.num_rows * len(names))
-    check_unpacked(path, pages.unpacked + PER_VALUE * values, packed, MEMORY)
-    reader = pq.ParquetFile(file, metadata=metadata, read_dictionary=sorted(texts))
-    rows = min(BATCH_ROWS, max(BATCH_BYTES // max(pages.longest, 1), 1))
-    batches = reader.iter_batches(rows, columns=names, use_threads=False)
-    return _concatenate(path, batches, reader.schema_arrow, names, packed)
+    other = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
+    texts = sorted(name for name in set(names) - other if _content(schema.field(name).type) == "texts")
+    return pq.ParquetFile(file, metadata=metadata, read_dictionary=texts).read(names, use_threads=False)
 
 
 def _read_arrow(path, file, selection):
     """Reads an Arrow stream or file."""
     import pyarrow as pa
 
-    packed, first = os.fstat(file.fileno()).st_size, _first_byte(file)
+    first = _first_byte(file)
     file.seek(first)
     schema = pa.ipc.open_stream(file).schema
     names = selection.select(path, schema)
     file.seek(first)
-    check_unpacked(path, unpacked_bytes(file), packed, MEMORY)
-    file.seek(first)
     options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names], use_threads=False)
-    return _concatenate(path, pa.ipc.open_stream(file, options=options), schema, names, packed)
-
-
-def _concatenate(path, batches, schema, names, packed):
-    """Concatenates batches and checks their size while reading: repeated values may unpack to more than estimated."""
-    import pyarrow as pa
-
-    parts, size = [], 0
-    dictionaries: dict[str, list[int | None]] = {}
-    for batch in batches:
-        # Otherwise pyarrow trusts the offsets and strings of malformed files.
-        batch.validate(full=True)
-        parts.append(batch)
-        size += batch.num_rows * len(names) * PER_VALUE
-        for name, column in zip(batch.schema.names, batch.columns):
-            if not pa.types.is_dictionary(column.type):
-                size += column.nbytes
-            elif dictionaries.get(name) != (address := _address(column.dictionary)):
-                dictionaries[name] = address
-                size += column.dictionary.nbytes + PER_VALUE * len(column.dictionary)
-        check_unpacked(path, size, packed, MEMORY)
-    types = parts[0].schema if parts else pa.schema([schema.field(name) for name in names])
-    return pa.Table.from_batches(parts, types).select(names).replace_schema_metadata(schema.metadata)
+    return pa.ipc.open_stream(file, options=options).read_all()
 
 
 def _address(array):

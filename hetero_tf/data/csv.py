@@ -110,7 +110,7 @@ def read_table(path: Path, header: bool, delimiter: str) -> RawTable:
             numbers.append(number)
     names = _read_names(path, rows, numbers, header, delimiter)
     columns = {name: TextColumn.from_values(row[i].strip() for row in rows) for i, name in enumerate(names)}
-    return RawTable(str(path), columns, lambda row: f"{path}:{numbers[row]}", size)
+    return RawTable(str(path), columns, lambda row: f"{path}:{numbers[row]}")
 
 
 def read_declared_delimiter(lines: TextLines) -> str | None:

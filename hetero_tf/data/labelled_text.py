@@ -137,7 +137,7 @@ def _read_json_lines(path):
         raise InputError(f"{path}: expected at least one row. Received: none")
     columns = {name: TextColumn.from_values(row[name] for row in rows.values()) for name in first}
     lines = list(rows)
-    return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", path.stat().st_size)
+    return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}")
 
 
 def _parse_object(position: str, line: bytes) -> dict[str, str] | None:

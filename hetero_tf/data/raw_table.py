@@ -71,13 +71,11 @@ class RawTable:
         source: File or folder.
         columns: `{name: numbers [n], a TextColumn, or a list of pictures}`, all of the same length.
         locate: `row -> "FILE:LINE"`, for messages.
-        file_bytes: Total size of the files.
     """
 
     source: str
     columns: dict[str, Any]
     locate: Callable[[int], str]
-    file_bytes: int
 
     @property
     def rows(self) -> int:

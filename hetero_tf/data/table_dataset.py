@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hetero_tf.base.errors import InputError
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.column_targets import look_up, read_numbers, read_targets
 from hetero_tf.data.column_types import ColumnRoles, build_column
 from hetero_tf.data.columns import is_missing, to_plain_number
@@ -16,7 +17,6 @@ from hetero_tf.data.held_out import held_out
 from hetero_tf.data.inspection import inspect_table
 from hetero_tf.data.raw_table import RawTable, TextColumn
 from hetero_tf.data.targets import NUMBERS, strata
-from hetero_tf.data.unpacked import check_unpacked
 
 # Copies of the features in memory at peak: the table, its splits, and one during the checks.
 COPIES = 3
@@ -86,8 +86,7 @@ def drop_rows(table: RawTable, feature_columns: Sequence[str], roles: ColumnRole
 def _encode_features(table, columns):
     """Returns the features of a table, float32 [n, features]."""
     features = sum(column.width for column in columns)
-    advice = "set `categories: numbers`, or add columns with many categories to `ignore`"
-    check_unpacked(table.source, 4 * table.rows * features, table.file_bytes, COPIES, advice)
+    check_memory(table.source, COPIES * 4 * table.rows * features)
     x = np.zeros((table.rows, features), np.float32)
     first = 0
     for column in columns:

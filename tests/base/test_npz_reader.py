@@ -3,7 +3,6 @@
 import io
 import zipfile
 
-import folders
 import numpy as np
 import pytest
 
@@ -74,18 +73,3 @@ def test_other_files_are_refused(tmp_path, content):
 def test_damaged_members_are_refused(tmp_path, content):
     with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
         read_arrays(zipped(tmp_path / "a.npz", content), ["x"])
-
-
-def test_every_bit_flip_or_truncation_is_detected(tmp_path):
-    x = np.random.default_rng(0).integers(0, 256, (40, 5), np.uint8)
-    np.savez(tmp_path / "a.npz", x=x)
-    for broken in folders.damaged((tmp_path / "a.npz").read_bytes(), 150, seed=1, cuts=3):
-        (tmp_path / "b.npz").write_bytes(broken)
-        try:
-            array = read_arrays(tmp_path / "b.npz", ["x"])["x"]
-        except InputError as error:
-            assert "b.npz: " in str(error)
-            assert "\n" not in str(error)
-        else:
-            # Bits that no reader looks at, such as time stamps, may flip; then the array is whole.
-            np.testing.assert_array_equal(array, x)

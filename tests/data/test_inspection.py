@@ -42,7 +42,7 @@ def test_notation_of_numbers_and_orders_of_dates_are_stated():
 
 def test_numbers_of_files_with_types_are_summarized_alike():
     columns = {"a": np.array([1, 2, 2]), "b": np.array([0.5, np.nan, 2], np.float32), "c": [b"png"] * 3}
-    first, second = inspect_table(RawTable("t", columns, str, 0))
+    first, second = inspect_table(RawTable("t", columns, str))
     assert (first.type, first.low, first.high, first.frequent, first.is_whole) == (
         "number",
         "1",

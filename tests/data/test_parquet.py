@@ -123,7 +123,7 @@ def test_column_of_pictures_becomes_images(tmp_path, hugging_face):
             load(tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
-    with pytest.raises(InputError, match=r"own.parquet, row 0: is cut off within its header; copy it again"):
+    with pytest.raises(InputError, match=r"own.parquet, row 0: is not a readable PNG, JPEG, BMP, GIF"):
         load(tmp_path, image="image", size=6)
 
 
@@ -250,3 +250,12 @@ def test_options_that_do_not_fit_are_rejected(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False, "column_encoding": {"kind": "DELTA_BYTE_ARRAY"}}])
+def test_texts_of_each_encoding_are_read_and_nested_columns_may_be_ignored(tmp_path, options):
+    table = pa.table({"kind": ["a", "b"] * 10, "deep": [[0]] * 20, "label": np.arange(20) % 2})
+    pq.write_table(table, tmp_path / "own.parquet", **options)
+    assert load(tmp_path, ignore=("deep",)).columns[0].categories == ("a", "b")
+    with pytest.raises(InputError, match="column 'deep' must contain numbers, texts or dates; add it to `ignore`"):
+        load(tmp_path)

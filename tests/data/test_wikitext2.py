@@ -124,16 +124,6 @@ def test_second_process_waits_for_the_download(server, tmp_path, monkeypatch, ca
             assert waiting.result().test.x.tolist() == [[4, 0, 1]] and not server.requests
 
 
-@pytest.mark.parametrize("name", ["wikitext-2", "wikitext-2/.lock"])
-def test_nothing_is_written_through_a_link(server, tmp_path, monkeypatch, name):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).symlink_to(tmp_path / "elsewhere" / "file")
-    with corpus(server, monkeypatch, archive(**TEXTS)), pytest.raises(NotAvailable):
-        load(tmp_path)
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
 def test_wikitext2_falls_back_to_single_files(server, tmp_path, monkeypatch):
     with corpus(server, monkeypatch, archive(**TEXTS)):
         del server.files["/own.zip"]

@@ -25,7 +25,7 @@ def choose(*names, task=None, label=(), **renamed):
     """The choice for a table of some columns of `COLUMNS`; `new=old` gives a column another name."""
     values = {name: COLUMNS[name] for name in names} | {new: COLUMNS[old] for new, old in renamed.items()}
     columns = {name: TextColumn.from_values(v) if isinstance(v, list) else v for name, v in values.items()}
-    table = RawTable("t.csv", columns, lambda row: f"t.csv:{row}", 1)
+    table = RawTable("t.csv", columns, lambda row: f"t.csv:{row}")
     request = Request("t.csv", None, task, label, lambda likely, default: default)
     return choose_label(table, {each.name: each for each in inspect_table(table)}, request)
 
