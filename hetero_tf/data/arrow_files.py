@@ -153,7 +153,7 @@ def _open(path):
     with open_file(path) as file:
         try:
             yield file, file.read(6).startswith(b"PAR1")
-        except (UserError, MemoryError):
+        except UserError:
             raise
         # Malformed bytes make the readers raise many kinds of exceptions.
         except Exception as error:

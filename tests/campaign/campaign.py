@@ -20,13 +20,13 @@ from hetero_tf.base import hardware  # noqa: E402
 # The programs under test must print only their own messages.
 hardware.import_quietly()
 
-from campaign import columnar, data_files, fleet, forgeries, inputs, interruptions, loopback  # noqa: E402
+from campaign import data_files, fleet, forgeries, inputs, interruptions, loopback  # noqa: E402
 from campaign.world import Failed, World  # noqa: E402
 
-MODULES = (interruptions, forgeries, inputs, data_files, columnar, loopback, fleet)
+MODULES = (interruptions, forgeries, inputs, data_files, loopback, fleet)
 KINDS = {trial.__name__: trial for module in MODULES for trial in module.TRIALS}
 # Number of trials in a turn for trials of milliseconds.
-AT_ONCE = {"recipe_is_read": 50, "data_file": 50, "data_folder": 10, "columnar_file": 25, "refused_devices": 10}
+AT_ONCE = {"recipe_is_read": 50, "data_file": 50, "data_folder": 10, "refused_devices": 10}
 
 
 def attempt(world, kind, seed, number):
