@@ -49,8 +49,7 @@ class ItemForm:
         classes: Number of classes, targets or words.
         class_names: Names of the classes or targets; empty for words.
         columns: Columns of a table, or channels of series; None for other kinds or if they are unknown.
-        shape: Height, width and channels of pictures, positions and channels of series, or samples of clips; None for
-            other kinds.
+        shape: Shape of a picture [height, width, channels], series [time, channels] or clip; None for other kinds.
         text: Column of the text in a file with several.
         labels: Columns of the targets; a single label is compared with the prediction.
         header: Whether the first line of a table contains the column names.
