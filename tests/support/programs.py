@@ -156,9 +156,7 @@ class Programs:
     def __init__(self, folder):
         self.folder, self._count = Path(folder), 0
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        # `_fork` imports from tests/campaign.
-        paths = environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
-        self._process = subprocess.Popen([sys.executable, __file__], **pipes, text=True, env=paths)
+        self._process = subprocess.Popen([sys.executable, __file__], **pipes, text=True, env=environment())
 
     def ask(self, request):
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -171,7 +169,7 @@ class Programs:
             arguments: Of the command line.
             largest: Limit of the size of every file it writes.
             cwd: Its working folder.
-            faults: What `campaign.faults.Faults` takes, for operations on files that fail.
+            faults: What `failing_files.Faults` takes, for operations on files that fail.
             user: Number of the user who starts it, where the tests run as root.
             script: File of the checkout that runs instead of the program.
             stub: True if no client trains, see `stub_rounds`; or the seconds of each such round after the second.
@@ -228,7 +226,7 @@ def _fork(request):
             os.setgid(request["user"])
             os.setuid(request["user"])
         if request["faults"]:
-            from campaign.faults import Faults
+            from failing_files import Faults
 
             Faults(**request["faults"]).install()
         if request["script"]:

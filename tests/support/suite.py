@@ -12,6 +12,7 @@ Options:
     --changed [REV]    only the files that can see what differs from a revision
     --all              also the tests marked `long`
     --part I/N         only the long tests of part I of N
+    --examples N       the number of examples of each property test, drawn anew in each run
 """
 
 import collections
@@ -35,7 +36,7 @@ FOLDERS = {
     "pure": "base data planning project recipe reports runs",
     "math": "contracts layers models testing",
     "graph": "devices evaluation methods parity recipes rounds starter",
-    "programs": "campaign cli faults run sweeps workers",
+    "programs": "cli faults properties run sweeps workers",
     "export": "export",
 }
 FILES = {
@@ -95,6 +96,7 @@ def pytest_addoption(parser):
     )
     group.addoption("--changed", nargs="?", const="HEAD", metavar="REVISION", help="only what sees a change since then")
     group.addoption("--all", action="store_true", help="also run the tests marked `long`")
+    group.addoption("--examples", type=int, metavar="N", help="random examples of each property test, see BUILD.md")
     group.addoption("--part", type=_part, metavar="I/N", help="run only the long tests of a part, such as 2/4")
 
 

@@ -1,4 +1,4 @@
-"""File operations that fail or kill the process; a campaign installs them in the program itself."""
+"""File operations that fail or kill the process; property tests install them in the program itself."""
 
 import builtins
 import errno
@@ -6,7 +6,6 @@ import functools
 import io
 import os
 import signal
-from pathlib import Path
 
 BY_PATH = ("open", "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate")
 BY_DESCRIPTOR = ("fsync", "fdatasync", "ftruncate", "write")
@@ -24,12 +23,8 @@ class Faults:
     """
 
     def __init__(self, root, at, how, log):
-        self.root, self.at, self.how, self.log = (
-            str(root),
-            at,
-            how,
-            os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-        )
+        self.root, self.at, self.how = str(root), at, how
+        self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.seen, self.write = 0, os.write
 
     def install(self):
@@ -66,8 +61,3 @@ class Faults:
         except (OSError, TypeError, ValueError):
             return False
         return os.path.normpath(path).startswith(self.root)
-
-
-def operations(log):
-    """Number of operations in a log."""
-    return Path(log).stat().st_size
