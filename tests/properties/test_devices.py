@@ -66,6 +66,8 @@ def sized(shape):
 
 # What a device may send instead of its first array: `array, canary -> array or bytes`. The server rejects it.
 WRONG = {
+    "NaN": lambda array, canary: np.full_like(array, np.nan),
+    "infinity": lambda array, canary: np.full_like(array, np.inf),
     "no numbers": lambda array, canary: array.ravel()[:0],
     "float64": lambda array, canary: array.astype(np.float64),
     "the other byte order": lambda array, canary: array.astype(array.dtype.newbyteorder()),
