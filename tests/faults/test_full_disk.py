@@ -96,7 +96,7 @@ def test_full_file_system(tmp_path):
     assert result.returncode == 0, result.stderr
     full, rest = result.stdout.split("exit 3\n")
     assert "arrays.npz: could not write: No space left on device; free some space and run the same command" in full
-    assert rest == "round-000001\nround-000002\nbegin\nend\nround-000002\nround-000003\n"
+    assert rest == "round-000001\nround-000002\nround-000002\nround-000003\n"
 
 
 def test_read_only_file_system(tmp_path):

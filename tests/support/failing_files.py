@@ -28,7 +28,7 @@ class Faults:
         self.seen, self.write = 0, os.write
 
     def install(self):
-        """Wrap the functions of `os`, and `open`, until the process ends."""
+        """Wrap the functions of `os`, `open`, and the writes of the files that it opens, until the process ends."""
         for name in (*BY_PATH, *BY_DESCRIPTOR):
             setattr(os, name, self._wrapped(getattr(os, name), name in BY_DESCRIPTOR))
         builtins.open = io.open = self._wrapped(builtins.open, False)
@@ -38,18 +38,24 @@ class Faults:
         def wrapped(first, *more, **options):
             if not self._inside(first, options.get("dir_fd"), by_descriptor):
                 return call(first, *more, **options)
-            self.seen += 1
-            self.write(self.log, b".")
-            if self.seen != self.at:
-                return call(first, *more, **options)
-            if self.how == "after":
-                call(first, *more, **options)
-            if self.how in ("before", "after"):
-                os.kill(os.getpid(), signal.SIGKILL)
-            number = getattr(errno, self.how)
-            raise OSError(number, os.strerror(number), None if by_descriptor else first)
+            result = self._operation(call, first, *more, **options)
+            if isinstance(result, io.IOBase) and result.writable():
+                result.write = functools.partial(self._operation, result.write)
+            return result
 
         return wrapped
+
+    def _operation(self, call, *arguments, **options):
+        self.seen += 1
+        self.write(self.log, b".")
+        if self.seen != self.at:
+            return call(*arguments, **options)
+        if self.how == "after":
+            call(*arguments, **options)
+        if self.how in ("before", "after"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        number = getattr(errno, self.how)
+        raise OSError(number, os.strerror(number))
 
     def _inside(self, first, folder, by_descriptor):
         try:
