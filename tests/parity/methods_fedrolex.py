@@ -6,8 +6,8 @@ import math
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from heterofl import Vectors, heterofl_recipe
 from methods_files import Gaps
+from methods_heterofl import Vectors, heterofl_recipe
 
 from hetero_tf.rounds.round_setup import build_submodels
 

@@ -61,7 +61,20 @@ class File:
         for key in ("users_per_round", "users"):
             if key in self.meta:
                 return self.meta[key]
-        return [cohort["users"] for cohort in self.meta["rounds"]]
+        return [cohort["users"] for cohort in self.meta["rounds"]] if "rounds" in self.meta else [self.clients]
+
+    @property
+    def clients(self):
+        """Ids of all clients, in files with their number."""
+        return range(self.meta["clients"])
+
+    def unread(self, prefix=""):
+        """Names of the arrays that no comparison has read, except for derived ones."""
+        return sorted(
+            name
+            for name in self.arrays.keys() - self.arrays.read
+            if name.startswith(prefix) and not DERIVED.search(name)
+        )
 
     def input(self, name):
         """An input: labels int32, floats in the file's precision, images with channels last."""
@@ -151,7 +164,7 @@ class Gaps(dict):
     """Largest difference of each stage."""
 
     def note(self, stage, actual, expected, relative=False, some=False):
-        """Add one comparison of arrays, or of dicts of arrays; NaN counts as an infinite difference.
+        """Add one comparison of arrays, or of dicts of arrays; NaN and other shapes count as infinite differences.
 
         Args:
             stage: Name of the stage.
@@ -168,10 +181,10 @@ class Gaps(dict):
                 self.note(stage, actual[path], value, relative)
             return
         actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-        if actual.shape != expected.shape:
-            raise SystemExit(f"{stage}: shape {actual.shape} instead of {expected.shape}")
-        gap = np.abs(actual - expected) / (np.abs(expected) if relative else 1.0)
-        worst = float(np.max(gap, initial=0.0))
+        worst = np.nan
+        if actual.shape == expected.shape:
+            gap = np.abs(actual - expected) / (np.abs(expected) if relative else 1.0)
+            worst = float(np.max(gap, initial=0.0))
         self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
 
     def note_unchanged(self, stage, new, old, covered):
@@ -197,8 +210,6 @@ class Gaps(dict):
         """
         if self.keys() != set(stages):
             raise SystemExit(f"{file.name}: shows {sorted(self)} instead of {sorted(stages)}")
-        unread = [name for name in file.arrays if name.startswith("f64/") and not DERIVED.search(name)]
-        unread = sorted(set(unread) - file.arrays.read)
-        if unread:
+        if unread := file.unread("f64/"):
             raise SystemExit(f"{file.name}: {unread[0]} and {len(unread) - 1} more results were not compared")
         return [(stage, gap, 0.0 if stage in bit_equal else tolerance) for stage, gap in self.items()]

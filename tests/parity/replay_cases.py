@@ -1,4 +1,4 @@
-"""Replays recorded cases of splits and of packing, which `replay_methods.py` reads from JSON files.
+"""Replays recorded cases of splits and of packing from JSON files.
 
 A file of splits is {"cases": [...]}. A case has labels, parameters, the random results in call order (`draws`) and each
 client's list of example ids, or the `error` with which the public code rejects it. A file of packing is
@@ -7,6 +7,7 @@ number the units; a case with the key `error`, or without any stage, must be rej
 """
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -67,18 +68,24 @@ class Draws:
         return sorted(method for method, results in self.left.items() if results)
 
 
-def replay_partitions(path):
+def replay(path):
     """Replay every case of a file.
 
     Returns:
-        List of (name, ok, detail): True if all lists of the case are equal in content and order (or the case is
-        rejected as recorded), and a sentence about the compared or differing parts.
+        List of (name, difference, 0, detail): the difference is 0 if all lists of the case are equal in content and
+        order (or the case is rejected as recorded), else infinite; a sentence about the compared or differing parts.
     """
-    cases = json.loads(Path(path).read_text("utf-8"))["cases"]
-    return [(case["name"], *_replay_case(case)) for case in cases]
+    document = json.loads(Path(path).read_text("utf-8"))
+    results = []
+    for case in document["cases"]:
+        first = 1 if document.get("unit_numbering") == "1-based" else 0
+        is_equal, detail = _replay_packed(case, first) if "costs" in case else _replay_split(case)
+        results.append((case["name"], 0.0 if is_equal else math.inf, 0.0, detail))
+    return results
 
 
-def _replay_case(case):
+def _replay_split(case):
+    """(True if equal, detail) of a case of splits."""
     try:
         name, options, results = SOURCES[case["source"]](case)
     except (KeyError, IndexError, AssertionError) as problem:
@@ -129,14 +136,8 @@ def _lists(shares):
     return [ids.tolist() for ids in shares]
 
 
-def replay_packing(path):
-    """Replay every case of a file: [(name of the case, True if equal, result)]."""
-    document = json.loads(Path(path).read_text(encoding="utf-8"))
-    first = 1 if document["unit_numbering"] == "1-based" else 0
-    return [(case["name"], *_replay_packed(case, first)) for case in document["cases"]]
-
-
 def _replay_packed(case, first):
+    """(True if equal, detail) of a case of packing, whose units are numbered from `first`."""
     numbers = range(first, first + len(case["costs"]))
     refused = "error" in case or not case["stages"]
     try:

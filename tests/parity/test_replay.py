@@ -1,61 +1,274 @@
-"""Replay of the HeteroFL authors' vectors; a wrong number must be reported."""
+"""Replay of the recorded files: all pass, and wrong, missing or unread numbers are reported."""
 
+import functools
+import json
 from pathlib import Path
 
+import methods_depthfl
+import methods_files
+import methods_selection
 import numpy as np
 import pytest
 import replay
+import replay_cases
+
+from hetero_tf.data.partitions import dirichlet_turns
 
 OPTIMIZE_GRAPHS = True
 SMALL = Path(__file__).parent / "small"
-IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "unchanged", "sbn", "global", "local"}
+FILES = {path.stem: path for path in sorted(SMALL.rglob("*.npz"))}
+# One file of each module runs compiled rounds. The other files would take longer without testing more, so they run
+# eagerly, as the quick ones do.
+COMPILED = ("conv_bn", "fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
+SEQUENTIAL = {"precisions": ["float32"], "engines": ["sequential"]}
+STACKED = {"precisions": ["float64"], "engines": ["stacked"]}
+RUNS = [("conv_bn", False, SEQUENTIAL), ("fjord", False, {})]
+RUNS += [(path.stem, False, {}) for path in sorted((SMALL / "async").iterdir())]
+LONG = [path.stem for path in FILES.values() if path.parent.name != "async"]
+RUNS += [pytest.param(name, name in COMPILED, STACKED, marks=pytest.mark.long) for name in LONG]
+
+
+@pytest.mark.parametrize(("name", "is_compiled", "runs"), RUNS)
+def test_recorded_files_are_replayed(name, is_compiled, runs, request, monkeypatch):
+    """The module of each method rejects a file with fewer stages than it expects."""
+    monkeypatch.setattr(methods_selection, "_draw_shares", functools.partial(methods_selection._draw_shares, draws=500))
+    if not is_compiled and FILES[name].parent.name != "async":
+        request.getfixturevalue("eager")
+    stages = replay.replay_file(FILES[name], **runs)
+    assert stages and [row for row in stages if not row[1] <= row[2]] == []
+    if FILES[name].parent.name == "methods":
+        assert max(gap for _, gap, *_ in stages) < 1e-12
+
+
+def rewritten(folder, name, change):
+    """Copy a small file to a folder, after `change` has edited its `{name: array}`."""
+    with np.load(FILES[name]) as arrays:
+        arrays_by_name = {key: np.array(arrays[key], order="C") for key in arrays.files}
+    change(arrays_by_name)
+    np.savez(folder / f"{name}.npz", **arrays_by_name)
+    return folder / f"{name}.npz"
+
+
+def failed(path, **runs):
+    """Stages of a file that exceed their tolerance."""
+    return {stage.split()[-1] for stage, gap, tolerance, *_ in replay.replay_file(path, **runs) if not gap <= tolerance}
+
+
+# File: its changed arrays, the index of the changed number of each row or of the array, and the stages that fail.
+WRONG = {
+    "fedepth_link": (
+        "f64/round0/client0/loss f64/round0/client1/after/bn9.bias f64/eval/batch0/logits "
+        "f64/round0/client0/after_stage1/layer1.0.bn1.running_mean f64/round0/global_after/first_norm.running_var",
+        {"loss", "client", "logits", "stage", "round"},
+    ),
+    "splitmix_resnet": (
+        "f64/round0/client0/loss f64/round0/client1/after/1.linear.weight f64/round0/global_after/0.conv1.weight "
+        "f64/eval/members2/batch0/logits f64/sort/base_acc f64/sort/members1/batch0/logits",
+        # The second round starts from the wrong weights.
+        {"loss", "client", "round", "logits", "accuracy", "sorted"},
+    ),
+    "conv_bn": ("f64/round0/global_after/blocks.5.weight f64/eval/global/logits", {"merge", "round", "global"}),
+}
 
 
 @pytest.mark.long
-def test_image_vectors_agree():
-    gaps = replay.replay_file(SMALL / "conv_bn.npz", "float64", "stacked")
-    assert set(gaps) == IMAGE_STAGES - {"cut"}
-    assert replay.within("float64", gaps, double_passes=False) == []
-    assert gaps["unchanged"] == 0.0
+@pytest.mark.parametrize("name", WRONG)
+def test_every_wrong_number_is_reported(tmp_path, eager, name):
+    keys, stages = WRONG[name]
+
+    def change(arrays):
+        for key in keys.split():
+            arrays[key].reshape(-1)[0] += 1e-6
+
+    assert failed(rewritten(tmp_path, name, change), **STACKED) >= stages
 
 
-def test_image_vectors_agree_in_float32_sequentially(eager):
-    gaps = replay.replay_file(SMALL / "conv_bn.npz", "float32", "sequential")
-    assert set(gaps) == IMAGE_STAGES
-    assert replay.within("float32", gaps, double_passes=False) == []
-    assert gaps["unchanged"] == 0.0
+# Changed arrays of selections and asynchronous rounds: the stages that fail.
+RECORDED = {
+    ("oort_availability", "round/scores"): {"scores"},
+    ("oort_availability", "chosen"): {"exploit_util", "sequence"},
+    ("oort_availability", "round/exploit_pool"): {"exploit_pool"},
+    ("oort_availability", "round/fallback"): {"fallback"},
+    # Each of these arrays is compared with the replay alone, so one file has all changes.
+    (
+        "fedbuff_poly_momentum",
+        "global/w momentum/b arrivals/losses arrivals/change/w arrivals/weight arrivals/staleness starts/version",
+    ): {"values", "momentum", "loss", "change", "weight", "arrivals", "starts"},
+}
+
+
+@pytest.mark.parametrize(("name", "keys"), RECORDED)
+def test_changed_arrays_of_selections_and_arrivals_are_reported(tmp_path, name, keys):
+    def change(arrays):
+        for key in keys.split():
+            arrays[key].reshape(len(arrays[key]), -1)[-4 if " " in keys else -2, 0] += 1
+        arrays["more"] = np.zeros(1)
+
+    stages = failed(rewritten(tmp_path, name, change))
+    assert stages >= RECORDED[name, keys] | {"compared"} and (
+        " " in keys or stages == RECORDED[name, keys] | {"compared"}
+    )
+
+
+def test_public_quirk_is_an_option(monkeypatch):
+    options = methods_selection.oort_options
+    monkeypatch.setattr(methods_selection, "oort_options", lambda meta: {**options(meta), "filled_utility": False})
+    assert failed(FILES["oort_availability"]) == {"utility"}
 
 
 @pytest.mark.long
-def test_text_vectors_agree(eager):
-    """Runs eagerly; `test_engines` compares compiled rounds of text."""
-    gaps = replay.replay_file(SMALL / "transformer.npz", "float64", "stacked")
-    assert set(gaps) == IMAGE_STAGES - {"cut", "sbn", "local"}
-    assert max(gaps.values()) < 1e-12
-    assert gaps["unchanged"] == 0.0
+def test_stages_are_compared_where_the_file_records_them(tmp_path, eager):
+    """A second round without `after_stage` arrays. Its numbers repeat the first round, so only its other stages fail."""
+
+    def add_round(arrays):
+        meta = json.loads(str(arrays["meta.json"]))
+        for key in ("users_per_round", "lr_per_round"):
+            meta[key] = [*meta[key], meta[key][0]]
+        for name in [name for name in arrays if "round0/" in name and "/after_stage" not in name]:
+            arrays[name.replace("round0/", "round1/")] = arrays[name]
+        arrays["meta.json"] = np.array(json.dumps(meta))
+
+    assert failed(rewritten(tmp_path, "fedepth_link", add_round)) == {"loss", "client", "round"}
 
 
-@pytest.mark.long
-def test_changed_value_is_reported_with_exit_code_1(tmp_path, capsys, eager):
-    with np.load(SMALL / "conv_bn.npz") as arrays:
-        changed = {name: arrays[name] for name in arrays.files}
-    changed["f64/round0/global_after/blocks.5.weight"][0, 0, 1, 1] += 1e-3
-    np.savez(tmp_path / "changed.npz", **changed)
-    assert replay.main([str(tmp_path), "--precision", "float64", "--engine", "stacked"]) == 1
-    output = capsys.readouterr().out
-    assert output.startswith("FAIL changed.npz")
-    assert "merge 1.0e-03" in output
-    assert output.rstrip().endswith("beyond tolerance: merge, round\n1 files, 1 failed")
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("f64/round0/client1/after/linear.bias", r"client: the file or the result has no \['.*dense/bias'\]"),
+        ("f64/round0/client0/loss", "the file lacks f64/round0/client0/loss"),
+        pytest.param("eval/batch0/img", r"shows .* instead of \[.*'logits', ", marks=pytest.mark.long),
+    ],
+    ids=["a variable", "a result", "an input"],
+)
+def test_missing_keys_are_reported(tmp_path, eager, missing, message):
+    with pytest.raises(SystemExit, match=message):
+        replay.replay_file(rewritten(tmp_path, "fedepth_partial", lambda arrays: arrays.pop(missing)))
 
 
-def test_empty_folder_is_an_error(tmp_path, capsys):
+def test_unread_results_are_reported():
+    file, gaps = methods_files.File(FILES["fedepth_partial"]), methods_files.Gaps(loss=0.0)
+    with pytest.raises(SystemExit, match=r"fedepth_partial.npz: f64/\S+ and \d+ more results were not compared"):
+        gaps.check_stages(file, {"loss"})
+
+
+def test_predicted_depths_are_the_client_depths_and_the_deepest():
+    assert methods_depthfl.predicted_depths({"depth": [1, 3, 3], "widths": [4, 5, 6, 7]}) == {1, 3, 4}
+
+
+def test_a_folder_has_files_of_any_program(tmp_path, capsys):
     assert replay.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().out == f"{tmp_path}: no .npz file\n"
+    assert capsys.readouterr().out == f"{tmp_path}: no .npz or .json file\n"
+    np.savez(tmp_path / "other.npz", **{"meta.json": json.dumps({"method": "other"})})
+    (tmp_path / "broken.npz").write_bytes(b"no archive")
+    (tmp_path / "packing.json").write_text(json.dumps({"unit_numbering": "1-based", "cases": PACKED}))
+    (tmp_path / "splits.json").write_text(json.dumps({"cases": [SHARDS]}))
+    assert replay.main([str(tmp_path)]) == 1
+    broken, other, *cases, last = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert broken.startswith("FAIL broken.npz") and last == "4 files, 2 failed"
+    assert other.startswith("FAIL other.npz") and "the meta data name 'other'; known: heterofl, FedRolex" in other
+    assert cases[1] == "ok packing.json whole 0.0e+00 (at most 0e+00) 1,2,3"
+    assert cases[-1] == "ok splits.json shards 0.0e+00 (at most 0e+00) labels: train, test, class_table equal"
 
 
-def test_nan_and_wrong_shapes_exceed_any_tolerance():
-    gaps = replay.Gaps()
-    gaps.note("loss", [1.0, np.nan], [1.0, 1.0])
-    assert replay.within("float32", gaps, double_passes=True) == ["loss"]
-    with pytest.raises(SystemExit, match="loss: shape"):
-        gaps.note("loss", [1.0], [1.0, 1.0])
+def test_kernels_have_the_layout_of_their_variables():
+    value = np.arange(2 * 3 * 5 * 5).reshape(2, 3, 5, 5)
+    assert (methods_files.keras_layout(value, (5, 5, 3, 2))[1, 2, 2, 0] == value[0, 2, 1, 2]).all()
+    depthwise = value.reshape(6, 1, 5, 5)
+    assert (methods_files.keras_layout(depthwise, (5, 5, 6, 1))[1, 2, 4, 0] == depthwise[4, 0, 1, 2]).all()
+    with pytest.raises(SystemExit, match="an array of shape .* does not fit a variable of shape"):
+        methods_files.keras_layout(value, (5, 5, 3, 4))
+    # Two channels of a 2x3 map, flattened channel by channel, read position by position.
+    flat = methods_files.channels_last(np.arange(12).reshape(1, 12), 2, 3)
+    assert flat.tolist() == [[0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]]
+
+
+def test_gaps_report_nan_shapes_missing_and_changed_values():
+    gaps = methods_files.Gaps()
+    gaps.note("nan", [1.0, np.nan], [1.0, 1.0])
+    gaps.note("shape", [1.0], [1.0, 1.0])
+    assert gaps == {"nan": np.inf, "shape": np.inf}
+    for actual, expected in (({"a": 1.0}, {"a": 1.0, "b": 1.0}), ({"a": 1.0, "b": 1.0}, {"a": 1.0})):
+        with pytest.raises(SystemExit, match=r"round: the file or the result has no \['b'\]"):
+            gaps.note("round", actual, expected)
+    gaps.note("round", {"a": 1.0, "b": 2.0}, {"a": 1.0}, some=True)
+    old, covered = {"a": np.array([1.0, 2.0])}, {"a": np.array([False, True])}
+    gaps.note_unchanged("unchanged", {"a": np.array([1.0, 5.0])}, old, covered)
+    assert gaps["unchanged"] == 0.0
+    gaps.note_unchanged("unchanged", {"a": np.array([1.5, 5.0])}, old, covered)
+    assert gaps["unchanged"] == 0.5
+
+
+# Recorded from plain loops with the public code's draws: 150 examples of 5 labels.
+CASES = {case["name"]: case for case in json.loads((SMALL / "methods" / "splits.json").read_text())["cases"]}
+DECK, SHARDS, TURNS = CASES["deck False"], CASES["shards"], CASES["turns 0.6"]
+# Packed by hand.
+PACKED = [
+    {"name": "prefix", "costs": [9, 9, 4, 3, 2, 2], "cap": 6, "skip": [1, 2], "stages": [[3], [4, 5], [6]]},
+    {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]},
+    {"name": "late", "costs": [1, 9, 1], "cap": 6, "skip": [], "stages": [[1], [3]], "error": "unit 2 does not fit"},
+    {"name": "nothing", "costs": [7, 8], "cap": 6, "skip": [1, 2], "stages": []},
+]
+
+
+def replayed(folder, *cases, **document):
+    """(True if equal, detail) of each case."""
+    (folder / "cases.json").write_text(json.dumps({"cases": cases, **document}))
+    return [(gap == 0.0, detail) for _, gap, _, detail in replay_cases.replay(folder / "cases.json")]
+
+
+@pytest.mark.parametrize("block", [2**12, 16])
+def test_recorded_splits_are_equal(monkeypatch, tmp_path, block):
+    monkeypatch.setattr(dirichlet_turns, "BLOCK", block)
+    results = replayed(tmp_path, *CASES.values())
+    assert [detail for is_equal, detail in results if not is_equal] == []
+    details = [detail for _, detail in results]
+    assert details[:2] == ["dirichlet: train equal", "dirichlet_equal: train, test, val equal"]
+    assert "class_deck: train, test equal; val skipped: drawn a second time there, so that it overlaps train" in details
+    assert details[-1] == "labels: train, test, class_table equal"
+
+
+def test_exchanged_ids_are_reported(tmp_path):
+    changed = []
+    for whole in CASES.values():
+        if whole["name"] not in ("deck True", "turns 0.0"):
+            parts = {"train", "test", "val"} & set(whole) - ({"val"} if whole.get("method_arg") == "pat" else set())
+            for part in parts:
+                first, *rest = whole[part]
+                changed.append((part, whole | {part: [[first[1], first[0], *first[2:]], *rest]}))
+    results = replayed(tmp_path, *(case for _, case in changed))
+    assert len(changed) > 8
+    assert [part for (part, _), (same, detail) in zip(changed, results) if same or f"in {part}" not in detail] == []
+
+
+def test_unknown_draws_sources_and_labels_fail(tmp_path):
+    less = [draw for draw in DECK["draws"] if draw[0] != "rng.choice"]
+    cases = {
+        "class_deck: differs in integers": DECK | {"draws": DECK["draws"] + [["rng.choice", [0]]]},
+        "a draw of integers that the public code did not make": DECK | {"draws": less},
+        "source 'else': not the draws or keys of a known case": DECK | {"source": "else"},
+        "source 'feddc': not the draws or keys of a known case": TURNS | {"seed": 7},
+        "differs in labels": SHARDS | {"class_table": [[0, 0]] * 10},
+    }
+    results = replayed(tmp_path, *cases.values())
+    assert [text for text, (same, detail) in zip(cases, results) if same or text not in detail] == []
+
+
+def test_rejected_cases_match_the_public_code(tmp_path):
+    refused = {name: value for name, value in DECK.items() if name not in ("train", "test", "val", "draws")}
+    results = replayed(tmp_path, refused | {"error": "slots", "clients": 2}, refused | {"error": "none"})
+    assert results[0][0] and results[0][1].startswith("class_deck rejects: `per_client` must be in 1..5")
+    assert results[1] == (False, "class_deck accepts a case that the public code rejects: none")
+
+
+def test_packing_by_hand_is_equal_and_wrong_packing_is_reported(tmp_path):
+    results = replayed(tmp_path, *PACKED, unit_numbering="1-based")
+    assert [same for same, _ in results] == [True] * 4
+    assert [detail for _, detail in results][:2] == ["skip 1,2; 3 | 4,5 | 6", "1,2,3"]
+    assert results[2][1].startswith("rejected: unit 2 needs 9, but the limit is 6; only units before")
+    late = {name: value for name, value in PACKED[2].items() if name != "error"}
+    wrong = (PACKED[0] | {"skip": [1]}, PACKED[1] | {"error": "too large"}, late)
+    results = replayed(tmp_path, *wrong, unit_numbering="1-based")
+    expected = ["skip 1,2; 3 | 4,5 | 6, expected skip 1; 3 | 4,5 | 6", "1,2,3, expected an error"]
+    assert not any(same for same, _ in results) and [detail for _, detail in results][:2] == expected
+    case = {"name": "zero", "costs": [1, 2, 3], "cap": 3, "skip": [], "stages": [[0, 1], [2]]}
+    assert replayed(tmp_path, case, unit_numbering="0-based") == [(True, "0,1 | 2")]

@@ -1,16 +1,170 @@
-"""A vector file of the HeteroFL authors' code: its names, recipe, learning process, plans and masks."""
+"""Replays vectors of the HeteroFL authors' code, in both precisions and with both engines.
+
+It compares the sub-models sent to clients, losses and gradient norms of every local step, trained sub-models, the merge,
+complete rounds (with and without the label cut), the statistics query, and the final model's logits.
+"""
 
 import dataclasses
 
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File
+from methods_files import File, Gaps
 
+from hetero_tf.base import registry
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.inputs import masked_text
+from hetero_tf.evaluation import calibration
+from hetero_tf.methods.losses.masked_cross_entropy import masked
+from hetero_tf.models.state import concat_values
+from hetero_tf.rounds.merge import axis_mask
+from hetero_tf.rounds.submodel_cut import merged_coordinates
 
 STAGES = ("cut", "loss", "norm", "client", "merge", "round", "unchanged", "sbn", "global", "local")
+# float64: 1e-8 everywhere. float32: the tolerances of README.md.
+TOLERANCES = {
+    "float64": dict.fromkeys(STAGES, 1e-8),
+    "float32": dict.fromkeys(STAGES, 1e-5) | {"cut": 0.0, "norm": 1e-4, "unchanged": 0.0},
+}
+ENGINES = ("sequential", "stacked")
+# In float32 one ReLU near zero can move a small ResNet with batch norm by this much; only that file type may.
+FLIPPED = 1e-3
+
+
+def replay(path, precisions=tuple(TOLERANCES), engines=ENGINES):
+    """Replay a file: (stage, largest difference, tolerance) of every stage of every run that the file has."""
+    results = []
+    for engine in engines:
+        double_passes = False
+        for precision in precisions:
+            file = Vectors(path, precision)
+            if not file.has_results:
+                continue
+            may_flip = file.meta["model"] == "resnet18" and file.meta["norm"] == "bn" and precision == "float32"
+            limits = TOLERANCES[precision].copy()
+            if double_passes and may_flip:
+                limits |= {stage: FLIPPED for stage in STAGES if stage not in ("cut", "unchanged")}
+            gaps = replay_run(file, engine)
+            double_passes = precision == "float64" and all(gap <= limits[stage] for stage, gap in gaps.items())
+            results += [(f"{precision} {engine} {stage}", gap, limits[stage]) for stage, gap in gaps.items()]
+    return results
+
+
+def replay_run(file, engine):
+    """Replay the run of a file in its precision: `Gaps` of all stages."""
+    gaps = Gaps()
+    whole = Replay(file, gaps, engine, label_cut=False)
+    compare_clients(whole)
+    covered = [whole.covered(plan) for plan in whole.plans]
+    state = compare_rounds(whole, covered)
+    compare_rounds(Replay(file, gaps, engine, label_cut=True), covered)
+    compare_evaluation(whole, state)
+    if gaps.keys() != whole.stages():
+        raise SystemExit(f"{file.name}: shows {sorted(gaps)} instead of {sorted(whole.stages())}")
+    return gaps
+
+
+def compare_clients(replay):
+    """Compare cut, local training and merge of every client and round, from the weights of the authors' run."""
+    file, gaps, state, submodel_of = replay.file, replay.gaps, replay.start(), replay.process.family.submodel_of
+    for number, plan in enumerate(replay.plans):
+        trained = []
+        for slot, client in enumerate(plan.clients.tolist()):
+            prefix = f"round{number}/client{client}"
+            if replay.has_cut(number, client):
+                submodel = replay.process.setup.submodels[submodel_of[plan.levels[slot]]]
+                row = concat_values(list(state.weights.values()))
+                (received,) = submodel.cut.gather(row, [_coordinates(replay, plan, slot, number)])
+                sent = dict(zip(replay.process.paths, submodel.block.values_of(received), strict=True))
+                gaps.note("cut", sent, replay.read_values(f"{prefix}/before", sent))
+            result = replay.trainer(state, plan, slot)
+            replay.note("loss", result.losses, f"{prefix}/loss")
+            gaps.note("norm", result.norms, file.result(f"{prefix}/grad_norm"), relative=True)
+            # A shortened file may omit the weights of wide clients; the merge still includes them.
+            if not file.omits(f"{prefix}/after"):
+                replay.compare_values(result, prefix)
+            trained.append(result.values)
+        after = replay.expected(f"round{number}/global_after")
+        gaps.note("merge", _merge(replay, state, plan, number, trained), after)
+        state = common.state_of(replay.process, after, number + 1)
+
+
+def _merge(replay, state, plan, number, trained):
+    """Return `{path: value}` after the merge of the trained values of a plan's clients."""
+    setup, submodel_of, total, merged = replay.process.setup, replay.process.family.submodel_of, 0.0, []
+    for slot, values in enumerate(trained):
+        present = setup.examples.present[plan.clients[slot]]
+        merged.append(merged_coordinates(_coordinates(replay, plan, slot, number), present))
+        row, cut = concat_values(list(values.values())), setup.submodels[submodel_of[plan.levels[slot]]].cut
+        total += cut.scatter_sum(row[None], merged[-1:])
+    masks = {
+        axis: tf.stack([axis_mask(axis, coordinates, replay.file.precision) for coordinates in merged])
+        for axis in setup.layout.cut.distinct
+    }
+    return common.merge(replay.process, state, total, masks, tf.ones(len(merged), replay.file.precision))
+
+
+def _coordinates(replay, plan, slot, number):
+    """Coordinates of the client in a slot of a plan."""
+    setup, submodel = replay.process.setup, replay.process.family.submodel_of[plan.levels[slot]]
+    labels = tf.range(setup.examples.present.shape[1])
+    number, client, zero = map(tf.constant, (number, int(plan.clients[slot]), 0))
+    choose = setup.algorithm.submodel
+    return setup.submodels[submodel].cut.coordinates(choose, number, client, zero, labels, zero)
+
+
+def compare_rounds(replay, covered):
+    """Compare all rounds, with the masks of `Replay.covered` of each; return the last `State`."""
+    state = replay.start()
+    for number, plan in enumerate(replay.plans):
+        state = replay.compare_round(state, plan, number, covered[number])
+    return state
+
+
+def compare_evaluation(replay, state):
+    """Compare the statistics query, and global and local logits and losses of the final model."""
+    file, gaps, evaluator = replay.file, replay.gaps, replay.process.evaluator
+    weights, paths = list(state.weights.values()), calibration.statistics_paths(evaluator.global_model)
+    names = [f"sbn/{name}.running_{part}" for name in file.statistics_names() for part in ("mean", "var")]
+    if len(names) != len(paths):
+        raise SystemExit(f"{file.name}: its statistics do not match the norms of the model")
+    statistics = _statistics(replay, weights) if paths else []
+    for value, name in zip(statistics, names, strict=True):
+        replay.note("sbn", value, name)
+    metrics = evaluator.measure_global(weights, statistics)
+    if file.text:
+        model = replay.process.network(state, statistics=dict(zip(paths, statistics)))
+        hidden = file.input("eval/mask") == 1
+        logits = model(np.where(hidden, file.meta["num_tokens"], file.input("eval/tokens")), training=False)
+        replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")
+        gaps.note("global", metrics["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
+    else:
+        logits = tf.function(evaluator.build_outputs(evaluator.global_model))(weights, statistics)
+        replay.note("global", logits, "eval/global/logits")
+        _compare_local(replay, logits)
+    replay.note("global", metrics["global_loss"], "eval/global/loss")
+
+
+def _statistics(replay, weights):
+    file, process = replay.file, replay.process
+    images, labels = tf.constant(file.input("sbn/img")), tf.constant(file.input("sbn/label"))
+    models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
+    size = file.meta["sbn_batch"]
+    calibrate = calibration.StatisticsQuery(*models, process.input, images, labels, size, Replicas(2))
+    full, short = calibration.statistics_batches([np.arange(len(images))], size)
+    return calibrate(weights, full, short, 0)
+
+
+def _compare_local(replay, logits):
+    tests, first = replay.process.evaluator.tests, 0
+    logits = tf.gather(logits, tests.examples)
+    if registry.find("losses", replay.process.recipe.client.loss.name).MASKS_LABELS:
+        logits = masked(logits, tests.label_mask[tests.clients[tests.owners]])
+    for client, ids in enumerate(replay.process.partition.test):
+        if len(ids):
+            replay.note("local", logits[first : first + len(ids)], f"eval/local{client}/logits")
+            first += len(ids)
 
 
 class Vectors(File):

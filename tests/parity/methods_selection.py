@@ -1,4 +1,4 @@
-"""Replays recorded selections of clients, which `replay_async.py` reads: Oort, FedScale's version, power of choice.
+"""Replays recorded selections of clients: Oort, FedScale's version, power of choice.
 
 Every selection is compared from its recorded history, with all intermediate values; then all selections are made in
 sequence with the recorded generators, and their ids must be equal.
@@ -8,6 +8,7 @@ import dataclasses
 import random
 
 import numpy as np
+from methods_files import File
 
 from hetero_tf.methods.selections import oort, power_of_choice
 from hetero_tf.planning import selection
@@ -78,6 +79,14 @@ def pool_of(arrays, t, memory=None):
         history=history,
         memory=memory or {},
     )
+
+
+def replay(path):
+    """Replay one file: (stage, largest difference, tolerance, detail) of every stage; every array must be compared."""
+    file = File(path)
+    stages = (replay_power_of_choice if "candidates" in file.meta else replay_oort)(file.meta, file.arrays)
+    unread = file.unread()
+    return [*stages, ("arrays that were not compared", len(unread), 0.0, *unread)]
 
 
 def replay_oort(meta, arrays):

@@ -1,14 +1,14 @@
-"""Replays recorded asynchronous rounds, which `replay_async.py` reads: FedBuff and FedAsync of FLSim.
+"""Replays recorded asynchronous rounds: FedBuff and FedAsync of FLSim.
 
 The event queue plans the recorded starts; the compiled rounds train and merge them. Every start, arrival, local step,
 change and global step is compared.
 """
 
 import itertools
-import json
 
 import methods_common as common
 import numpy as np
+from methods_files import File, Gaps
 
 from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset, Split
@@ -75,8 +75,9 @@ def policy_of(meta, arrays, sizes):
 class Replay:
     """One file as a learning process with its event queue."""
 
-    def __init__(self, meta, arrays):
-        self.meta, self.arrays, self.gaps = meta, arrays, {}
+    def __init__(self, file):
+        self.file, self.meta, self.arrays, self.gaps = file, file.meta, file.arrays, Gaps()
+        self.note, meta, arrays = self.gaps.note, file.meta, file.arrays
         clients = range(meta["clients"])
         data = [(arrays[f"data/client{client}/x"], arrays[f"data/client{client}/y"]) for client in clients]
         self.sizes = [len(y) for _, y in data]
@@ -99,30 +100,21 @@ class Replay:
         policy, rate = policy_of(meta, self.arrays, self.sizes)
         self.policy_name, self.policy_options = policy["name"], {k: v for k, v in policy.items() if k != "name"}
         server = {"name": "momentum", "learning_rate": rate, "momentum": meta.get("server_momentum", 0.0)}
-        document = {
-            "name": "parity",
-            "data": {"name": "synthetic"},
-            "input": {"name": "images"},
-            "partition": {"name": "iid", "clients": meta["clients"]},
-            "levels": {"widths": {"a": 1}, "mix": {"a": 1}},
-            "round": {
-                "clients": meta["clients"],
+        hidden = len(self.arrays["init/b1"]) if "w1" in meta["parameters"] else 0
+        return common.recipe_text(
+            self.file,
+            meta["clients"],
+            [line.replace("HIDDEN", str(hidden)) for line in layers],
+            {"a": 1},
+            round={
                 "policy": policy,
                 "server": server,
                 "weighting": "samples" if "example_weight" in meta else "uniform",
                 "label_rows": "all",
             },
-            "client": {"batch_size": meta["batch"], "epochs": meta["local_epochs"], "loss": "cross_entropy"},
-            "optimizer": {"learning_rate": meta["local_lr"], "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None},
-            "fleet": "uniform",
-            "rounds": 1,
-            "engine": "sequential",
-            "precision": "float64",
-        }
-        hidden = len(self.arrays["init/b1"]) if "w1" in meta["parameters"] else 0
-        lines = "".join(f"    - {line.replace('HIDDEN', str(hidden))}\n" for line in layers)
-        return (
-            "".join(f"{key}: {json.dumps(value)}\n" for key, value in document.items()) + "model:\n  layers:\n" + lines
+            client={"batch_size": meta["batch"], "epochs": meta["local_epochs"]},
+            optimizer={"learning_rate": meta["local_lr"]},
+            fleet="uniform",
         )
 
     def values(self, prefix, index=None):
@@ -133,18 +125,6 @@ class Replay:
             value = value if index is None else value[index]
             values[path] = value.T if value.ndim == 2 else value
         return values
-
-    def note(self, stage, actual, expected):
-        """Note the largest absolute difference of a stage; infinite for another shape."""
-        actual, expected = np.asarray(actual, float), np.asarray(expected, float)
-        same = actual.shape == expected.shape
-        difference = float(np.max(np.abs(actual - expected), initial=0.0)) if same else np.inf
-        self.gaps[stage] = max(self.gaps.get(stage, 0.0), difference)
-
-    def detail(self, stage):
-        """The number of compared rows of a stage."""
-        names = {"starts": "starts/client", "arrivals": "arrivals/client", "global values": "global/time"}
-        return f"{len(self.arrays[names[stage]])} rows" if stage in names else ""
 
     def run(self):
         """Run all global steps and compare them."""
@@ -250,8 +230,10 @@ class Replay:
         self.note("version after", after, arrays["arrivals/version_after"][: len(arrivals)])
 
 
-def replay(meta, arrays):
-    """Replay one file: (stage, largest difference, tolerance, detail) of every stage."""
-    replay = Replay(meta, arrays)
-    replay.run()
-    return [(stage, gap, TOLERANCES.get(stage, 0.0), replay.detail(stage)) for stage, gap in replay.gaps.items()]
+def replay(path):
+    """Replay one file: (stage, largest difference, tolerance) of every stage; every array must be compared."""
+    recorded = Replay(File(path))
+    recorded.run()
+    unread = recorded.file.unread()
+    stages = [(stage, gap, TOLERANCES.get(stage, 0.0)) for stage, gap in recorded.gaps.items()]
+    return [*stages, ("arrays that were not compared", len(unread), 0.0, *unread)]
