@@ -1,7 +1,7 @@
 """Contract of every optimizer of local steps in the package, and its formula in NumPy."""
 
 import numpy as np
-import oracle_steps
+import oracle_terms
 import pytest
 import tensorflow as tf
 from contract_cases import shipped
@@ -56,7 +56,7 @@ def test_several_steps_equal_numpy(name, options):
     actual, _ = stepped(name, drawn(6), weights, slots, **options)
     value, expected_slots = weights.numpy(), (np.zeros(SHAPE),) * 2
     for count, gradient in enumerate(drawn(6).numpy()):
-        value, expected_slots = oracle_steps.moved(
+        value, expected_slots = oracle_terms.moved(
             Plugin(name, defaults | options), value, gradient, expected_slots, RATE, count
         )
         np.testing.assert_allclose(actual[count], value, rtol=1e-12, atol=1e-14)

@@ -6,7 +6,7 @@ also shows that cutting it changes nothing.
 """
 
 import numpy as np
-import oracle_steps
+import oracle_terms
 
 from hetero_tf.reference import ReferenceRounds
 
@@ -34,7 +34,7 @@ class Oracle(ReferenceRounds):
 
     def step(self, path, value, gradient, slots, rate, step):
         method, zeros = self.process.recipe.optimizer.method, np.zeros_like(value)
-        value, slots[path] = oracle_steps.moved(method, value, gradient, slots.get(path, (zeros, zeros)), rate, step)
+        value, slots[path] = oracle_terms.moved(method, value, gradient, slots.get(path, (zeros, zeros)), rate, step)
         return value
 
 

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import oracle
-import oracle_seams
-import oracle_steps
+import oracle_terms as terms
 import tensorflow as tf
-from oracle_terms import couple, examples, serve, spring
 
 
 class Way(NamedTuple):
@@ -82,7 +80,7 @@ def play_round(process, ways, models, state, plan, number):
         trained, others, client_metrics = train(
             process, ways, models, level, initial, peers, (memory, control), plan, slot, number
         )
-        sent = oracle_seams.updated(process, initial, trained)
+        sent = terms.updated(process, initial, trained)
         if not all(np.isfinite(value).all() for value in (*trained.values(), client_metrics)):
             continue
         metrics.append(client_metrics)
@@ -91,7 +89,7 @@ def play_round(process, ways, models, state, plan, number):
         counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
         for path, index in indices.items():
             if "moving_" not in path:
-                change = oracle_seams.remembered(
+                change = terms.remembered(
                     process,
                     trained[path] - initial[path],
                     control[path],
@@ -104,7 +102,7 @@ def play_round(process, ways, models, state, plan, number):
             elif moves(process, ways, level, path):
                 merged_indices = [merged(process, axis, client) for axis in index]
                 inside = np.ix_(*[np.isin(i, j) for i, j in zip(index, merged_indices)])
-                weight = counts * oracle_seams.merged(process, initial[path], trained[path])[inside]
+                weight = counts * terms.changed_entries(process, initial[path], trained[path])[inside]
                 total[path][np.ix_(*merged_indices)] += weight * sent[path][inside]
                 counted = [oracle.counting(process, *axis) for axis in zip(merged_indices, total[path].shape)]
                 count[path][np.ix_(*counted)] += counts if rule.uncovered == "zeros" else weight
@@ -114,7 +112,7 @@ def play_round(process, ways, models, state, plan, number):
     for path, old in weights.items():
         mean = np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), old)
         before = state["server"].get(path, (np.zeros_like(old),) * 2)
-        after = serve(process, old, mean, count[path], before) if "moving_" not in path else (mean, *before)
+        after = terms.serve(process, old, mean, count[path], before) if "moving_" not in path else (mean, *before)
         if process.recipe.round.server.name == "scaffold" and "moving_" not in path:
             after = (after[0], before[0] + changes[path] / len(process.partition.train), before[1])
             control_after[path] = np.where(count[path] > 0, after[1], before[0])
@@ -179,7 +177,7 @@ def train(process, ways, models, level, initial, peers, memory_and_control, plan
     lead = () if process.recipe.levels.ensemble is None else (0,)
     first = {path: value[lead] for path, value in initial.items()}
     memory, control = memory_and_control
-    thresholds = oracle_seams.thresholds(process, level, first)
+    thresholds = terms.thresholds(process, level, first)
     local_values, slots_by_entry = {(0, path): value for path, value in first.items()}, {}  # by (network, path)
     local_values |= {(1 + index, path): value for path, rows in peers.items() for index, value in enumerate(rows)}
     start = dict(local_values)
@@ -187,12 +185,12 @@ def train(process, ways, models, level, initial, peers, memory_and_control, plan
         key, rows = [int(process.seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
         used, units = ways(level, plan.stages[slot, step])
-        inside = {entry: oracle_seams.inside(local_values[entry], thresholds[entry[1]]) for entry in local_values}
+        inside = {entry: terms.inside(local_values[entry], thresholds[entry[1]]) for entry in local_values}
         loss, gradients = slope(process, models, used, local_values, inside, inputs, targets, client, key, number)
         for entry in gradients:
             path = entry[1]
-            gradients[entry] *= oracle_seams.factor(process, local_values[entry], thresholds[path])
-            gradients[entry] += spring(process) * (local_values[entry] - start[entry]) - memory[path][lead]
+            gradients[entry] *= terms.factor(process, local_values[entry], thresholds[path])
+            gradients[entry] += terms.spring(process) * (local_values[entry] - start[entry]) - memory[path][lead]
             gradients[entry] = (gradients[entry] + control[path][lead]) * inside[entry]
         units_of = {way.network: units if way.trained is None else way.trained for way in used}
         moving = [
@@ -205,9 +203,7 @@ def train(process, ways, models, level, initial, peers, memory_and_control, plan
         for entry in moving:
             before = (local_values[entry], *slots_by_entry.get(entry, (np.zeros_like(local_values[entry]),) * 2))
             rate = process.learning_rate(number)
-            value, slots = oracle_steps.moved(
-                settings.method, before[0], gradients[entry] * factor, before[1:], rate, step
-            )
+            value, slots = terms.moved(settings.method, before[0], gradients[entry] * factor, before[1:], rate, step)
             local_values[entry], *slots_by_entry[entry] = (
                 np.where(inside[entry], new, old) for new, old in zip((value, *slots), before)
             )
@@ -240,8 +236,8 @@ def slope(process, models, used, local_values, inside, inputs, targets, client, 
                         variable.numpy(), local_values[way.network, variable.path]
                     )
             passed.append((way.network, model))
-        losses = [examples(process, one, targets, client) for one in outputs]
-        loss = tf.reduce_mean(couple(process, losses, outputs, number))
+        losses = [terms.examples(process, one, targets, client) for one in outputs]
+        loss = tf.reduce_mean(terms.couple(process, losses, outputs, number))
     gradients = {entry: np.zeros_like(value) for entry, value in local_values.items() if "moving_" not in entry[1]}
     passed = {id(model): (network, model) for network, model in passed}.values()
     variables = [(network, variable) for network, model in passed for variable in model.trainable_variables]

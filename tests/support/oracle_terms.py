@@ -1,4 +1,4 @@
-"""The formulas of `oracle_methods`: the loss of a step, and the update of a value by the server; from the papers.
+"""The formulas of `oracle` and `oracle_methods`, from the papers: losses, optimizers, updates, masks, servers.
 
 Nothing of the package is used, only the names and options of a recipe's plug-ins.
 """
@@ -85,3 +85,81 @@ def serve(process, old, mean, count, slots):
     else:
         second = slots[1] - (1 - options["beta2"]) * square * np.sign(slots[1] - square)
     return old + rate * first / (np.sqrt(second) + options["adaptivity"]), first, second
+
+
+def moved(method, weights, gradient, slots, rate, count):
+    """The new value and the new slots.
+
+    Args:
+        method: Name and options of the optimizer, a `recipe.schema.Plugin`.
+        weights: The old value.
+        gradient: After clipping.
+        slots: Two arrays, zeros before the first step of a round.
+        rate: Learning rate.
+        count: Number of earlier steps of the client.
+    """
+    options = method.options
+    if method.name == "sgd":
+        gradient = gradient + options["weight_decay"] * weights
+        velocity = options["momentum"] * slots[0] + gradient
+        push = gradient + options["momentum"] * velocity if options["nesterov"] else velocity
+        return weights - rate * push, (velocity, slots[1])
+    if method.name == "adam":
+        gradient = gradient + options["weight_decay"] * weights
+    else:
+        weights = weights - rate * options["weight_decay"] * weights
+    first = slots[0] + (1 - options["beta1"]) * (gradient - slots[0])
+    second = slots[1] + (1 - options["beta2"]) * (gradient**2 - slots[1])
+    corrected = np.sqrt(second) / np.sqrt(1 - options["beta2"] ** (count + 1))
+    rate = rate / (1 - options["beta1"] ** (count + 1))
+    return weights - rate * first / (corrected + options["epsilon"]), (first, second)
+
+
+def updated(process, initial, trained):
+    """The values that a client sends: `{path: value}`."""
+    update = process.recipe.client.update
+    if update is None:
+        return trained
+    change = {path: trained[path] - initial[path] for path in trained if "moving_" not in path}
+    length = np.sqrt(sum(np.sum(value**2) for value in change.values()))
+    share = min(1, update.options["norm"] / length) if length else 1
+    return trained | {path: initial[path] + share * value for path, value in change.items()}
+
+
+def remembered(process, moved, control, steps, rate):
+    """The change of a client's memory of a variable."""
+    correction = process.recipe.client.correction
+    if correction is None or correction.name == "proximal":
+        return np.zeros_like(moved)
+    if correction.name == "dynamic":
+        return -correction.options["alpha"] * moved
+    return -control - moved / (steps * rate)
+
+
+def changed_entries(process, initial, trained):
+    """A bool array of the entries of a variable that count: with a mask, those that changed."""
+    return np.ones(initial.shape, bool) if process.recipe.round.mask is None else initial != trained
+
+
+def thresholds(process, level, values):
+    """`{path: smallest magnitude inside the mask}`; 0 where nothing is masked."""
+    masked = [path for path in values if path.rpartition("/")[2] in ("kernel", "bias", "embeddings")]
+    if process.recipe.round.mask is None:
+        return dict.fromkeys(values, 0.0)
+    sizes = np.sort(np.concatenate([np.abs(values[path]).ravel() for path in masked]))[::-1]
+    number = max(1, int(len(sizes) * process.recipe.levels.entries.get(level, 1.0)))
+    return {path: sizes[number - 1] if path in masked else 0.0 for path in values}
+
+
+def inside(value, threshold):
+    """bool, the entries of a variable that its mask lets through."""
+    return np.abs(value) >= threshold
+
+
+def factor(process, value, threshold):
+    """The derivative of a masked value by the value."""
+    mask = process.recipe.round.mask
+    if mask is None or not mask.options["surrogate"]:
+        return 1.0
+    size = np.abs(value)
+    return 1 + np.divide(2 * threshold * size, (size + threshold) ** 2, where=size + threshold > 0, out=0 * size)
