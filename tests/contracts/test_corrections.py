@@ -1,19 +1,12 @@
-"""Contract of every correction in the package, and formulas checked by finite differences."""
+"""Corrections: formulas checked by finite differences and at common minima."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from contract_cases import shipped
 
 from hetero_tf.base import registry
 
-OPTIONS = {"proximal": {"mu": 0.3}}  # {correction: options without a default}
 SHAPE, STEPS, RATE = (3, 7), (2, 1, 5), 0.1
-
-
-@shipped("corrections", OPTIONS)
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def draw(name, dtype="float64", seed=0):

@@ -1,23 +1,15 @@
-"""Contract of every coupling in the package; each is compared with a loop over single examples."""
+"""Couplings: each is compared with a loop over single examples."""
 
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from contract_cases import shipped
 
 from hetero_tf.base import registry
 from hetero_tf.methods.losses import cross_entropy
 
-# Options that enable all terms.
-WHOLE = {"weighted": {"gamma": 0.5, "from_round": 2}, "mutual": {"floor": 1e-3}}
 CLASSES = 5
-
-
-@shipped("couplings", WHOLE)
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def draw(outputs, shape=(2, 3), seed=0, scale=2.0, dtype="float64"):

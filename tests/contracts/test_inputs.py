@@ -1,10 +1,9 @@
-"""Contract of every input in the package; crops and masked words are compared with plain loops."""
+"""Shipped inputs; crops and masked words are compared with plain loops."""
 
 import numpy as np
 import oracle
 import pytest
 import tensorflow as tf
-from contract_cases import shipped
 from refusals import refusal
 
 from hetero_tf.base import registry
@@ -14,11 +13,6 @@ from hetero_tf.testing.data_checks import STORED
 from hetero_tf.testing.data_checks import read_batch as batch
 
 IMAGES, TEXT, CLIPS = (STORED[kind][0] for kind in ("images", "text", "audio"))
-
-
-@shipped("inputs")
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def test_bytes_are_scaled_to_0_1_and_floats_are_unchanged():

@@ -1,14 +1,7 @@
-"""Contract of every round policy in the package."""
-
-from contract_cases import shipped
+"""Synchronous policies: their rules and the sizes of their cohorts."""
 
 from hetero_tf.base import registry
 from hetero_tf.methods.policies import SynchronousPolicy
-
-
-@shipped("policies", {"deadline": {"seconds": 60.0}})  # options without a default
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def test_rules_of_the_shipped_policies():

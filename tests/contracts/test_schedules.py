@@ -1,22 +1,10 @@
-"""Contract of every schedule in the package."""
+"""Schedules: values at single rounds."""
 
 import math
 
 import pytest
-from contract_cases import shipped
 
 from hetero_tf.base import registry
-
-OPTIONS = {
-    "steps": {"at": (3, 7)},
-    "cosine": {"rounds": 20},
-    "exponential": {"factor": 0.99},
-}  # options without a default
-
-
-@shipped("schedules", OPTIONS)
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def test_steps_fall_after_the_listed_rounds():

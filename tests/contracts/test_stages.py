@@ -1,26 +1,14 @@
-"""Contract of every division into stages in the package."""
+"""Divisions into stages."""
 
 import pytest
-from contract_cases import shipped
 
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import LevelSpec, ModelOutline
 
-# Options that are tested in addition to the defaults; a new module is tested with its defaults.
-OPTIONS = {
-    "blockwise": ({"exit": "branch"}, {"peers": True}, {"buffered": True}, {"stem": "every"}),
-    "joint": ({"exits": "last"},),
-    "nested": ({"distill": True},),
-}
 TRUNK = ("0", "1", "3", "5", "7")
 # An exit after every unit of the body.
 EXITS = {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}
 COSTS = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
-
-
-@shipped("stages", {name: [{}, *options] for name, options in OPTIONS.items()})
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def outline(exits=EXITS):

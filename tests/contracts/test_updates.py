@@ -1,19 +1,13 @@
-"""Contract of every update in the package."""
+"""Updates: clipping of single clients."""
 
 import numpy as np
 import tensorflow as tf
-from contract_cases import shipped
 
 from hetero_tf.base import registry
 
 OPTIONS = {"clip": {"norm": 2.0}}  # {update: options without a default}
 SHAPE, STEPS = (3, 7), (2, 1, 5)
 KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
-
-
-@shipped("updates", OPTIONS)
-def test_a_plugin_keeps_the_contract(check):
-    check()
 
 
 def draw(dtype="float64"):
