@@ -4,7 +4,6 @@ import functools
 import json
 from pathlib import Path
 
-import methods_depthfl
 import methods_files
 import methods_selection
 import numpy as np
@@ -151,10 +150,6 @@ def test_unread_results_are_reported():
         gaps.check_stages(file, {"loss"})
 
 
-def test_predicted_depths_are_the_client_depths_and_the_deepest():
-    assert methods_depthfl.predicted_depths({"depth": [1, 3, 3], "widths": [4, 5, 6, 7]}) == {1, 3, 4}
-
-
 def test_a_folder_has_files_of_any_program(tmp_path, capsys):
     assert replay.main([str(tmp_path)]) == 2
     assert capsys.readouterr().out == f"{tmp_path}: no .npz or .json file\n"
@@ -168,18 +163,6 @@ def test_a_folder_has_files_of_any_program(tmp_path, capsys):
     assert other.startswith("FAIL other.npz") and "the meta data name 'other'; known: heterofl, FedRolex" in other
     assert cases[1] == "ok packing.json whole 0.0e+00 (at most 0e+00) 1,2,3"
     assert cases[-1] == "ok splits.json shards 0.0e+00 (at most 0e+00) labels: train, test, class_table equal"
-
-
-def test_kernels_have_the_layout_of_their_variables():
-    value = np.arange(2 * 3 * 5 * 5).reshape(2, 3, 5, 5)
-    assert (methods_files.keras_layout(value, (5, 5, 3, 2))[1, 2, 2, 0] == value[0, 2, 1, 2]).all()
-    depthwise = value.reshape(6, 1, 5, 5)
-    assert (methods_files.keras_layout(depthwise, (5, 5, 6, 1))[1, 2, 4, 0] == depthwise[4, 0, 1, 2]).all()
-    with pytest.raises(SystemExit, match="an array of shape .* does not fit a variable of shape"):
-        methods_files.keras_layout(value, (5, 5, 3, 4))
-    # Two channels of a 2x3 map, flattened channel by channel, read position by position.
-    flat = methods_files.channels_last(np.arange(12).reshape(1, 12), 2, 3)
-    assert flat.tolist() == [[0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]]
 
 
 def test_gaps_report_nan_shapes_missing_and_changed_values():

@@ -1,13 +1,10 @@
 """The benchmark scripts run and print the documented values; nothing is timed. Those that train are long tests."""
 
-import contextlib
 import itertools
 import json
 import subprocess
 import sys
 import tarfile
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,27 +74,6 @@ def test_first_round_benchmark_prints_the_costs_of_a_recipe():
     costs = json.loads(done.stdout)["recipes"]["tiny/digits"]
     assert costs["all_s"] == pytest.approx(costs["build_s"] + costs["trace_s"] + costs["first_call_s"])
     assert min(costs.values()) > 0 and 1000 < costs["nodes"] < 10_000 and 100 < costs["peak_mib"] < 2500
-
-
-def test_a_killed_process_is_a_row_of_the_first_round_benchmark(monkeypatch, capsys):
-    benchmark = programs.script("benchmarks/first_round.py")
-
-    def submit(measure, args, name):
-        result = Future()
-        if name == "killed_one":
-            result.set_exception(BrokenProcessPool())
-        else:
-            result.set_result(dict.fromkeys(benchmark.COLUMNS, 1234.56) | {"nodes": 1234})
-        return result
-
-    pool = contextlib.nullcontext(SimpleNamespace(submit=submit))
-    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", lambda *_: pool)
-    monkeypatch.setattr(sys, "argv", ["first_round.py", "one", "killed_one", "two"])
-    benchmark.main()
-    head, one, killed, two = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert head == ["recipe", *benchmark.COLUMNS]
-    assert one[1:] == two[1:] == ["1,234.6", "1,234.6", "1,234.6", "1,234.6", "1,234", "1,234.6"]
-    assert killed == ["killed_one", "killed"]
 
 
 @pytest.mark.long
