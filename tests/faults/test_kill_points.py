@@ -67,16 +67,16 @@ def test_a_kill_at_any_operation_leaves_a_complete_round(tmp_path, prepare):
 
 
 def test_a_kill_while_the_folder_is_created_leaves_no_round_or_the_first(tmp_path):
-    found = set()
+    seen = set()
     for folder, result, _ in with_each_fault(tmp_path, None, 1, KILLS):
         assert result.returncode == -9
         loaded = checkpoints.load_newest(folder)
         if loaded is not None:
             harness.check(loaded, {1})
-        found.add(loaded is None)
+        seen.add(loaded is None)
         harness.fill(folder, [1])
         assert len(os.listdir(folder)) in (1, 2) and checkpoints.load_newest(folder).round == 1
-    assert found == {True, False}
+    assert seen == {True, False}
 
 
 def test_a_failed_operation_is_one_sentence_and_changes_no_old_round(tmp_path):
@@ -84,12 +84,15 @@ def test_a_failed_operation_is_one_sentence_and_changes_no_old_round(tmp_path):
     removals = 0
     prepare = lambda folder: harness.fill(folder, [1, 2])  # noqa: E731
     for folder, result, fault in with_each_fault(tmp_path, prepare, 3, ("ENOSPC", "EIO")):
-        text, kept = os.strerror(getattr(errno, fault)), "round 3 is saved, but an older one cannot be removed"
+        text, removal_failed = (
+            os.strerror(getattr(errno, fault)),
+            "round 3 is saved, but an older one cannot be removed",
+        )
         assert result.returncode == 3 and f"{text}; " in result.stdout, result.stdout + result.stderr
         assert result.stdout.count("\n") == 1 and result.stderr == ""
-        removals += kept in result.stdout
-        harness.check(checkpoints.load_newest(folder), {3} if kept in result.stdout else {2, 3})
-        assert kept in result.stdout or not [name for name in os.listdir(folder) if name.startswith(".")]
+        removals += removal_failed in result.stdout
+        harness.check(checkpoints.load_newest(folder), {3} if removal_failed in result.stdout else {2, 3})
+        assert removal_failed in result.stdout or not [name for name in os.listdir(folder) if name.startswith(".")]
         assert "round-000002" in os.listdir(folder)
         harness.fill(folder, [4])
         assert len(os.listdir(folder)) == 2

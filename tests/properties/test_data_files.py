@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given as for_all
+from hypothesis import settings
 from hypothesis import strategies as st
 from world import assert_sentences
 
@@ -116,7 +117,7 @@ def damage(folder, draw):
 
 @pytest.mark.parametrize("kind", FOLDERS)
 @SLOW
-@given(data=st.data())
+@for_all(data=st.data())
 def test_damaged_folders_are_loaded_or_rejected(kind, template, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damaged") / "data"
     shutil.copytree(template(kind), folder)
@@ -125,7 +126,7 @@ def test_damaged_folders_are_loaded_or_rejected(kind, template, tmp_path_factory
     shutil.rmtree(folder.parent)
 
 
-@given(
+@for_all(
     st.dictionaries(
         st.sampled_from(sorted(IMAGES)),
         st.tuples(
@@ -187,7 +188,7 @@ def tables(draw):
 
 
 @SLOW
-@given(
+@for_all(
     tables(),
     st.sampled_from(("none", "snappy", "gzip", "zstd", "lz4", "brotli", "arrow")),
     st.sampled_from((7, 2**30)),

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fleets import HonestDevice, LocalFleet
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, settings
+from hypothesis import given as for_all
 from hypothesis import strategies as st
 from run_cases import IMAGES
 from world import assert_sentences
@@ -110,7 +111,7 @@ def process_of(settings):
 
 
 @SLOW
-@given(
+@for_all(
     st.sampled_from(SETTINGS),
     st.sets(st.integers(0, CLIENTS - 1), min_size=1, max_size=3),
     st.one_of(st.sampled_from(list(WRONG)), st.sampled_from(REPORTS)),
@@ -173,9 +174,9 @@ class HostileFleet(LocalFleet):
             if kind in ("silent", "leaves"):
                 del responses[client]
             elif kind == "flipped bytes":
-                place, value = self.draw(st.floats(0, 0.999)), self.draw(st.integers(0, 255))
+                share, value = self.draw(st.floats(0, 0.999)), self.draw(st.integers(0, 255))
                 path, data = next(iter(responses[client].arrays.items()))
-                data = data[: int(place * len(data))] + bytes([value]) + data[int(place * len(data)) + 1 :]
+                data = data[: int(share * len(data))] + bytes([value]) + data[int(share * len(data)) + 1 :]
                 arrays = {**responses[client].arrays, path: data}
                 responses[client] = dataclasses.replace(responses[client], arrays=arrays)
             elif kind != "honest" and action == "training":
@@ -206,7 +207,7 @@ def train(folder, chosen, rounds, hostile, draw, canary):
 
 
 @COSTLY
-@given(st.sampled_from(SETTINGS), st.sets(st.integers(0, CLIENTS - 1), min_size=1, max_size=4), st.data())
+@for_all(st.sampled_from(SETTINGS), st.sets(st.integers(0, CLIENTS - 1), min_size=1, max_size=4), st.data())
 def test_a_run_with_hostile_devices_resumes_with_honest_ones(tmp_path_factory, chosen, hostile, data):
     folder = tmp_path_factory.mktemp("fleet")
     for rounds, liars in ((4, hostile), (6, frozenset())):

@@ -12,7 +12,8 @@ import programs
 import pytest
 import yaml
 from each import for_each
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, settings
+from hypothesis import given as for_all
 from hypothesis import strategies as st
 from run_cases import CASES, IMAGES
 from world import assert_sentences
@@ -87,7 +88,7 @@ def any_of(texts):
     return st.sampled_from(texts).flatmap(changed)
 
 
-@given(
+@for_all(
     any_of([IMAGES, *(path.read_text() for path in RECIPES)]),
     st.lists(
         st.tuples(st.sampled_from(("seed", "rounds", "levels.mix", "x.y")), st.sampled_from(ODD)).map("%s=%s".__mod__),
@@ -107,7 +108,7 @@ def test_a_recipe_is_read_or_rejected_within_seconds(text, overrides):
 
 @pytest.mark.long
 @COSTLY
-@given(st.sampled_from(list(CASES)), st.data(), st.booleans())
+@for_all(st.sampled_from(list(CASES)), st.data(), st.booleans())
 def test_a_readable_recipe_is_described_or_trained_or_rejected(world, case, data, is_trained):
     overrides = CASES[case][1]
     for _ in range(50):
@@ -123,7 +124,9 @@ def test_a_readable_recipe_is_described_or_trained_or_rejected(world, case, data
 
 @pytest.mark.long
 @COSTLY
-@given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from((*ODD, "tiny/digits"))), max_size=3), st.booleans())
+@for_all(
+    st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from((*ODD, "tiny/digits"))), max_size=3), st.booleans()
+)
 def test_any_command_line_ends_with_one_message(world, words, has_recipe):
     line = ["--recipe", world.recipe("heterofl")] if has_recipe else []
     for number, (word, value) in enumerate(words):
@@ -134,7 +137,7 @@ def test_any_command_line_ends_with_one_message(world, words, has_recipe):
 
 @pytest.mark.long
 @COSTLY
-@given(st.lists(st.sampled_from(EXTREMES), min_size=1, max_size=5, unique=True))
+@for_all(st.lists(st.sampled_from(EXTREMES), min_size=1, max_size=5, unique=True))
 def test_extreme_settings_train_or_are_rejected(world, extremes):
     folder = world.new_folder()
     run = world.finish(world.start("heterofl", folder, *(f"--set={each}" for each in (*extremes, "rounds=2"))))

@@ -17,7 +17,8 @@ import numpy as np
 import programs
 import pytest
 from each import for_each
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, settings
+from hypothesis import given as for_all
 from hypothesis import strategies as st
 from run_cases import CASES
 from world import newest
@@ -37,7 +38,7 @@ STRANGER = 54321
 
 
 @COSTLY
-@given(
+@for_all(
     st.sampled_from(list(CASES)),
     st.lists(st.tuples(st.floats(0, 1), st.sampled_from(("before", "after", *ERRORS))), min_size=1, max_size=3),
 )
@@ -53,7 +54,7 @@ def test_a_run_continues_after_faults_of_file_operations(world, case, faults):
 
 
 @COSTLY
-@given(
+@for_all(
     st.sampled_from(list(CASES)),
     st.lists(st.tuples(st.floats(0, 4), st.booleans(), st.sampled_from((*ENDINGS, None))), min_size=1, max_size=3),
 )
@@ -140,7 +141,7 @@ def assert_same_or_reported(case, folder, world):
 
 
 @COSTLY
-@given(
+@for_all(
     st.sampled_from(list(CASES)),
     st.booleans(),
     st.sampled_from(("seed=4", "data.seed=1", "partition.clients=7", "optimizer.learning_rate=0.04")),

@@ -16,7 +16,8 @@ import numpy as np
 import programs
 import pytest
 import schemathesis
-from hypothesis import given, settings
+from hypothesis import given as for_all
+from hypothesis import settings
 from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -89,11 +90,11 @@ def test_requests_of_the_documented_api_get_documented_responses(server):
     operations = [result.ok() for result in document.get_all_operations()]
     assert len(operations) > 3
     for operation in operations:
-        SLOW(given(operation.as_strategy())(call_and_validate))()
+        SLOW(for_all(operation.as_strategy())(call_and_validate))()
 
 
 @SLOW
-@given(
+@for_all(
     st.one_of(
         st.sampled_from(BODIES),
         st.binary(max_size=300),
@@ -111,7 +112,7 @@ def test_any_body_gets_a_response(server, body):
 
 
 @SLOW
-@given(
+@for_all(
     st.sampled_from(("GET", "POST", "PUT", "HEAD")),
     st.one_of(
         st.text().map(quote), st.sampled_from(("a/versions/" + "9" * 5000, "../../etc/passwd", "%ff%fe", "x" * 60_000))
@@ -122,7 +123,7 @@ def test_any_path_gets_a_response(server, method, path):
 
 
 @SLOW
-@given(st.one_of(st.sampled_from(RAW), st.binary(max_size=300)), st.booleans())
+@for_all(st.one_of(st.sampled_from(RAW), st.binary(max_size=300)), st.booleans())
 def test_bytes_that_are_no_request_and_clients_that_leave_do_not_end_the_server(server, data, is_reset):
     with socket.create_connection(("127.0.0.1", server.port), 60) as connection, contextlib.suppress(OSError):
         connection.sendall(data)
