@@ -5,8 +5,8 @@ import copy
 import os
 import re
 import subprocess
+import sys
 import time
-from pathlib import Path
 
 import programs
 import pytest
@@ -144,12 +144,13 @@ def test_extreme_settings_train_or_are_rejected(world, extremes):
     assert run.code or b"NaN" not in (folder / "metrics.jsonl").read_bytes()
 
 
-# Redirections of the shell, and changed variables; None removes one.
+# Redirections of the shell (bin/environment.sh opens closed streams as /dev/null), and changed variables; None removes
+# one.
 STARTS = {
-    ">&-": {"HOME": None},
-    "2>&-": {"LC_ALL": "C"},
-    "<&-": {"PYTHONPATH": ""},
-    ">&- 2>&- <&-": {"TMPDIR": "/nowhere"},
+    ">/dev/null": {"HOME": None},
+    "2>/dev/null": {"LC_ALL": "C"},
+    "</dev/null": {"PYTHONPATH": ""},
+    ">/dev/null 2>/dev/null": {"TMPDIR": "/nowhere"},
     "| head -c 20": {"PYTHONPATH": ":"},
     ">/dev/full": {"PYTHONIOENCODING": "ascii"},
     "": {"HOME": "/nowhere", "LC_ALL": "POSIX"},
@@ -168,7 +169,8 @@ def test_the_program_needs_no_streams_home_or_shared_memory(redirection, world):
         not os.getuid() and not subprocess.run([*WITHOUT_SHARED_MEMORY, "true"], capture_output=True).returncode
     )
     for words in ("--help", f"--recipe {recipe_path} --run_dir {folder}"):
-        line = f"{Path(programs.ROOT, 'bin', 'hetero_tf')} {words} {redirection}"
+        # bin/hetero_tf ends with this start; before it, it might install an environment.
+        line = f"{sys.executable} {programs.ROOT / 'bin' / 'start.py'} {words} {redirection}"
         command = [*(WITHOUT_SHARED_MEMORY if is_mounted else ()), "sh", "-c", line]
         done = subprocess.run(
             command, cwd=world.here, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
