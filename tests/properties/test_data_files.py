@@ -7,9 +7,6 @@ import shutil
 
 import folders
 import numpy as np
-import pyarrow as pa
-import pyarrow.ipc
-import pyarrow.parquet
 import pytest
 from hypothesis import given as for_all
 from hypothesis import settings
@@ -25,7 +22,6 @@ pytestmark = pytest.mark.long
 
 # The copy and the load of a folder take a tenth of a second.
 SLOW = settings(max_examples=max(1, settings.default.max_examples // 4))
-ROWS = 20
 IMAGES = {"x_train": (6, 5, 5), "y_train": (6,), "x_test": (3, 5, 5), "y_test": (3,), "train_owners": (6,)}
 
 
@@ -144,68 +140,3 @@ def test_arrays_of_any_shape_and_type_are_loaded_or_rejected(tmp_path_factory, c
         arrays[name] = (np.ones(shape) if shape is not None else arrays[name]).astype(kind)
     np.savez(path, **{name: value.astype(value.dtype) for name, value in arrays.items() if name not in missing})
     load_or_reject("npz", None, {"path": str(path)})
-
-
-NUMBERS = np.arange(ROWS)
-COLUMNS = (
-    pa.array(NUMBERS + 0.5), pa.array(NUMBERS, pa.int8()), pa.array(NUMBERS, pa.uint64()), pa.array([None] * ROWS),
-    pa.array((NUMBERS / 7).astype(np.float16)), pa.array([1.0, float("nan"), float("-inf"), 1e308, None] * (ROWS // 5)),
-    pa.array([f"c{row % 3}" for row in NUMBERS]).dictionary_encode(), pa.array([b"\xff\xfe"] * ROWS),
-    pa.array([f"{row},5" for row in NUMBERS], pa.large_string()), pa.array([b"\x89PNG\r\n\x1a\n" + bytes(row) for row in NUMBERS]),
-    pa.array([{"bytes": b"BM", "path": "../../etc/passwd"}] * ROWS), pa.array([[row] * (row % 4) for row in NUMBERS]),
-    pa.array([{"bytes": None, "path": "/etc/passwd"}] * ROWS, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
-    pa.array([{"a": {"b": {"c": row}}} for row in NUMBERS.tolist()]), pa.array(NUMBERS, pa.timestamp("ns")),
-    pa.array([[("k", row)] for row in NUMBERS.tolist()], pa.map_(pa.string(), pa.int64())), pa.array(NUMBERS, pa.duration("us")),
-    pa.array(NUMBERS.astype(np.int32), pa.date32()), pa.array(NUMBERS.tolist()).cast(pa.decimal128(38, 10)),
-    pa.array([f"row {row}" for row in NUMBERS], pa.string_view()), pa.array(NUMBERS % 2 == 0),
-)  # fmt: skip
-LABELS = (
-    [("cow", "ox")[row % 2] for row in NUMBERS], (NUMBERS % 3).tolist(), NUMBERS.tolist(), ["one"] * ROWS,
-    ["a", "", " ", "\x1b[31m", "\ufeffa", "é", "nan", "1_3", "x" * 5000, "b"] * 2, [0, 1, -1, 2**62, -(2**63)] * 4,
-    [0.0, 1.0, 0.5, float("nan"), float("inf")] * 4, [None if row % 7 == 0 else row % 2 for row in NUMBERS.tolist()],
-    (NUMBERS % 2 == 0).tolist(), [[row % 2] for row in NUMBERS.tolist()],
-)  # fmt: skip
-FEATURES = (
-    {"label": {"names": ["ox", "cow"], "_type": "ClassLabel"}}, {"label": {"names": []}}, {"label": {"names": [1, None]}},
-    {"label": {"names": ["\x1b[31m", "a" * 10**5]}}, {"label": []}, [], None, "x", {"label": {"names": ["a"] * 2}}, {"label": None},
-)  # fmt: skip
-NAMES = ("height", "b", "", " ", "\x1b[31m", "a.b", "é", "x" * 3000, "label ", "label")
-READ_OPTIONS = (
-    {}, {}, {"image": "b", "size": 8}, {"image": "none", "size": 8}, {"owner": "b"}, {"test": "label"},
-    {"categorical": ("b",), "categories": "one_hot"}, {"categorical": ("b",), "categories": "numbers"},
-)  # fmt: skip
-
-
-@st.composite
-def tables(draw):
-    """A table of odd columns, with a column "label", sometimes with a description of its classes."""
-    named = draw(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(COLUMNS)), min_size=1, max_size=4))
-    named.append(("label", pa.array(draw(st.sampled_from(LABELS)))))
-    table = pa.Table.from_arrays([column for _, column in named], [name for name, _ in named])
-    features = [json.dumps({"info": {"features": each}}) for each in FEATURES]
-    about = draw(st.sampled_from((None, None, None, "{", "[" * 9000, "\xff", *features)))
-    return table if about is None else table.replace_schema_metadata({b"huggingface": about.encode("latin-1")})
-
-
-@SLOW
-@for_all(
-    tables(),
-    st.sampled_from(("none", "snappy", "gzip", "zstd", "lz4", "brotli", "arrow")),
-    st.sampled_from((7, 2**30)),
-    st.one_of(st.just([]), POSITIONS),
-    st.sampled_from(READ_OPTIONS),
-)
-def test_odd_columns_are_loaded_or_rejected(tmp_path_factory, table, codec, group, changes, options):
-    path = tmp_path_factory.getbasetemp() / ("odd.arrow" if codec == "arrow" else "odd.parquet")
-    try:
-        if codec == "arrow":
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-        else:
-            pyarrow.parquet.write_table(table, path, compression=codec, row_group_size=group)
-    except (pa.ArrowException, ValueError):
-        return  # The format lacks a type.
-    path.write_bytes(flipped(path.read_bytes(), changes))
-    dataset = load_or_reject("parquet", path.parent, {"path": path.name, "label": "label", **options})
-    if dataset is not None and dataset.kind == "table":
-        assert np.isfinite(dataset.train.x).all()
