@@ -35,7 +35,7 @@ LINES = {
     "testing": 1456,
     "workers": 566,
 }
-FILES, TEST_SHARE = 494, 0.843
+FILES, TEST_SHARE = 494, 0.837
 # See benchmarks/structure.py; the last two are those of a run of tiny/digits.
 STRUCTURE = {"rooms": 22, "arrows": 101, "floors": 9, "modules_entered": 149, "frames_to_step": 22}
 
